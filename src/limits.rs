@@ -84,6 +84,10 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Steps of one evaluation, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
+/// Bytes of text that one of the added functions reads as one operation.
+pub const XPATH_BYTES_PER_OPERATION: usize = 64;
+/// Maximum nodes that one expression selects.
+pub const XPATH_NODES_MAX: usize = 100_000;
 /// Maximum bytes of the text of all nodes that one expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 

@@ -1,7 +1,7 @@
 //! Runs one pump with its hosts and its thread, and stops it. An organism has one runtime for each
 //! partition that it runs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 use crate::service::PumpService;
 use crate::trace::SpanTracer;
-use crate::workflow::{RunDefinitions, WorkflowHandler};
+use crate::workflow::{RunDefinitions, WorkflowHandler, called_once};
 
 pub(super) struct PumpRuntime {
     handle: Handle,
@@ -206,11 +206,9 @@ fn workflows(
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
 ) -> Vec<HostedListener> {
-    let once = config.contracts.iter().filter(|contract| contract.attempts == 1);
-    let once: HashSet<_> = once.map(|contract| contract.name.clone()).collect();
+    let once = called_once(&config.contracts);
     let hosts = definitions.into_iter().map(|(name, definitions)| {
-        let archive = JournalRuns { data: config.data.clone() };
-        let archive = Arc::new(archive);
+        let archive = Arc::new(JournalRuns { data: config.data.clone() });
         let handler = WorkflowHandler::new(name.clone(), definitions, once.clone(), archive);
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(name.clone(), handler, sink, runtime.clone());

@@ -61,7 +61,9 @@ thread_local! {
 impl SchemaFile {
     /// Loads a file and compiles it in `compiler` as a trial. Returns all problems at once.
     pub fn open(compiler: &mut SchemaCompiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
-        Self::checked(compiler, SchemaBundle::open(path)?)
+        let mut file = Self::checked(compiler, SchemaBundle::open(path)?)?;
+        file.warnings.extend(lint::check(&file.bundle.sources));
+        Ok(file)
     }
 
     /// A schema that is part of the program.
@@ -69,7 +71,7 @@ impl SchemaFile {
         SchemaBundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
-    /// A schema that was generated from a config.
+    /// A schema that was generated from a config. No author can follow a warning about its text.
     pub fn generated(
         compiler: &mut SchemaCompiler,
         label: &str,
@@ -88,8 +90,7 @@ impl SchemaFile {
             return Err(beyond);
         }
 
-        let mut warnings = compiler.check(&bundle)?;
-        warnings.extend(lint::check(&bundle.sources));
+        let warnings = compiler.check(&bundle)?;
         Ok(Self::new(bundle, warnings))
     }
 

@@ -15,7 +15,7 @@ use std::sync::Once;
 
 use libxml::bindings as c;
 
-pub use evaluation::{check_expression, evaluate};
+pub use evaluation::{check_expression, evaluate, evaluate_flag, number_elements};
 
 use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use crate::limits;

@@ -3,6 +3,7 @@
 //! Names match local names: a document of [`XPathDocument`] has no namespaces. Three functions are
 //! added to those of XPath: `last-line`, `has-word` and `payload`.
 
+use std::collections::HashSet;
 use std::ffi::CString;
 
 use super::libxml2::{self, ParsedDocument};
@@ -53,12 +54,21 @@ pub enum XPathError {
     TooManyOperations,
     #[error("the expression selects more than {} bytes of text", limits::XPATH_TEXT_BYTES_MAX)]
     TooMuchText,
+    #[error("the expression selects more than {} nodes", limits::XPATH_NODES_MAX)]
+    TooManyNodes,
+    #[error("the expression selects {found}, and the call takes {wanted}")]
+    OtherElement { found: String, wanted: String },
+    #[error("what the expression starts from is no document: {0}")]
+    NoDocument(String),
 }
 
 impl XPathDocument {
-    /// A document whose root holds `children`. Each has the local name of the payload it stands
-    /// for, if it stands for one.
-    pub fn new(root: &str, children: &[(Element, Option<String>)]) -> Option<Self> {
+    /// A document whose root holds `children`. Each has the local name of the payload it stands for,
+    /// if it stands for one.
+    ///
+    /// # Errors
+    /// The document is beyond the limits of a payload.
+    pub fn new(root: &str, children: &[(Element, Option<String>)]) -> Result<Self, XPathError> {
         let mut element = Element::local(root);
         let mut payloads = Vec::new();
         for (position, (child, payload)) in (0u32..).zip(children) {
@@ -70,14 +80,22 @@ impl XPathDocument {
     }
 
     /// A document with `payload` as its root.
-    pub fn of_payload(payload: &Element) -> Option<Self> {
+    ///
+    /// # Errors
+    /// As [`XPathDocument::new`].
+    pub fn of_payload(payload: &Element) -> Result<Self, XPathError> {
         let name = payload.local_name().to_owned();
         Self::of_element(without_namespaces(payload), vec![(Vec::new(), name)])
     }
 
-    fn of_element(root: Element, payloads: Vec<(Vec<u32>, String)>) -> Option<Self> {
-        let parsed = ParsedDocument::parse(write::payload(&root).as_bytes()).ok()?;
-        Some(Self { root, parsed, payloads })
+    fn of_element(root: Element, payloads: Vec<(Vec<u32>, String)>) -> Result<Self, XPathError> {
+        let parsed = ParsedDocument::parse(write::payload(&root).as_bytes());
+        let parsed = parsed.map_err(|found| {
+            let first = found.into_iter().next().map(|one| one.message.trim().to_owned());
+            XPathError::NoDocument(first.unwrap_or_default())
+        })?;
+        libxml2::number_elements(&parsed);
+        Ok(Self { root, parsed, payloads })
     }
 
     /// Adds the local name of the payload that the element at `positions` stands for.
@@ -94,11 +112,18 @@ impl XPathDocument {
         libxml2::evaluate(&self.parsed, &expression, &self.payloads)
     }
 
-    /// The element at these positions, without namespaces.
-    pub fn element_at(&self, positions: &[u32]) -> Option<&Element> {
-        positions.iter().try_fold(&self.root, |element, position| {
-            element.children().nth(usize::try_from(*position).ok()?)
-        })
+    /// Whether the value of `expression` is true, as `boolean()` gives it.
+    ///
+    /// # Errors
+    /// As [`XPathDocument::evaluate`].
+    pub fn evaluate_flag(&self, expression: &str) -> Result<bool, XPathError> {
+        let expression = checked(expression)?;
+        libxml2::evaluate_flag(&self.parsed, &expression, &self.payloads)
+    }
+
+    /// The root, without namespaces.
+    pub fn root(&self) -> &Element {
+        &self.root
     }
 }
 
@@ -131,11 +156,17 @@ fn checked(expression: &str) -> Result<CString, XPathError> {
     CString::new(expression).map_err(|_| XPathError::Character)
 }
 
-/// A copy in which every name is its local name alone.
+/// A copy in which every name is its local name alone. Of several attributes with one local name,
+/// the one without a namespace stays, or else the first.
 fn without_namespaces(element: &Element) -> Element {
     let mut copy = Element::local(element.local_name());
-    for (name, value) in &element.attributes {
-        copy.attributes.push((QName::new(None, &name.local), value.clone()));
+    let (bare, prefixed): (Vec<_>, Vec<_>) =
+        element.attributes.iter().partition(|(name, _)| name.namespace.is_none());
+    let mut known = HashSet::new();
+    for (name, value) in bare.into_iter().chain(prefixed) {
+        if known.insert(&name.local) {
+            copy.attributes.push((QName::new(None, &name.local), value.clone()));
+        }
     }
 
     for node in &element.content {
@@ -274,8 +305,86 @@ mod tests {
             nodes.iter().map(|node| (node.text.as_str(), node.element.clone())).collect();
         let expected = [("1", Some(vec![0, 0])), ("2", Some(vec![0, 1])), ("3", Some(vec![1]))];
         assert_eq!(found, expected);
-        let second = document.element_at(&[0, 1]).expect("it is there");
-        assert_eq!(second.to_xml(), "<b>2</b>");
+    }
+
+    #[test]
+    fn of_attributes_with_one_local_name_the_one_without_a_namespace_counts() {
+        for (payload, expected) in [
+            ("<a xml:lang='de' lang='en'/>", "en"),
+            ("<a xml:lang='de'/>", "de"),
+            ("<a p:x='1' q:x='2' xmlns:p='urn:p' xmlns:q='urn:q'/>", "1"),
+        ] {
+            assert_eq!(text(&document(&[payload]), "a/@*"), expected, "{payload}");
+        }
+    }
+
+    #[test]
+    fn outputs_that_are_no_document_are_an_error_of_their_own() {
+        let deep =
+            (0..300).fold(Element::local("a"), |inner, _| Element::local("a").with_child(inner));
+        let error = XPathDocument::of_payload(&deep).err();
+        assert!(matches!(error, Some(XPathError::NoDocument(_))), "{error:?}");
+    }
+
+    /// A document with this many elements, with blanks between them.
+    fn long_document(items: usize) -> XPathDocument {
+        document(&[&format!("<a>{}</a>", "<b>x</b> ".repeat(items))])
+    }
+
+    #[test]
+    fn the_positions_of_many_nodes_are_found_in_one_pass() {
+        let document = long_document(limits::XPATH_NODES_MAX);
+        let started = std::time::Instant::now();
+        for expression in ["a/b", "a/b[last()]/preceding-sibling::b | a/b[last()]"] {
+            let value = document.evaluate(expression).expect("the expression has a value");
+            let XPathValue::Nodes(nodes) = value else { panic!("it selects nodes") };
+            assert_eq!(nodes.len(), limits::XPATH_NODES_MAX);
+            for (position, node) in (0u32..).zip(&nodes) {
+                assert_eq!(node.element, Some(vec![0, position]));
+            }
+        }
+        // Walking over the siblings of each node took more than a minute.
+        assert!(started.elapsed() < std::time::Duration::from_secs(20));
+    }
+
+    #[test]
+    fn the_number_of_nodes_that_an_expression_selects_is_bounded() {
+        let document = long_document(limits::XPATH_NODES_MAX + 1);
+        assert_eq!(document.evaluate("a/b"), Err(XPathError::TooManyNodes));
+        assert_eq!(document.evaluate_flag("a/b"), Ok(true));
+        assert_eq!(document.evaluate_flag("a/c"), Ok(false));
+    }
+
+    #[test]
+    fn a_flag_is_what_boolean_gives() {
+        let document = document(&["<a>0</a>"]);
+        for (expression, expected) in [
+            ("a", true),
+            ("b", false),
+            ("'x'", true),
+            ("''", false),
+            ("0", false),
+            ("0 div 0", false),
+            ("-1", true),
+            ("a = 0", true),
+            ("a = 1", false),
+        ] {
+            assert_eq!(document.evaluate_flag(expression), Ok(expected), "{expression}");
+            let value = document.evaluate(expression).expect("the expression has a value");
+            assert_eq!(value.is_true(), expected, "{expression}");
+        }
+        assert!(document.evaluate_flag("a b").is_err());
+    }
+
+    #[test]
+    fn the_added_functions_count_the_text_that_they_read() {
+        let long = format!("<a>{}</a>", "x ".repeat(500_000));
+        let document = document(&[&long, &format!("<c>{}</c>", "<b/>".repeat(1_000))]);
+        for expression in ["c/b[last-line(/run/a) = 'y']", "c/b[has-word(/run/a, 'y')]"] {
+            let value = document.evaluate(expression);
+            assert_eq!(value, Err(XPathError::TooManyOperations), "{expression}");
+        }
+        assert_eq!(document.evaluate_flag("has-word(a, 'x')"), Ok(true));
     }
 
     #[test]

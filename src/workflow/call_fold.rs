@@ -7,14 +7,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::clock::Time;
+use crate::contract::{Contracts, goal_answer};
 use crate::envelope::Message;
 use crate::ids::{ListenerName, MessageId, PayloadName, ThreadId};
+use crate::limits;
 use crate::system::{self, ThreadStatus};
 use crate::xml::element::Element;
+use crate::xml::shape::QName;
 
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::graph::GoalGraph;
-use super::run_state::{GoalFailure, GoalRun, RunEvent, RunKind, RunState, RunStep, WorkflowRun};
+use super::run_state::{
+    GoalFailure, GoalRun, RunEvent, RunKind, RunPart, RunState, RunStep, WorkflowRun,
+};
 use super::view::ViewValue;
 
 /// A request that a run makes of the core, or its result.
@@ -187,13 +192,10 @@ impl<'a> CallFold<'a> {
         let element = Element::read_document(message.payload.as_str());
         let thread = element.and_then(|one| ThreadId::parse(one.attribute("assigned_id")?).ok());
         let requested = self.threads.requested.pop_front();
-        let is_own = |thread: &ThreadId, label: &str| {
-            // A label that is taken gets a number.
-            let rest = thread.label().strip_prefix(label);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
         let (thread, run) = match (thread, requested) {
-            (Some(thread), Some((run, label))) if is_own(&thread, &label) => (thread, run),
+            (Some(thread), Some((run, label))) if is_label_of(thread.label(), &label) => {
+                (thread, run)
+            }
             _ => {
                 self.threads.is_foreign = true;
                 return Vec::new();
@@ -232,15 +234,25 @@ impl<'a> CallFold<'a> {
         let run = thread.and_then(|thread| self.threads.runs.remove(&thread));
         let status = element.attribute("status").and_then(ThreadStatus::parse);
         let (Some(run), Some(status)) = (run, status) else { return Vec::new() };
-        let event = self.event(run, status, element.children().next());
+        let payloads: Vec<_> = element.children().collect();
+        let event = self.event(run, status, &payloads);
         let steps = self.run.step(event);
         self.requests(steps)
     }
 
-    fn event(&self, run: GoalRun, status: ThreadStatus, payload: Option<&Element>) -> RunEvent {
-        let nothing = Element::local("nothing");
-        let payload = payload.unwrap_or(&nothing);
+    fn event(&self, run: GoalRun, status: ThreadStatus, payloads: &[&Element]) -> RunEvent {
+        let nothing = Element::local(NOTHING);
+        // A failure among several payloads is the failure of all.
+        let failed = payloads.iter().find(|payload| is_failure(payload));
+        let payload = failed.or(payloads.first()).copied().unwrap_or(&nothing);
         match status {
+            ThreadStatus::Completed if !is_failure(payload) && payloads.len() > 1 => {
+                let count = payloads.len();
+                let reason =
+                    format!("its reply has {count} payloads, and the output of a goal is one");
+                let failure = GoalFailure::new("several-payloads", reason);
+                RunEvent::Failed { run, failure, is_final: true }
+            }
             ThreadStatus::Completed if self.is_answer(&run, payload) || !is_failure(payload) => {
                 RunEvent::Completed { run, output: output_of(payload) }
             }
@@ -266,7 +278,7 @@ impl<'a> CallFold<'a> {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }
 
-    /// The listener that a run calls, where it is no agent of several.
+    /// The listener that a run calls.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
         if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
             return None;
@@ -274,8 +286,45 @@ impl<'a> CallFold<'a> {
         match &self.definition.goals.get(self.run.subject(run))?.form {
             GoalForm::Run(target) => Some(&target.name().value),
             GoalForm::Each(each) => Some(&each.target.name().value),
-            _ => None,
+            GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => match run.part {
+                RunPart::Agent(position) => agents.get(position).map(|agent| &agent.value),
+                RunPart::Whole | RunPart::Item(_) => None,
+            },
+            GoalForm::Loop { .. } | GoalForm::Choose(_) | GoalForm::Ask { .. } => None,
         }
+    }
+}
+
+/// Stands for a reply without a payload.
+const NOTHING: &str = "nothing";
+
+/// Whether the core may have opened a thread under `label` for a request with `requested`. A label
+/// that is taken gets a number, and loses characters at its end where it would be too long.
+fn is_label_of(label: &str, requested: &str) -> bool {
+    let is_numbered = || {
+        let (base, number) = label.rsplit_once('-')?;
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty();
+        let is_full = label.len() == limits::LABEL_CHARS_MAX;
+        let is_base = base == requested || (is_full && requested.starts_with(base));
+        Some(is_number && is_base)
+    };
+    label == requested || is_numbered().unwrap_or(false)
+}
+
+/// Names of listeners whose calls must not be repeated after a time-out: calls to them have one
+/// attempt, or they can reach a listener whose calls have one.
+pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
+    let mut once: HashSet<ListenerName> = HashSet::new();
+    loop {
+        let found = contracts.iter().filter(|contract| !once.contains(&contract.name));
+        let found = found.filter(|contract| {
+            contract.attempts == 1 || contract.peers.iter().any(|peer| once.contains(peer))
+        });
+        let found: Vec<_> = found.map(|contract| contract.name.clone()).collect();
+        if found.is_empty() {
+            return once;
+        }
+        once.extend(found);
     }
 }
 
@@ -300,10 +349,61 @@ fn failure_of(payload: &Element) -> GoalFailure {
 /// The output that a reply stands for: the text of a final, or the payload.
 fn output_of(payload: &Element) -> ViewValue {
     let name = payload.local_name();
-    let result = payload.child("result").filter(|_| name == "attempt_completion");
+    let namespace = payload.name.namespace();
+    let is_final = payload.name == QName::from(&goal_answer());
+    let result = payload.child("result").filter(|_| is_final);
     match result {
         Some(result) => ViewValue::Text(result.text()),
-        None if name == "ack" || name == "nothing" => ViewValue::Text(String::new()),
+        None if namespace == system::NAMESPACE && name == "ack" => ViewValue::Text(String::new()),
+        None if namespace.is_empty() && name == NOTHING => ViewValue::Text(String::new()),
         None => ViewValue::Payload(payload.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(payload: &str) -> ViewValue {
+        output_of(&Element::read(payload).expect("it is one element"))
+    }
+
+    #[test]
+    fn a_listeners_own_acknowledgement_is_an_output_with_its_content() {
+        let own = "<ack xmlns=\"urn:shop\"><number>7</number></ack>";
+        let ViewValue::Payload(kept) = output(own) else { panic!("its content is lost") };
+        assert_eq!(kept.to_xml(), own);
+        let core = format!("<ack xmlns=\"{}\"/>", system::NAMESPACE);
+        assert_eq!(output(&core), ViewValue::Text(String::new()));
+
+        let own = "<attempt_completion xmlns=\"urn:shop\"><result>x</result></attempt_completion>";
+        assert!(matches!(output(own), ViewValue::Payload(_)));
+        let name = goal_answer();
+        let answer = format!(
+            "<a:{0} xmlns:a=\"{1}\"><a:result>x</a:result></a:{0}>",
+            name.local, name.namespace
+        );
+        assert_eq!(output(&answer), ViewValue::Text("x".to_owned()));
+    }
+
+    #[test]
+    fn a_label_may_have_a_number_and_be_shorter_for_it() {
+        let long = "a".repeat(limits::LABEL_CHARS_MAX);
+        let cut = |suffix: &str| {
+            format!("{}{suffix}", "a".repeat(limits::LABEL_CHARS_MAX - suffix.len()))
+        };
+        for (label, requested, expected) in [
+            ("read", "read", true),
+            ("read-1", "read", true),
+            ("read-12", "read", true),
+            ("reader", "read", false),
+            ("read-x", "read", false),
+            ("rea-1", "read", false),
+            (&cut("-1"), &long, true),
+            (&cut("-10"), &long, true),
+            (&cut("-x"), &long, false),
+        ] {
+            assert_eq!(is_label_of(label, requested), expected, "{label} {requested}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The checks of a definition: everything that is wrong with it, at once, before anything runs.
 
 mod expressions;
+mod mappings;
 mod members;
 mod order;
 
@@ -71,6 +72,7 @@ pub fn check(
     let mut problems = ProblemList { found: Vec::new() };
     order::check(definition, context, &graph, &second, &mut problems);
     members::check(definition, context, &mut problems);
+    mappings::check(definition, context, &mut problems);
     expressions::check(definition, context, &graph, &mut problems);
     problems.found
 }

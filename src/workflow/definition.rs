@@ -210,7 +210,9 @@ impl GoalTarget {
 /// How the payload of a call is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// A child element, or an attribute with `@`, for each expression.
+    /// A child element, or an attribute with `@`, for each expression. Once the config has resolved
+    /// them, they stand in the order of the schema, and `{NAMESPACE}name` is a child of another
+    /// namespace than the payload's (for an attribute: of any).
     Fields(Vec<(String, Placed<String>)>),
     /// The element that the expression selects becomes the payload.
     Element(Placed<String>),

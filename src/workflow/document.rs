@@ -11,7 +11,7 @@ use crate::xml::escape::{escape_attribute, escape_text};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals, in the order in which the goals ended.
+    /// Outputs of earlier goals, each behind those that its goal needs.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that the goal is in, the one under way included.
     pub iterations: Vec<IterationEntry>,

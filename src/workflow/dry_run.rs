@@ -33,8 +33,8 @@ pub fn dry_run(definition: &WorkflowDefinition, input: &Element) -> Vec<DryRunDo
     let mut run = DryRun {
         definition,
         graph: &graph,
-        view: RunView::new(&[entry]),
-        order: Vec::new(),
+        view: RunView::new(&[entry]).ok(),
+        ended: HashSet::new(),
         seen: HashSet::new(),
         documents: Vec::new(),
     };
@@ -51,8 +51,7 @@ struct DryRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     view: Option<RunView>,
-    /// Goals that have ended, in this order.
-    order: Vec<usize>,
+    ended: HashSet<usize>,
     seen: HashSet<usize>,
     documents: Vec<DryRunDocument>,
 }
@@ -91,7 +90,7 @@ impl DryRun<'_> {
         }
 
         self.supervision(number, goal);
-        self.order.push(number);
+        self.ended.insert(number);
         if let Some(fallback) = self.graph.fallback(number) {
             self.goal(fallback);
         }
@@ -165,8 +164,8 @@ impl DryRun<'_> {
     ) -> GoalDocument {
         let membership = self.graph.membership(number);
         let owner = membership.and_then(|one| Some((one, self.graph.goal(one.owner)?)));
-        let in_loop = owner.filter(|(one, _)| matches!(one.kind, MemberKind::Loop { .. }));
-        let same_pass = in_loop.map(|(one, _)| self.graph.members(one.owner)).unwrap_or_default();
+        let in_loop = self.graph.loop_of(number);
+        let same_pass = in_loop.map(|owner| self.graph.beneath(owner)).unwrap_or_default();
         let mut document = GoalDocument {
             workflow: self.definition.name.value.to_string(),
             goal: goal.id.value.to_string(),
@@ -189,19 +188,20 @@ impl DryRun<'_> {
         if !pass.is_empty() {
             document.iterations.push(IterationEntry { number: 1, entries: pass });
         }
+        let in_loop = in_loop.and_then(|owner| self.graph.goal(owner));
         document.pass =
-            in_loop.map(|(_, owner)| LoopPass { name: owner.id.value.to_string(), iteration: 1 });
+            in_loop.map(|owner| LoopPass { name: owner.id.value.to_string(), iteration: 1 });
         document
     }
 
-    /// The goals that the document of a goal shows, in the order in which they ended.
+    /// The goals that the document of a goal shows, in the order of the graph.
     fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
         let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         let is_named = |shown: &usize| match &goal.context {
             Some(named) => named.iter().any(|id| self.graph.number(&id.value) == Some(*shown)),
             None => true,
         };
-        let ended = self.order.iter().copied();
+        let ended = self.graph.order().iter().copied().filter(|one| self.ended.contains(one));
         ended.filter(|shown| visible.contains(shown) && is_named(shown)).collect()
     }
 

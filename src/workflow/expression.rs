@@ -3,6 +3,8 @@
 //! Reads XPath 1.0 far enough to follow location paths through the shapes of payloads. libxml2
 //! judges the syntax; where this reader cannot follow, it reports nothing.
 
+use std::collections::HashSet;
+
 use crate::schema::{PayloadParameter, ShortType};
 
 /// The elements and attributes that a value may have.
@@ -94,6 +96,40 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     reader.report
 }
 
+/// Names of which one must be the first step of every path in the expression. `None` where a path may
+/// begin elsewhere.
+pub fn names(expression: &str) -> Option<HashSet<String>> {
+    let tokens = tokens(expression);
+    let mut names = HashSet::new();
+    let mut brackets = 0usize;
+    let mut before: Option<&ExpressionToken> = None;
+    for token in &tokens {
+        let follows_step = match before {
+            // An operator, or an element of its name: the expression is then taken as open.
+            Some(ExpressionToken::Name(name)) => !OPERATORS.contains(&name.as_str()),
+            Some(ExpressionToken::Symbol(symbol)) => matches!(*symbol, "]" | ")" | "."),
+            _ => false,
+        };
+        match token {
+            ExpressionToken::Name(name) if name == "id" || NODE_TESTS.contains(&name.as_str()) => {
+                return None;
+            }
+            ExpressionToken::Name(name) => {
+                names.insert(name.clone());
+            }
+            ExpressionToken::Symbol("//" | "::" | ".." | "*") => return None,
+            ExpressionToken::Symbol("/") if !follows_step => return None,
+            ExpressionToken::Symbol(".") if brackets == 0 => return None,
+            ExpressionToken::Symbol("[") => brackets += 1,
+            ExpressionToken::Symbol("]") => brackets = brackets.saturating_sub(1),
+            _ => {}
+        }
+        before = Some(token);
+    }
+
+    Some(names)
+}
+
 /// Functions of XPath 1.0, and those that organism adds.
 pub const FUNCTIONS: [&str; 30] = [
     "last",
@@ -127,6 +163,7 @@ pub const FUNCTIONS: [&str; 30] = [
     "has-word",
     "payload",
 ];
+const OPERATORS: [&str; 4] = ["and", "or", "div", "mod"];
 const NODE_TESTS: [&str; 4] = ["node", "text", "comment", "processing-instruction"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -467,6 +504,37 @@ mod tests {
         let report = read("lower-case(draft) = $x", &root());
         assert_eq!(report.unknown_functions, ["lower-case"]);
         assert!(report.has_variable);
+    }
+
+    #[test]
+    fn an_expression_that_may_begin_anywhere_has_no_names() {
+        for open in [
+            "*",
+            ".",
+            "..",
+            "//a",
+            "/",
+            "/run/a",
+            "a | /run/b",
+            "(/run)",
+            "a[/run/b]",
+            "a//b",
+            "a/..",
+            "child::a",
+            "id('x')",
+            "node()",
+            "text()",
+            "plan and /run",
+            "a[../b]",
+            "a * b",
+        ] {
+            assert_eq!(names(open), None, "{open}");
+        }
+        let all = names("concat(input/topic, item, plan/task[@n = ./m]/x)").expect("it has names");
+        for name in ["input", "item", "plan"] {
+            assert!(all.contains(name), "{name}");
+        }
+        assert!(names("'a//b'").is_some_and(|names| names.is_empty()));
     }
 
     #[test]

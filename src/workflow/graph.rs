@@ -11,6 +11,7 @@ pub struct GoalGraph<'a> {
     definition: &'a WorkflowDefinition,
     numbers: HashMap<&'a GoalId, usize>,
     memberships: Vec<Option<Membership>>,
+    order: Vec<usize>,
 }
 
 /// The list that a goal is a member of. It runs there alone.
@@ -52,8 +53,12 @@ impl<'a> GoalGraph<'a> {
             numbers.entry(&goal.id.value).or_insert(number);
         }
 
-        let mut graph =
-            Self { definition, numbers, memberships: vec![None; definition.goals.len()] };
+        let mut graph = Self {
+            definition,
+            numbers,
+            memberships: vec![None; definition.goals.len()],
+            order: Vec::new(),
+        };
         let mut second = Vec::new();
         for (owner, goal) in definition.goals.iter().enumerate() {
             for (named, kind) in members_of(goal) {
@@ -70,6 +75,7 @@ impl<'a> GoalGraph<'a> {
             }
         }
 
+        graph.order = graph.ordered();
         (graph, second)
     }
 
@@ -120,8 +126,105 @@ impl<'a> GoalGraph<'a> {
         self.number(&id.value)
     }
 
-    /// Goals that must have ended before this one starts, without those that these need.
+    /// The loop that a goal runs in, through branches and fallbacks.
+    pub fn loop_of(&self, number: usize) -> Option<usize> {
+        let mut seen = HashSet::new();
+        let mut at = number;
+        while seen.insert(at) {
+            let membership = self.membership(at)?;
+            if matches!(membership.kind, MemberKind::Loop { .. }) {
+                return Some(membership.owner);
+            }
+            at = membership.owner;
+        }
+        None
+    }
+
+    /// Every goal that runs in the lists of this one, through branches and fallbacks, in the order of
+    /// [`GoalGraph::order`].
+    pub fn beneath(&self, number: usize) -> Vec<usize> {
+        let mut found = HashSet::new();
+        let mut pending = self.members(number);
+        while let Some(next) = pending.pop() {
+            if found.insert(next) {
+                pending.extend(self.members(next));
+                pending.extend(self.fallback(next));
+                pending.extend(self.verifier(next));
+            }
+        }
+
+        self.order.iter().copied().filter(|one| found.contains(one)).collect()
+    }
+
+    /// All goals, each behind those that it needs and behind its members. Where this leaves the order
+    /// open, it is that of the file, so that it does not depend on which goal was faster.
+    pub fn order(&self) -> &[usize] {
+        &self.order
+    }
+
+    fn ordered(&self) -> Vec<usize> {
+        let count = self.definition.goals.len();
+        let mut waits_for: Vec<HashSet<usize>> =
+            (0..count).map(|number| self.direct_needs(number).into_iter().collect()).collect();
+        for number in 0..count {
+            let Some(membership) = self.membership(number) else { continue };
+            if let Some(owner) = waits_for.get_mut(membership.owner) {
+                owner.insert(number);
+            }
+        }
+
+        let mut order = Vec::new();
+        let mut left: Vec<usize> = (0..count).collect();
+        while !left.is_empty() {
+            let is_ready = |number: &usize| {
+                waits_for
+                    .get(*number)
+                    .is_none_or(|needs| needs.iter().all(|one| order.contains(one)))
+            };
+            // Goals that wait for each other are reported by the check.
+            let at = left.iter().position(is_ready).unwrap_or_default();
+            order.push(left.remove(at));
+        }
+        order
+    }
+
+    /// Goals that must have ended before this one starts, without those that these need. A goal with
+    /// members starts when nothing that they need is missing.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
+        let mut needs = self.needs_of(number);
+        let own = self.lists_of(number);
+        let outside = own.iter().flat_map(|member| self.named_needs(*member));
+        for need in outside {
+            if need != number && !own.contains(&need) && !needs.contains(&need) {
+                needs.push(need);
+            }
+        }
+        needs
+    }
+
+    /// Every goal in the lists of this one, at any depth.
+    fn lists_of(&self, number: usize) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut pending = vec![number];
+        while let Some(next) = pending.pop() {
+            let named = self.goal(next).map(members_of).unwrap_or_default();
+            for member in named.into_iter().filter_map(|(id, _)| self.number(&id.value)) {
+                if member != number && !found.contains(&member) {
+                    found.push(member);
+                    pending.push(member);
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    fn named_needs(&self, number: usize) -> Vec<usize> {
+        let named = self.goal(number).and_then(|goal| goal.needs.as_ref());
+        named.into_iter().flatten().filter_map(|id| self.number(&id.value)).collect()
+    }
+
+    fn needs_of(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         let mut needs: Vec<usize> = match &goal.needs {
             Some(named) => named.iter().filter_map(|id| self.number(&id.value)).collect(),

@@ -13,6 +13,7 @@ use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::envelope::{AttemptFailure, Message};
 use crate::ids::{Digest, ListenerName, MessageId};
+use crate::limits;
 
 use super::call_fold::{CallFold, RunRequest, RunThreads};
 use super::definition::{GoalId, WorkflowDefinition};
@@ -306,8 +307,10 @@ impl WorkflowHandler {
 
     fn remember(&self, delivery: &Delivery, fold: CallFold<'_>) {
         let Some(last) = delivery.messages.last() else { return };
-        let bytes = delivery.messages.iter().map(|message| message.payload.len()).sum();
         let (state, threads) = fold.into_parts();
+        // The run that was served last is remembered whatever its size: forgotten, it would be
+        // folded again from its first message with each delivery.
+        let bytes = state.kept_bytes().min(limits::REMEMBERED_BYTES_MAX);
         let messages = delivery.messages.len();
         let run = RememberedRun { messages, last: last.id, state, threads };
         self.remembered().put(delivery.call, run, bytes);

@@ -1,7 +1,10 @@
 //! The payload that a run begins with, from names and values.
 
-use crate::schema::{FieldCount, ShortType};
-use crate::xml::element::Element;
+use std::collections::HashSet;
+
+use crate::ids::PayloadName;
+use crate::schema::{FieldCount, PayloadParameter, Schemas, ShortType};
+use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
 use super::definition::{WorkflowDefinition, WorkflowInput};
@@ -72,6 +75,27 @@ pub fn input_payload(
     Ok(payload)
 }
 
+/// The payload with its children in the order and in the namespaces of their schema.
+pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
+    let name = PayloadName::new(payload.name.namespace(), payload.local_name());
+    let parameters = schemas.describe(&name).parameters;
+    let is_of = |parameter: &PayloadParameter, child: &Node| match child {
+        Node::Element(child) => !parameter.attribute && parameter.name == child.local_name(),
+        Node::Text(_) => false,
+    };
+    // A child that the schema does not have stays behind the others, for the gate to refuse.
+    payload.content.sort_by_key(|child| {
+        parameters.iter().position(|parameter| is_of(parameter, child)).unwrap_or(usize::MAX)
+    });
+    for child in &mut payload.content {
+        let parameter = parameters.iter().find(|parameter| is_of(parameter, child));
+        if let (Node::Element(child), Some(parameter)) = (child, parameter) {
+            child.name = parameter.written.clone();
+        }
+    }
+    payload
+}
+
 /// The inputs of a workflow in order. Those of a payload of a schema are the given ones: the gate
 /// checks them.
 fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
@@ -86,14 +110,47 @@ fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Ve
         }
         WorkflowInput::Types(_) => Vec::new(),
         WorkflowInput::Payload(_) => {
-            let mut names: Vec<&String> = values.iter().map(|(name, _)| name).collect();
-            names.dedup();
+            let mut known = HashSet::new();
+            let names = values.iter().map(|(name, _)| name);
+            let names = names.filter(|name| known.insert(name.as_str()));
             let field = |name: &String| InputField {
                 name: name.clone(),
                 occurs: FieldCount::AnyNumber,
                 is_nested: false,
             };
-            names.into_iter().map(field).collect()
+            names.map(field).collect()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOP: &str = "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" \
+                        targetNamespace=\"urn:shop\" elementFormDefault=\"unqualified\">\
+                        <xs:element name=\"order\"><xs:complexType><xs:sequence>\
+                        <xs:element name=\"a\" type=\"xs:string\" maxOccurs=\"9\"/>\
+                        <xs:element name=\"b\" type=\"xs:string\"/></xs:sequence></xs:complexType>\
+                        </xs:element></xs:schema>";
+
+    #[test]
+    fn children_stand_in_the_order_and_the_namespaces_of_their_schema() {
+        let mut schemas = Schemas::default();
+        schemas.add_builtin("shop", SHOP).expect("it is a schema");
+        let child = |name: &str, text: &str| {
+            Element::new(QName::new(Some("urn:shop"), name)).with_text(text)
+        };
+        let given = Element::new(QName::new(Some("urn:shop"), "order"))
+            .with_child(child("b", "2"))
+            .with_child(child("a", "1"))
+            .with_child(child("a", "3"));
+        let fitted = fit_children(&schemas, given).to_xml();
+        assert_eq!(
+            fitted,
+            "<order xmlns=\"urn:shop\"><a xmlns=\"\">1</a><a xmlns=\"\">3</a><b xmlns=\"\">2</b></order>"
+        );
+        let name = PayloadName::new("urn:shop", "order");
+        assert!(schemas.validate(&name, fitted.as_bytes()).is_ok(), "{fitted}");
     }
 }

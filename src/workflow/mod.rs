@@ -18,6 +18,7 @@ mod expression;
 mod graph;
 mod handler;
 mod input;
+mod mapping;
 mod not_run;
 mod payloads;
 mod read_compiled;
@@ -32,6 +33,7 @@ mod typed_outputs;
 mod verdicts;
 mod view;
 
+pub use call_fold::called_once;
 pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check};
 pub use compile::{CompiledWorkflow, compile, peers_of};
 pub use definition::{
@@ -45,7 +47,7 @@ pub use drawing::{mermaid, text as drawing};
 pub use dry_run::{DryRunDocument, dry_run};
 pub use graph::GoalGraph;
 pub use handler::WorkflowHandler;
-pub use input::{InputError, input_payload};
+pub use input::{InputError, fit_children, input_payload};
 pub use not_run::not_run;
 pub use payloads::{failed_name, input_name, output_name, run_schema, schema as generated_schema};
 pub use read_compiled::{CompiledFormError, read_compiled};

@@ -9,6 +9,7 @@ use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
 use crate::system;
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
+use crate::xml::shape::QName;
 
 use super::definition::{WorkflowDefinition, WorkflowInput, WorkflowOutput};
 use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
@@ -109,25 +110,28 @@ fn open_element(name: &str, occurs: &str) -> String {
 /// The reply with the output of a run.
 pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     let namespace = definition.namespace();
-    let namespace = escape_attribute(&namespace);
-    let name = format!("{}{OUTPUT}", definition.name.value);
-    let content = match output {
-        RunOutput::One(value) => content_of(value),
-        RunOutput::Table(table) => table.iter().map(|(name, value)| element(name, value)).collect(),
+    let element = |name: &str| Element::new(QName::new(Some(&namespace), name));
+    let reply = element(&format!("{}{OUTPUT}", definition.name.value));
+    let reply = match output {
+        RunOutput::One(value) => with_content(reply, value),
+        RunOutput::Table(table) => table.iter().fold(reply, |reply, (name, value)| {
+            reply.with_child(with_content(element(name), value))
+        }),
     };
-    format!("<{name} xmlns=\"{namespace}\">{content}</{name}>")
+    reply.to_xml()
 }
 
-fn element(name: &str, value: &ViewValue) -> String {
-    format!("<{name}>{}</{name}>", content_of(value))
-}
-
-fn content_of(value: &ViewValue) -> String {
+/// The element with a value as its content. Outputs of several runs are children in its namespace.
+fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
-        ViewValue::Text(text) => escape_text(text).into_owned(),
-        ViewValue::Payload(payload) => payload.to_xml(),
+        ViewValue::Text(text) => element.with_text(text.clone()),
+        ViewValue::Payload(payload) => element.with_child(payload.clone()),
         ViewValue::Several(entries) => {
-            entries.iter().map(|ViewEntry { name, value, .. }| element(name, value)).collect()
+            let namespace = element.name.namespace.clone();
+            entries.iter().fold(element, |element, ViewEntry { name, value, .. }| {
+                let child = Element::new(QName::new(namespace.as_deref(), name));
+                element.with_child(with_content(child, value))
+            })
         }
     }
 }
@@ -202,4 +206,26 @@ pub fn cancel(thread: &ThreadId) -> String {
 /// The request for a delivery as soon as a thread has ended.
 pub fn wait() -> String {
     format!("<c:wait xmlns:c=\"{}\" for=\"any\"/>", system::NAMESPACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copied_element_keeps_its_namespace_or_has_none() {
+        let content = |payload: &str| {
+            let payload = Element::read(payload).expect("it is one element");
+            let element = Element::new(QName::new(Some("urn:w"), "w-output"));
+            with_content(element, &ViewValue::Payload(payload)).to_xml()
+        };
+        assert_eq!(
+            content("<a><b>1</b></a>"),
+            "<w-output xmlns=\"urn:w\"><a xmlns=\"\"><b>1</b></a></w-output>"
+        );
+        assert_eq!(
+            content("<a xmlns='urn:a'/>"),
+            "<w-output xmlns=\"urn:w\"><a xmlns=\"urn:a\"/></w-output>"
+        );
+    }
 }

@@ -106,7 +106,11 @@ impl GoalFailure {
     /// An expression gave no value.
     fn of_expression(error: &XPathError) -> Self {
         let code = match error {
-            XPathError::TooManyOperations | XPathError::TooMuchText => "too-large",
+            XPathError::TooManyOperations
+            | XPathError::TooMuchText
+            | XPathError::TooManyNodes
+            | XPathError::NoDocument(_) => "too-large",
+            XPathError::OtherElement { .. } => "unknown-payload",
             _ => "bad-expression",
         };
         Self::new(code, error.to_string())
@@ -181,11 +185,33 @@ pub struct WorkflowRun<'a> {
 pub struct RunState {
     input: Element,
     goals: Vec<GoalState>,
-    /// Goals in the order in which they ended, each once.
-    ended: Vec<usize>,
     /// Finished passes of each loop: outputs of its members.
     passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
     is_over: bool,
+}
+
+impl RunState {
+    /// Bytes of the texts that the state keeps.
+    pub fn kept_bytes(&self) -> usize {
+        let goals = self.goals.iter().map(|goal| match goal {
+            GoalState::Done(output) => output.as_ref().map_or(0, ViewValue::bytes),
+            GoalState::Running(progress) => {
+                let items = progress.items.iter().map(ViewValue::bytes).sum::<usize>();
+                let results = progress.results.values().map(|result| match result {
+                    PartResult::Completed(value) => value.bytes(),
+                    PartResult::Failed(failure) => failure.code.len() + failure.reason.len(),
+                });
+                let reviews = progress.reviews.values().map(|review| {
+                    let corrections = review.corrections.iter().map(String::len).sum::<usize>();
+                    corrections + review.output.as_ref().map_or(0, ViewValue::bytes)
+                });
+                items + results.sum::<usize>() + reviews.sum::<usize>()
+            }
+            GoalState::Waiting | GoalState::Replaced | GoalState::Skipped => 0,
+        });
+        let passes = self.passes.values().flatten().flatten().map(|(_, output)| output.bytes());
+        self.input.text_bytes() + goals.sum::<usize>() + passes.sum::<usize>()
+    }
 }
 
 /// The state of one goal.
@@ -260,7 +286,6 @@ impl<'a> WorkflowRun<'a> {
         let state = RunState {
             input,
             goals: vec![GoalState::Waiting; definition.goals.len()],
-            ended: Vec::new(),
             passes: BTreeMap::new(),
             is_over: false,
         };

@@ -1,5 +1,7 @@
 //! The view of a run: the document that expressions start from.
 
+use std::collections::HashMap;
+
 use crate::schema::{XPathDocument, XPathError, XPathNode, XPathValue};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
@@ -39,9 +41,23 @@ pub enum ViewValue {
     Several(Vec<ViewEntry>),
 }
 
+impl ViewValue {
+    /// Bytes of its texts and names.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Payload(payload) => payload.text_bytes(),
+            Self::Several(runs) => runs.iter().map(|run| run.name.len() + run.value.bytes()).sum(),
+        }
+    }
+}
+
 impl RunView {
-    /// `None` where an output is beyond the limits of a payload.
-    pub fn new(entries: &[ViewEntry]) -> Option<Self> {
+    /// The view with these entries.
+    ///
+    /// # Errors
+    /// An output is beyond the limits of a payload.
+    pub fn new(entries: &[ViewEntry]) -> Result<Self, XPathError> {
         let children: Vec<_> =
             entries.iter().map(|entry| (element_of(entry), payload_of(&entry.value))).collect();
         let mut document = XPathDocument::new("run", &children)?;
@@ -56,7 +72,7 @@ impl RunView {
         }
 
         let originals = entries.iter().map(original_of).collect();
-        Some(Self { document, originals })
+        Ok(Self { document, originals })
     }
 
     /// The value of an expression.
@@ -85,7 +101,10 @@ impl RunView {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else {
             return Err(XPathError::Invalid(format!("{expression} selects no nodes")));
         };
-        Ok(nodes.iter().map(|node| self.value_of(node)).collect())
+        let mut elements = self.original_elements();
+        // An item keeps its attributes.
+        let is_kept = |element: &Element| is_structured(element) || !element.attributes.is_empty();
+        Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
     /// The value that an output selects: a copy of an element with children, or else text.
@@ -97,7 +116,9 @@ impl RunView {
         let XPathValue::Nodes(nodes) = &value else {
             return Ok(Some(ViewValue::Text(value.to_text())));
         };
-        let mut values: Vec<_> = nodes.iter().map(|node| self.value_of(node)).collect();
+        let mut elements = self.original_elements();
+        let values = nodes.iter().map(|node| value_of(node, &mut elements, is_structured));
+        let mut values: Vec<_> = values.collect();
         if values.len() <= 1 {
             return Ok(values.pop());
         }
@@ -118,23 +139,19 @@ impl RunView {
     pub fn payload(&self, expression: &str) -> Result<Option<Element>, XPathError> {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else { return Ok(None) };
         let positions = nodes.first().and_then(|node| node.element.as_ref());
-        Ok(positions.and_then(|at| self.original_at(at)).cloned())
+        Ok(positions.and_then(|at| self.original_elements().at(at)).cloned())
     }
 
-    fn value_of(&self, node: &XPathNode) -> ViewValue {
-        let original = node.element.as_ref().and_then(|at| self.original_at(at));
-        match original.filter(|element| element.children().next().is_some()) {
-            Some(element) => ViewValue::Payload(element.clone()),
-            None => ViewValue::Text(node.text.clone()),
-        }
+    /// Whether a condition holds.
+    ///
+    /// # Errors
+    /// As [`RunView::evaluate`].
+    pub fn is_true(&self, expression: &str) -> Result<bool, XPathError> {
+        self.document.evaluate_flag(expression)
     }
 
-    fn original_at(&self, positions: &[u32]) -> Option<&Element> {
-        let (first, rest) = positions.split_first()?;
-        let entry = self.originals.get(usize::try_from(*first).ok()?)?;
-        rest.iter().try_fold(entry, |element, position| {
-            element.children().nth(usize::try_from(*position).ok()?)
-        })
+    fn original_elements(&self) -> ElementIndex<'_> {
+        ElementIndex::new(self.originals.iter().collect())
     }
 
     /// The text that a placeholder inserts: nodes stand on one line each, and an element with
@@ -145,15 +162,54 @@ impl RunView {
     pub fn insert(&self, expression: &str) -> Result<String, XPathError> {
         let value = self.evaluate(expression)?;
         let XPathValue::Nodes(nodes) = &value else { return Ok(value.to_text()) };
+        let mut elements = ElementIndex::new(self.document.root().children().collect());
         let texts = nodes.iter().map(|node| {
-            let element = node.element.as_ref().and_then(|at| self.document.element_at(at));
-            match element.filter(|element| element.children().next().is_some()) {
+            let element = node.element.as_ref().and_then(|at| elements.at(at));
+            match element.filter(|element| is_structured(element)) {
                 Some(element) => element.to_xml(),
                 None => node.text.clone(),
             }
         });
         Ok(texts.collect::<Vec<_>>().join("\n"))
     }
+}
+
+/// Elements by their positions. The children of an element are listed once, however many of them are
+/// looked up.
+struct ElementIndex<'a> {
+    children: HashMap<Vec<u32>, Vec<&'a Element>>,
+}
+
+impl<'a> ElementIndex<'a> {
+    fn new(top: Vec<&'a Element>) -> Self {
+        Self { children: HashMap::from([(Vec::new(), top)]) }
+    }
+
+    fn at(&mut self, positions: &[u32]) -> Option<&'a Element> {
+        let (last, parent) = positions.split_last()?;
+        if !self.children.contains_key(parent) {
+            let listed = self.at(parent)?.children().collect();
+            self.children.insert(parent.to_vec(), listed);
+        }
+        self.children.get(parent)?.get(usize::try_from(*last).ok()?).copied()
+    }
+}
+
+/// The value of a node: its element where that is kept, or else its text.
+fn value_of(
+    node: &XPathNode,
+    elements: &mut ElementIndex<'_>,
+    is_kept: impl Fn(&Element) -> bool,
+) -> ViewValue {
+    let original = node.element.as_ref().and_then(|at| elements.at(at));
+    match original.filter(|element| is_kept(element)) {
+        Some(element) => ViewValue::Payload(element.clone()),
+        None => ViewValue::Text(node.text.clone()),
+    }
+}
+
+fn is_structured(element: &Element) -> bool {
+    element.children().next().is_some()
 }
 
 /// The entry as an element of its name.
@@ -253,6 +309,18 @@ mod tests {
         let item = view().items("plan/task").expect("nodes").into_iter().next();
         let Some(ViewValue::Payload(item)) = item else { panic!("it is an element") };
         assert_eq!(item.to_xml(), "<task xmlns=\"urn:p\"><role>r</role></task>");
+    }
+
+    #[test]
+    fn an_item_keeps_its_attributes() {
+        let plan = payload("<plan><task n='1'>a</task><task>b</task></plan>");
+        let view = RunView::new(&[entry("plan", plan)]).expect("it is a view");
+        let items = view.items("plan/task").expect("nodes");
+        let [ViewValue::Payload(first), ViewValue::Text(second)] = items.as_slice() else {
+            panic!("{items:?}")
+        };
+        assert_eq!(first.to_xml(), "<task n=\"1\">a</task>");
+        assert_eq!(second, "b");
     }
 
     #[test]

@@ -159,6 +159,16 @@ impl Element {
         }
     }
 
+    /// Returns the bytes of all names, attributes and texts of the element.
+    pub fn text_bytes(&self) -> usize {
+        let attributes = self.attributes.iter().map(|(name, value)| name.local.len() + value.len());
+        let content = self.content.iter().map(|node| match node {
+            Node::Text(text) => text.len(),
+            Node::Element(element) => element.text_bytes(),
+        });
+        self.name.local.len() + attributes.sum::<usize>() + content.sum::<usize>()
+    }
+
     /// Returns the text directly inside the element, without the text of nested elements.
     pub fn own_text(&self) -> String {
         let texts = self.content.iter().filter_map(|node| match node {

@@ -5,6 +5,7 @@
 
 mod compiled;
 mod documents;
+mod lists;
 mod parts;
 mod reviews;
 mod runs;
@@ -15,7 +16,9 @@ use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};
 use organism::config::{Config, ConfigEnvironment, ConfigProblems, load_for_servers};
-use organism::workflow::{WorkflowDefinition, drawing, dry_run, input_payload, mermaid};
+use organism::workflow::{
+    GoalForm, GoalTarget, Mapping, WorkflowDefinition, drawing, dry_run, input_payload, mermaid,
+};
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -545,6 +548,62 @@ fn a_definition_that_can_exceed_the_limits_of_a_tree_is_noted() {
     ));
 }
 
+#[test]
+fn keys_of_a_payload_that_its_schema_does_not_have_are_reported() {
+    let found = problems("trip", &[("town = \"input/to\"", "twon = \"input/to\"")]);
+    expect![[r#"
+        goal-setting: `reserve-room` of `hotels` needs `town`, and `with` has none | "hotels" | add `town` to with
+        goal-setting: `reserve-room` of `hotels` has no `twon` | "input/to" | did you mean `town`?
+    "#]].assert_eq(&found);
+}
+
+#[test]
+fn children_stand_in_the_order_of_their_schema() {
+    let text = definition_text("trip");
+    let (from, to) = (
+        "name = \"input/name\", town = \"input/to\"",
+        "town = \"input/to\", name = \"input/name\"",
+    );
+    assert!(text.contains(from));
+    let config = load_text(&text.replace(from, to)).unwrap();
+    let goals = &config.workflows.first().unwrap().definition.goals;
+    let hotel = goals.iter().find(|goal| goal.id.value.as_str() == "hotel").unwrap();
+    let GoalForm::Run(GoalTarget::Listener { with: Mapping::Fields(fields), .. }) = &hotel.form
+    else {
+        panic!("{hotel:?}")
+    };
+    let keys: Vec<_> = fields.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["name", "town", "from", "to"]);
+}
+
+#[test]
+fn labels_count_passes_of_branches_and_further_runs() {
+    let long = "q".repeat(63);
+    let found = problems(
+        "crew",
+        &[
+            ("loop = [\"build\", \"review\"]", "loop = [\"build\", \"review\", \"more\"]"),
+            (
+                "build = { agent",
+                &format!(
+                    "more = {{ choose = [{{ when = \"false()\", run = [\"{long}\"] }}] }}\n{long} = {{ agent = \"coder\", prompt = \"x\" }}\nbuild = {{ agent"
+                ),
+            ),
+        ],
+    );
+    assert!(found.contains("label-too-long"), "{found}");
+    let found = problems(
+        "crew",
+        &[(
+            "build = { agent",
+            &format!(
+                "{long} = {{ agent = \"coder\", prompt = \"x\", retry = 1 }}\nbuild = {{ agent"
+            ),
+        )],
+    );
+    assert!(found.contains("label-too-long"), "{found}");
+}
+
 fn organism(directory: &Path, arguments: &[&str]) -> Output {
     let config = directory.join("config/organism.toml");
     Command::new(env!("CARGO_BIN_EXE_organism"))
@@ -577,6 +636,10 @@ fn the_command_shows_a_workflow_and_runs_it_dry() {
         "{}",
         text(&run.stdout)
     );
+
+    let run = organism(directory.path(), &["run", "essay", "--dry-run", "--input", "topic=@@me"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    assert!(text(&run.stdout).contains(" on @me, for "), "{}", text(&run.stdout));
 
     for (arguments, expected) in [
         (vec!["show", "esay"], "did you mean `essay`?"),

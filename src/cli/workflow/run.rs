@@ -1,6 +1,5 @@
 //! `organism workflow run`: starts a run, shows its goals, and prints its output.
 
-use std::collections::HashSet;
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -14,7 +13,8 @@ use crate::organism::OrganismClient;
 use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::thread::Closing;
 use crate::workflow::{
-    GoalGraph, WorkflowDefinition, dry_run, failed_name, input_payload, output_name,
+    GoalGraph, WorkflowDefinition, called_once, dry_run, failed_name, fit_children, input_payload,
+    output_name,
 };
 use crate::xml::element::Element;
 
@@ -29,7 +29,8 @@ pub struct RunArgs {
     name: String,
     #[command(flatten)]
     config: ConfigArg,
-    /// One input; `NAME=@FILE` reads its value from a file. A list is given value by value.
+    /// One input; `NAME=@FILE` reads its value from a file, and `@@` begins a value with `@`. A list
+    /// is given value by value.
     #[arg(long = "input", value_name = "NAME=VALUE")]
     inputs: Vec<String>,
     /// Print each context document, with a stand-in for every output. No model is called.
@@ -65,6 +66,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let values = values(&args.inputs)?;
     let input = input_payload(&definition, &values, args.dry_run)
         .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+    let input = fit_children(&config.schemas, input);
     if args.dry_run {
         for document in dry_run(&definition, &input) {
             put_line!("== {}", document.title);
@@ -88,7 +90,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(carry_out(config, &definition, submission, args))
 }
 
-/// The inputs by name. A value that begins with `@` is read from that file.
+/// The inputs by name. A value that begins with `@` is read from that file; `@@` stands for `@`.
 fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let mut values = Vec::new();
     for input in inputs {
@@ -98,6 +100,7 @@ fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
         };
         let value = match value.strip_prefix('@') {
             None => value.to_owned(),
+            Some(text) if text.starts_with('@') => text.to_owned(),
             Some(path) => {
                 let bytes = startup::bytes(path.as_ref())?;
                 String::from_utf8(bytes).map_err(|_| {
@@ -124,8 +127,7 @@ async fn carry_out(
         (false, false) if std::io::stderr().is_terminal() => ProgressForm::Tree,
         (false, false) => ProgressForm::Lines,
     };
-    let once = config.contracts.iter().filter(|contract| contract.attempts == 1);
-    let once: HashSet<ListenerName> = once.map(|contract| contract.name.clone()).collect();
+    let once = called_once(&config.contracts);
     let data = config.data.clone();
     let (graph, _) = GoalGraph::new(definition);
     let progress = RunProgress::new(&data, form, (definition, &graph), &once);

@@ -114,7 +114,8 @@ impl DeclaredWorkflows {
         report::check(workflows, places, sections, contracts, &payloads.schemas, problems);
         let unsupported = report::unsupported(workflows, places, sections);
         for workflow in &mut self.workflows {
-            resolve::payloads(&mut workflow.definition, &self.places, contracts, problems);
+            let definition = &mut workflow.definition;
+            resolve::payloads(definition, &self.places, contracts, &payloads.schemas, problems);
         }
 
         let configured = self.workflows.into_iter().map(|workflow| ConfiguredWorkflow {

@@ -2,6 +2,7 @@
 
 use crate::contract::Contracts;
 use crate::ids::{ListenerName, PayloadName};
+use crate::schema::Schemas;
 use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition, peers_of};
 
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -12,6 +13,7 @@ pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,
     contracts: Option<&Contracts>,
+    schemas: &Schemas,
     problems: &mut ConfigProblems,
 ) {
     let accepted = |name: &ListenerName| {
@@ -41,23 +43,48 @@ pub(super) fn payloads(
                     payload.value = known.clone();
                 }
             }
-            GoalTarget::Listener { payload, listener, with: Mapping::Fields(_) } => {
-                match accepted(&listener.value) {
-                    [only] => *payload = Some(Placed::new(only.clone(), listener.place)),
-                    [] => {}
-                    several => problems.push(unnamed(listener, several, places)),
-                }
-            }
-            GoalTarget::Listener { with: Mapping::Element(_), .. } => {}
+            GoalTarget::Listener { payload, listener, .. } => match accepted(&listener.value) {
+                [only] => *payload = Some(Placed::new(only.clone(), listener.place)),
+                [] => {}
+                several => problems.push(unnamed(listener, several, places)),
+            },
         }
 
-        if let GoalTarget::Listener { listener, payload: Some(payload), .. } = target {
+        if let GoalTarget::Listener { listener: name, payload: Some(payload), with }
+        | GoalTarget::Workflow { workflow: name, payload: Some(payload), with } = target
+        {
+            if let Mapping::Fields(fields) = with {
+                fit_fields(fields, &payload.value, schemas);
+            }
             let other = peers
                 .iter()
-                .find(|peer| **peer != listener.value && accepted(peer).contains(&payload.value));
+                .find(|peer| **peer != name.value && accepted(peer).contains(&payload.value));
             if let Some(other) = other {
-                problems.push(shared(listener, other, payload, places));
+                problems.push(shared(name, other, payload, places));
             }
+        }
+    }
+}
+
+/// Puts the fields of a mapping in the order of the payload's schema, each under the namespace that
+/// its child has there.
+fn fit_fields(fields: &mut [(String, Placed<String>)], payload: &PayloadName, schemas: &Schemas) {
+    let parameters = schemas.describe(payload).parameters;
+    let place = |key: &str| {
+        let (is_attribute, name) = match key.strip_prefix('@') {
+            Some(name) => (true, name),
+            None => (false, key),
+        };
+        parameters.iter().position(|one| one.attribute == is_attribute && one.name == name)
+    };
+    fields.sort_by_key(|(key, _)| place(key).unwrap_or(usize::MAX));
+    for (key, _) in fields {
+        let Some(parameter) = place(key).and_then(|at| parameters.get(at)) else { continue };
+        let namespace = parameter.written.namespace();
+        let (mark, by_default) =
+            if parameter.attribute { ("@", "") } else { ("", &*payload.namespace) };
+        if namespace != by_default {
+            *key = format!("{mark}{{{namespace}}}{}", parameter.name);
         }
     }
 }

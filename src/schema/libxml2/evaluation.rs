@@ -1,19 +1,102 @@
 //! Evaluation of XPath 1.0 by libxml2.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_int};
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_ulong};
 use std::ptr::NonNull;
 
 use libxml::bindings as c;
 
 use super::super::xpath::{self, XPathError, XPathNode, XPathValue};
-use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, steps_to, take};
+use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// Local names of payloads by the positions of their elements, while an expression is
-    /// evaluated.
-    static PAYLOADS: RefCell<Vec<(Vec<u32>, String)>> = const { RefCell::new(Vec::new()) };
+    /// Local names of payloads by their elements, while an expression is evaluated.
+    static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
+}
+
+/// Positions of elements among their element siblings. Finding those of all elements of a tree in
+/// document order takes one pass over the tree.
+#[derive(Default)]
+struct ElementPositions {
+    /// By parent: the child that was found last, and its position.
+    latest: HashMap<*const c::xmlNode, (*const c::xmlNode, u32)>,
+}
+
+impl ElementPositions {
+    /// Positions of an element, from the children of the root on.
+    ///
+    /// SAFETY: `node` is an element of a live tree, the same one for all calls.
+    unsafe fn of(&mut self, node: *const c::xmlNode) -> Vec<u32> {
+        let mut positions = Vec::new();
+        let mut next = node;
+        // SAFETY: parents of a live node are alive or null.
+        unsafe {
+            while let Some(parent) = (*next).parent.as_ref() {
+                if parent.type_ != c::xmlElementType_XML_ELEMENT_NODE {
+                    break;
+                }
+
+                let is_it = |other: *const c::xmlNode, _: u32| other == next;
+                positions.extend(self.find(parent, is_it).map(|(_, position)| position));
+                next = parent;
+            }
+        }
+
+        positions.reverse();
+        positions
+    }
+
+    /// The element at these positions beneath `root`.
+    ///
+    /// SAFETY: as for [`ElementPositions::of`].
+    unsafe fn at(
+        &mut self,
+        root: *const c::xmlNode,
+        positions: &[u32],
+    ) -> Option<*const c::xmlNode> {
+        let mut element = root;
+        for position in positions {
+            // SAFETY: passed on.
+            unsafe {
+                let is_it = |_: *const c::xmlNode, at: u32| at == *position;
+                (element, _) = self.find(element.as_ref()?, is_it)?;
+            }
+        }
+        Some(element)
+    }
+
+    /// The child of `parent` that fits, with its position. The search goes on from the child that
+    /// was found last, and then begins at the first one.
+    ///
+    /// SAFETY: as for [`ElementPositions::of`].
+    unsafe fn find(
+        &mut self,
+        parent: &c::xmlNode,
+        fits: impl Fn(*const c::xmlNode, u32) -> bool,
+    ) -> Option<(*const c::xmlNode, u32)> {
+        let first: (*const c::xmlNode, u32) = (parent.children, 0);
+        let latest = self.latest.get(&std::ptr::from_ref(parent)).copied();
+        for (start, at) in latest.into_iter().chain([first]) {
+            let mut child = start;
+            let mut position = at;
+            // SAFETY: siblings of a live node are alive or null.
+            unsafe {
+                while let Some(element) = child.as_ref() {
+                    if element.type_ == c::xmlElementType_XML_ELEMENT_NODE {
+                        if fits(child, position) {
+                            self.latest.insert(parent, (child, position));
+                            return Some((child, position));
+                        }
+                        position += 1;
+                    }
+                    child = element.next;
+                }
+            }
+        }
+        None
+    }
 }
 
 /// A context to evaluate an expression in.
@@ -49,18 +132,40 @@ pub fn evaluate(
     expression: &CStr,
     payloads: &[(Vec<u32>, String)],
 ) -> Result<XPathValue, XPathError> {
+    // SAFETY: the object and the tree are alive while it is read.
+    evaluated(document, expression, payloads, |object| unsafe { xpath_value(object) })
+}
+
+/// As [`evaluate`], with the value as `boolean()` gives it. No node is copied.
+pub fn evaluate_flag(
+    document: &ParsedDocument,
+    expression: &CStr,
+    payloads: &[(Vec<u32>, String)],
+) -> Result<bool, XPathError> {
+    // SAFETY: the object and the tree are alive while it is read.
+    evaluated(document, expression, payloads, |object| unsafe { Ok(xpath_flag(object)) })
+}
+
+fn evaluated<T>(
+    document: &ParsedDocument,
+    expression: &CStr,
+    payloads: &[(Vec<u32>, String)],
+    read: impl FnOnce(&c::xmlXPathObject) -> Result<T, XPathError>,
+) -> Result<T, XPathError> {
     ready();
     let scope = xpath_scope(document.doc.as_ptr())?;
     let program = xpath_program(&scope, expression)?;
-    PAYLOADS.with_borrow_mut(|known| *known = payloads.to_vec());
+    if expression.to_string_lossy().contains("payload") {
+        PAYLOADS.with_borrow_mut(|known| *known = payload_elements(document, payloads));
+    }
     // SAFETY: program, scope and tree are alive; the object is freed once, after its last use.
     let value = unsafe {
         let object = c::xmlXPathCompiledEval(program.0.as_ptr(), scope.0.as_ptr());
-        let value = object.as_ref().map(|object| xpath_value(object));
+        let value = object.as_ref().map(read);
         c::xmlXPathFreeObject(object);
         value
     };
-    PAYLOADS.with_borrow_mut(Vec::clear);
+    PAYLOADS.with_borrow_mut(HashMap::clear);
 
     let caught = take();
     // SAFETY: the scope is alive.
@@ -70,6 +175,34 @@ pub fn evaluate(
         Some(value) if caught.errors == 0 => value,
         _ => Err(xpath_error(caught)),
     }
+}
+
+/// Numbers the elements of a tree in document order. libxml2 then compares two of them by their
+/// numbers, and not by walking over their siblings.
+pub fn number_elements(document: &ParsedDocument) {
+    // SAFETY: the tree is alive and ours.
+    unsafe {
+        c::xmlXPathOrderDocElems(document.doc.as_ptr());
+    }
+}
+
+/// Elements of a tree that stand for payloads, with the local names of these.
+fn payload_elements(
+    document: &ParsedDocument,
+    payloads: &[(Vec<u32>, String)],
+) -> HashMap<*const c::xmlNode, String> {
+    let mut found = HashMap::new();
+    let mut elements = ElementPositions::default();
+    // SAFETY: the tree is alive.
+    unsafe {
+        let root = c::xmlDocGetRootElement(document.doc.as_ptr());
+        for (positions, name) in payloads {
+            if let Some(element) = elements.at(root, positions) {
+                found.entry(element).or_insert_with(|| name.clone());
+            }
+        }
+    }
+    found
 }
 
 fn xpath_scope(doc: c::xmlDocPtr) -> Result<XPathScope, XPathError> {
@@ -117,13 +250,18 @@ unsafe fn xpath_value(object: &c::xmlXPathObject) -> Result<XPathValue, XPathErr
             c::xmlXPathObjectType_XPATH_BOOLEAN => Ok(XPathValue::Flag(object.boolval != 0)),
             c::xmlXPathObjectType_XPATH_NUMBER => Ok(XPathValue::Number(object.floatval)),
             c::xmlXPathObjectType_XPATH_NODESET => {
+                if nodes_of(object.nodesetval).len() > limits::XPATH_NODES_MAX {
+                    return Err(XPathError::TooManyNodes);
+                }
+
                 c::xmlXPathNodeSetSort(object.nodesetval);
+                let mut elements = ElementPositions::default();
                 let mut room = limits::XPATH_TEXT_BYTES_MAX;
                 let nodes = nodes_of(object.nodesetval).iter().map(|node| {
                     let text = taken_text(c::xmlXPathCastNodeToString(*node));
                     room = room.checked_sub(text.len()).ok_or(XPathError::TooMuchText)?;
                     let is_element = (**node).type_ == c::xmlElementType_XML_ELEMENT_NODE;
-                    let element = is_element.then(|| positions_of(*node));
+                    let element = is_element.then(|| elements.of(*node));
                     Ok(XPathNode { element, text })
                 });
                 nodes.collect::<Result<_, _>>().map(XPathValue::Nodes)
@@ -131,6 +269,25 @@ unsafe fn xpath_value(object: &c::xmlXPathObject) -> Result<XPathValue, XPathErr
             _ => {
                 let text = bytes_of(object.stringval.cast_const().cast()).unwrap_or_default();
                 Ok(XPathValue::Text(String::from_utf8_lossy(text).into_owned()))
+            }
+        }
+    }
+}
+
+/// As `boolean()` gives a value.
+///
+/// SAFETY: `object` is alive, and so is the tree that its nodes belong to.
+unsafe fn xpath_flag(object: &c::xmlXPathObject) -> bool {
+    // SAFETY: the field that belongs to the type of the object is set.
+    unsafe {
+        match object.type_ {
+            c::xmlXPathObjectType_XPATH_BOOLEAN => object.boolval != 0,
+            c::xmlXPathObjectType_XPATH_NUMBER => {
+                object.floatval != 0.0 && !object.floatval.is_nan()
+            }
+            c::xmlXPathObjectType_XPATH_NODESET => !nodes_of(object.nodesetval).is_empty(),
+            _ => {
+                bytes_of(object.stringval.cast_const().cast()).is_some_and(|text| !text.is_empty())
             }
         }
     }
@@ -148,15 +305,6 @@ unsafe fn nodes_of<'a>(set: c::xmlNodeSetPtr) -> &'a [c::xmlNodePtr] {
             _ => &[],
         }
     }
-}
-
-/// Positions among the element siblings, from the children of the root on.
-///
-/// SAFETY: `node` is an element of a live tree.
-unsafe fn positions_of(node: *const c::xmlNode) -> Vec<u32> {
-    // SAFETY: passed on.
-    let steps = unsafe { steps_to(node) };
-    steps.iter().skip(1).map(|step| step.position).collect()
 }
 
 /// Copies a text of libxml2 and frees it.
@@ -194,7 +342,29 @@ unsafe fn xpath_arguments<const N: usize>(
         for text in texts.iter_mut().rev() {
             *text = taken_text(c::xmlXPathPopString(context));
         }
-        Some(texts)
+        let bytes = texts.iter().map(String::len).sum();
+        charge(context, bytes).then_some(texts)
+    }
+}
+
+/// Counts operations for the text that a function reads. `false` where the evaluation has none left;
+/// an error is raised then.
+///
+/// SAFETY: called with libxml2's own context.
+unsafe fn charge(context: c::xmlXPathParserContextPtr, bytes: usize) -> bool {
+    // SAFETY: the evaluation's context outlives its parser context.
+    unsafe {
+        let Some(scope) = (*context).context.as_mut() else { return false };
+        let operations = c_ulong::try_from(bytes / limits::XPATH_BYTES_PER_OPERATION);
+        let spent = scope.opCount.saturating_add(operations.unwrap_or(c_ulong::MAX));
+        scope.opCount = spent.min(scope.opLimit);
+        if spent < scope.opLimit {
+            return true;
+        }
+
+        let code = c_int::try_from(c::xmlXPathError_XPATH_OP_LIMIT_EXCEEDED);
+        c::xmlXPathErr(context, code.unwrap_or_default());
+        false
     }
 }
 
@@ -238,13 +408,9 @@ unsafe extern "C" fn xpath_payload(context: c::xmlXPathParserContextPtr, count: 
         let set = c::xmlXPathPopNodeSet(context);
         c::xmlXPathNodeSetSort(set);
         let first = nodes_of(set).first().copied();
-        let first = first.filter(|node| (**node).type_ == c::xmlElementType_XML_ELEMENT_NODE);
-        let positions = first.map(|node| positions_of(node));
+        let name = first
+            .and_then(|node| PAYLOADS.with_borrow(|known| known.get(&node.cast_const()).cloned()));
         c::xmlXPathFreeNodeSet(set);
-        let name = PAYLOADS.with_borrow(|known| {
-            let found = known.iter().find(|(at, _)| Some(at) == positions.as_ref());
-            found.map(|(_, name)| name.clone())
-        });
         push_text(context, &name.unwrap_or_default());
     }
 }

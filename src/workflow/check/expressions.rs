@@ -80,7 +80,7 @@ impl ExpressionCheck<'_, '_> {
             }
             GoalForm::Loop { until, .. } => {
                 let mut root = root;
-                for member in self.graph.members(number) {
+                for member in self.graph.beneath(number) {
                     root = self.with_goal(root, member);
                 }
                 self.condition(until, &root);
@@ -100,23 +100,18 @@ impl ExpressionCheck<'_, '_> {
         }
 
         // The latest output of each member of the goal's loop, from the pass before.
-        if let Some(membership) = self.graph.membership(number) {
-            match membership.kind {
-                MemberKind::Loop { .. } => {
-                    for member in self.graph.members(membership.owner) {
-                        root = self.with_goal(root, member);
-                    }
-                }
-                MemberKind::Verify => {
-                    let owner = self.graph.goal(membership.owner);
-                    if let Some((GoalForm::Each(each), owner)) = owner.map(|one| (&one.form, one)) {
-                        let item = self.source.target(owner, &each.target);
-                        root = with_child(root, owner.id.value.as_str(), item);
-                        root = with_child(root, "item", ValueShape::Open);
-                    }
-                }
-                MemberKind::Branch { .. } | MemberKind::Fallback => {}
+        if let Some(owner) = self.graph.loop_of(number) {
+            for member in self.graph.beneath(owner) {
+                root = self.with_goal(root, member);
             }
+        }
+
+        let verified = self.graph.membership(number).filter(|one| one.kind == MemberKind::Verify);
+        let verified = verified.and_then(|membership| self.graph.goal(membership.owner));
+        if let Some((GoalForm::Each(each), owner)) = verified.map(|owner| (&owner.form, owner)) {
+            let item = self.source.target(owner, &each.target);
+            root = with_child(root, owner.id.value.as_str(), item);
+            root = with_child(root, "item", ValueShape::Open);
         }
 
         root

@@ -135,7 +135,7 @@ fn nesting(
     let place = goal.id.place;
     let id = &goal.id.value;
     match membership.kind {
-        MemberKind::Loop { .. } if is_loop => {
+        _ if is_loop && graph.loop_of(number).is_some() => {
             let message = format!("`{id}` is a loop within a loop");
             let help = "make the inner loop a workflow of its own, and call it with `workflow`";
             problems.add(DefinitionFault::Setting, place, message, help);
@@ -200,7 +200,9 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
         GoalForm::Loop { max, .. } if has_judge(goal) => Some(max.to_string().len()),
         _ => None,
     };
-    let suffixes = in_lists.into_iter().chain(own).map(|length| length + 1);
+    // A further run finds its label taken and gets a number.
+    let further = (goal.retry > 0).then(|| goal.retry.to_string().len());
+    let suffixes = in_lists.into_iter().chain(own).chain(further).map(|length| length + 1);
     let reviewer = match goal.supervision {
         Some(_) => SUPERVISOR_SUFFIX.len(),
         None if has_judge(goal) => JUDGE_SUFFIX.len(),
@@ -219,17 +221,17 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
 
 /// Lengths of the pass and the item in the labels of a goal, from the lists that it is in.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
-    let Some(membership) = graph.membership(number) else { return Vec::new() };
-    let form = graph.goal(membership.owner).map(|owner| &owner.form);
-    match (form, membership.kind) {
-        (Some(GoalForm::Loop { max, .. }), MemberKind::Loop { .. }) => vec![max.to_string().len()],
-        (Some(GoalForm::Each(each)), MemberKind::Verify) => {
-            let mut suffixes = list_suffixes(graph, membership.owner);
-            suffixes.push(each.max_items.to_string().len());
-            suffixes
+    let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
+        GoalForm::Loop { max, .. } => Some(max.to_string().len()),
+        _ => None,
+    });
+    let of_item = graph.membership(number).and_then(|membership| {
+        match (&graph.goal(membership.owner)?.form, membership.kind) {
+            (GoalForm::Each(each), MemberKind::Verify) => Some(each.max_items.to_string().len()),
+            _ => None,
         }
-        _ => Vec::new(),
-    }
+    });
+    in_loop.into_iter().chain(of_item).collect()
 }
 
 fn cycles(graph: &GoalGraph<'_>, problems: &mut ProblemList) {

@@ -92,10 +92,8 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Remembers the order of ends, and lets the list of a member go on.
+    /// Lets the list of a member go on.
     fn note_end(&mut self, number: usize) {
-        self.state.ended.retain(|ended| *ended != number);
-        self.state.ended.push(number);
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
             MemberKind::Loop { .. } => self.next_of_loop(membership.owner),
@@ -137,8 +135,15 @@ impl WorkflowRun<'_> {
     fn cancel_open(&mut self, number: usize) {
         if let Some(progress) = self.progress(number) {
             let open = std::mem::take(&mut progress.open);
-            self.steps.extend(open.into_iter().map(|run| RunStep::Cancel { run }));
+            self.cancel(open);
         }
+    }
+
+    /// Cancels threads of runs. A run whose call cannot be made has none.
+    pub(super) fn cancel(&mut self, runs: Vec<GoalRun>) {
+        let has_thread = |run: &GoalRun| !self.unstartable.iter().any(|(one, _)| one == run);
+        let runs: Vec<_> = runs.into_iter().filter(has_thread).collect();
+        self.steps.extend(runs.into_iter().map(|run| RunStep::Cancel { run }));
     }
 
     /// Ends the run as failed. What is still open is cancelled.
@@ -161,8 +166,8 @@ impl WorkflowRun<'_> {
             return self.start(member, iteration);
         }
 
-        let members = progress.members.clone();
-        let outputs = members.iter().filter_map(|member| {
+        let beneath = self.graph.beneath(number);
+        let outputs = beneath.iter().filter_map(|member| {
             self.goal_state(*member).output().map(|output| (*member, output.clone()))
         });
         let pass: Vec<_> = outputs.collect();
@@ -201,11 +206,13 @@ impl WorkflowRun<'_> {
         progress.iteration += 1;
         progress.position = 0;
         let iteration = progress.iteration;
-        let members = progress.members.clone();
+        let first = progress.members.first().copied();
         // Their outputs stand in the passes; this pass has none yet.
-        members.iter().for_each(|member| self.set(*member, GoalState::Waiting));
-        if let Some(first) = members.first() {
-            self.start(*first, iteration);
+        for member in self.graph.beneath(number) {
+            self.set(member, GoalState::Waiting);
+        }
+        if let Some(first) = first {
+            self.start(first, iteration);
         }
     }
 
@@ -246,8 +253,8 @@ impl WorkflowRun<'_> {
     ) -> Result<Option<bool>, XPathError> {
         match condition {
             GoalCondition::XPath(expression) => {
-                let view = self.view_with(number, None)?;
-                view.evaluate(&expression.value).map(|value| Some(value.is_true()))
+                let expression = expression.value.as_str();
+                self.view_with(number, None, &[expression])?.is_true(expression).map(Some)
             }
             GoalCondition::Judge { .. } => {
                 let iteration = self.iteration_of(number);
@@ -281,11 +288,23 @@ impl WorkflowRun<'_> {
         }
     }
 
+    /// Whether a goal has an output of its own where it runs.
+    fn has_output(&self, number: usize) -> bool {
+        let is_verifier = self
+            .graph
+            .membership(number)
+            .is_some_and(|membership| membership.kind == MemberKind::Verify);
+        let form = self.graph.goal(number).map(|goal| &goal.form);
+        !is_verifier && !matches!(form, Some(GoalForm::Loop { .. } | GoalForm::Choose(_)))
+    }
+
     fn output(&self) -> Result<Option<RunOutput>, XPathError> {
         match &self.definition.output {
             WorkflowOutput::LastGoal => {
-                let last = self.state.goals.iter().rev().find_map(GoalState::output);
-                Ok(last.cloned().map(RunOutput::One))
+                let last =
+                    (0..self.state.goals.len()).rev().find(|number| self.has_output(*number));
+                let output = last.and_then(|number| self.goal_state(number).output());
+                Ok(output.cloned().map(RunOutput::One))
             }
             WorkflowOutput::One(expression) => {
                 let view = self.whole_view()?;

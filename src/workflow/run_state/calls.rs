@@ -9,6 +9,7 @@ use super::super::definition::{
     GoalCondition, GoalDefinition, GoalForm, GoalTarget, Mapping, Placed,
 };
 use super::super::document::TaskDocument;
+use super::super::mapping;
 use super::super::typed_outputs::{agents_of, answer_of, prompt_of};
 use super::super::verdicts::{judgement_name, verdict_name};
 use super::super::view::ViewValue;
@@ -117,7 +118,7 @@ impl WorkflowRun<'_> {
                     None => document.text(),
                     Some(role) => {
                         let task = TaskDocument {
-                            role: self.run_view(run)?.insert(&role.value)?,
+                            role: self.run_view(run, &[&role.value])?.insert(&role.value)?,
                             parent_goal: document.goal,
                             task: document.prompt,
                             corrections: document.corrections,
@@ -147,31 +148,8 @@ impl WorkflowRun<'_> {
         name: Option<QName>,
         listener: &ListenerName,
     ) -> Result<Element, XPathError> {
-        let view = self.run_view(run)?;
-        match with {
-            Mapping::Element(expression) => {
-                let selected = view.payload(&expression.value)?;
-                let nothing = || format!("{} selects no element", expression.value);
-                selected.ok_or_else(|| XPathError::Invalid(nothing()))
-            }
-            Mapping::Fields(fields) => {
-                let name = name.unwrap_or_else(|| QName::new(None, listener.as_str()));
-                let namespace = name.namespace.clone();
-                let mut payload = Element::new(name);
-                for (field, expression) in fields {
-                    // A value that selects nothing leaves its child out.
-                    let Some(value) = view.text(&expression.value)? else { continue };
-                    payload = match field.strip_prefix('@') {
-                        Some(attribute) => payload.with_attribute(attribute, value),
-                        None => {
-                            let child = Element::new(QName::new(namespace.as_deref(), field));
-                            payload.with_child(child.with_text(value))
-                        }
-                    };
-                }
-                Ok(payload)
-            }
-        }
+        let view = self.run_view(run, &mapping::expressions(with))?;
+        mapping::payload(&view, with, name, listener)
     }
 }
 

@@ -1,10 +1,13 @@
 //! The view of a goal's expressions, and its document.
 
+use std::collections::HashSet;
+
 use crate::schema::XPathError;
 use crate::xml::element::{Element, Node};
 
 use super::super::definition::{GoalDefinition, GoalForm, Placed};
 use super::super::document::{ContextEntry, GoalDocument, IterationEntry, LoopPass};
+use super::super::expression;
 use super::super::graph::MemberKind;
 use super::super::shapes::{JUDGE_SUFFIX, SUPERVISOR_SUFFIX, labels};
 use super::super::template;
@@ -13,30 +16,41 @@ use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
     /// The view of a goal: the input, the outputs of the goals that it needs, those of its loop, and
-    /// `more`.
+    /// `more`, as far as `expressions` can reach them.
     pub(super) fn view_with(
         &self,
         number: usize,
         more: impl IntoIterator<Item = ViewEntry>,
+        expressions: &[&str],
     ) -> Result<RunView, XPathError> {
         let mut seen = self.graph.visible(number);
-        seen.extend(self.graph.members(number));
-        if let Some(membership) = self.graph.membership(number)
-            && matches!(membership.kind, MemberKind::Loop { .. })
-        {
-            seen.extend(self.graph.members(membership.owner));
+        seen.extend(self.graph.beneath(number));
+        if let Some(owner) = self.graph.loop_of(number) {
+            seen.extend(self.graph.beneath(owner));
         }
 
         seen.sort_unstable();
         seen.dedup();
-        self.view(&seen, more)
+        let names: Option<Vec<_>> = expressions.iter().map(|one| expression::names(one)).collect();
+        let Some(names) = names else { return self.view(&seen, true, more) };
+
+        let is_named = |name: &str| names.iter().any(|names| names.contains(name));
+        seen.retain(|one| {
+            self.graph.goal(*one).is_some_and(|goal| is_named(goal.id.value.as_str()))
+        });
+        let more = more.into_iter().filter(|entry| is_named(&entry.name));
+        self.view(&seen, is_named("input"), more)
     }
 
     /// The view of a run: that of its goal, and for a verification the output to judge.
-    pub(super) fn run_view(&self, run: &GoalRun) -> Result<RunView, XPathError> {
+    pub(super) fn run_view(
+        &self,
+        run: &GoalRun,
+        expressions: &[&str],
+    ) -> Result<RunView, XPathError> {
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
         let judged = self.judged(run).filter(|_| run.kind == RunKind::Verify);
-        self.view_with(self.subject(run), item.into_iter().chain(judged))
+        self.view_with(self.subject(run), item.into_iter().chain(judged), expressions)
     }
 
     /// The output that a run judges, under the name of the goal that gave it.
@@ -64,16 +78,19 @@ impl WorkflowRun<'_> {
     /// The view of the run's output: every goal.
     pub(super) fn whole_view(&self) -> Result<RunView, XPathError> {
         let all: Vec<_> = (0..self.state.goals.len()).collect();
-        self.view(&all, None)
+        self.view(&all, true, None)
     }
 
     fn view(
         &self,
         seen: &[usize],
+        has_input: bool,
         more: impl IntoIterator<Item = ViewEntry>,
     ) -> Result<RunView, XPathError> {
-        let mut entries =
-            vec![ViewEntry::new("input", ViewValue::Payload(self.state.input.clone()))];
+        let mut entries = Vec::new();
+        if has_input {
+            entries.push(ViewEntry::new("input", ViewValue::Payload(self.state.input.clone())));
+        }
         for number in seen {
             let goal = self.graph.goal(*number);
             if let (Some(goal), Some(output)) = (goal, self.latest_output(*number)) {
@@ -82,7 +99,7 @@ impl WorkflowRun<'_> {
         }
 
         entries.extend(more);
-        RunView::new(&entries).ok_or(XPathError::TooMuchText)
+        RunView::new(&entries)
     }
 
     /// The output of a goal; for a member of a loop that runs again, that of the pass before.
@@ -90,25 +107,49 @@ impl WorkflowRun<'_> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());
         }
-        if *self.goal_state(number) == GoalState::Skipped {
+        if matches!(self.goal_state(number), GoalState::Skipped | GoalState::Replaced) {
             return None;
         }
 
-        let owner = self.graph.membership(number)?.owner;
+        let owner = self.graph.loop_of(number)?;
+        if self.has_turn_passed(number, owner) {
+            return None;
+        }
         let pass = self.state.passes.get(&owner)?.last()?;
         pass.iter().find(|(member, _)| *member == number).map(|(_, output)| output.clone())
     }
 
-    /// The text of a prompt with its expressions filled in. A prompt without any needs no view.
-    fn filled(&self, run: &GoalRun, prompt: &Placed<String>) -> Result<String, XPathError> {
-        let mut view = None;
-        template::fill(&prompt.value, |expression| {
-            let view = match &mut view {
-                Some(view) => view,
-                none => none.insert(self.run_view(run)?),
+    /// Whether a goal that runs in a loop will not run any more in the pass under way.
+    fn has_turn_passed(&self, number: usize, owner: usize) -> bool {
+        let mut at = number;
+        while let Some(membership) = self.graph.membership(at).filter(|one| one.owner != owner) {
+            let is_left_out = match self.goal_state(membership.owner) {
+                GoalState::Waiting | GoalState::Replaced => false,
+                GoalState::Done(_) | GoalState::Skipped => true,
+                GoalState::Running(progress) => {
+                    matches!(membership.kind, MemberKind::Branch { .. })
+                        && !progress.members.is_empty()
+                        && !progress.members.contains(&at)
+                }
             };
-            view.insert(expression)
-        })
+            if is_left_out {
+                return true;
+            }
+            at = membership.owner;
+        }
+        false
+    }
+
+    /// The text of a prompt with its expressions filled in.
+    fn filled(&self, run: &GoalRun, prompt: &Placed<String>) -> Result<String, XPathError> {
+        let expressions: Vec<_> = template::expressions(prompt).collect();
+        if expressions.is_empty() {
+            return Ok(prompt.value.clone());
+        }
+
+        let expressions: Vec<_> = expressions.iter().map(|one| one.value.as_str()).collect();
+        let view = self.run_view(run, &expressions)?;
+        template::fill(&prompt.value, |expression| view.insert(expression))
     }
 
     /// The document of one run of a goal.
@@ -127,22 +168,17 @@ impl WorkflowRun<'_> {
             ..GoalDocument::default()
         };
 
-        let in_loop = self
-            .graph
-            .membership(number)
-            .filter(|membership| matches!(membership.kind, MemberKind::Loop { .. }));
-        let same_loop = in_loop.map(|membership| self.graph.members(membership.owner));
-        let same_loop = same_loop.unwrap_or_default();
+        let in_loop = self.graph.loop_of(number);
+        let same_loop = in_loop.map(|owner| self.graph.beneath(owner)).unwrap_or_default();
         let shown = self.shown(run, goal);
         for earlier in shown.iter().filter(|earlier| !same_loop.contains(earlier)) {
             document.context.extend(self.entries(*earlier, self.goal_state(*earlier).output()));
         }
-        if let Some(membership) = in_loop {
-            let owner = self.graph.goal(membership.owner);
-            let name = owner.map(|owner| owner.id.value.to_string()).unwrap_or_default();
+        if let Some(owner) = in_loop {
+            let name = self.graph.goal(owner).map(|owner| owner.id.value.to_string());
+            let name = name.unwrap_or_default();
             document.pass = Some(LoopPass { name, iteration: run.iteration });
-            document.iterations =
-                self.iterations(membership.owner, &same_loop, goal, run.iteration);
+            document.iterations = self.iterations(owner, &same_loop, goal, run.iteration);
         }
 
         document.add_judged(self.judged_entries(run));
@@ -178,18 +214,17 @@ impl WorkflowRun<'_> {
         iterations
     }
 
-    /// Goals that the document shows, in the order in which they ended.
+    /// Goals that have ended and that the document shows, in the order of the graph.
     fn shown(&self, run: &GoalRun, goal: &GoalDefinition) -> Vec<usize> {
         let number = self.subject(run);
-        let mut visible = self.graph.visible(number);
+        let mut visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         if let RunKind::Judge(_) = run.kind {
             // The judge of a loop sees the pass that it judges.
-            visible.extend(self.graph.members(number));
-            visible.sort_unstable();
+            visible.extend(self.graph.beneath(number));
         }
-        let ended = self.state.ended.iter().copied();
-        let is_visible = |one: &usize| visible.binary_search(one).is_ok();
-        ended.filter(|one| is_visible(one) && self.is_named(goal, *one)).collect()
+        let ended = self.graph.order().iter().copied();
+        let ended = ended.filter(|one| visible.contains(one) && self.goal_state(*one).has_ended());
+        ended.filter(|one| self.is_named(goal, *one)).collect()
     }
 
     fn is_named(&self, goal: &GoalDefinition, shown: usize) -> bool {

@@ -87,7 +87,8 @@ impl WorkflowRun<'_> {
     }
 
     fn start_each(&mut self, number: usize, each: &EachItem) {
-        let items = self.view_with(number, None).and_then(|view| view.items(&each.items.value));
+        let view = self.view_with(number, None, &[&each.items.value]);
+        let items = view.and_then(|view| view.items(&each.items.value));
         let items = match items {
             Ok(items) => items,
             Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
@@ -174,8 +175,7 @@ impl WorkflowRun<'_> {
 
     fn cancel_rest(&mut self, number: usize) {
         let open = self.progress(number).map(|progress| std::mem::take(&mut progress.open));
-        let cancelled = open.into_iter().flatten().map(|run| RunStep::Cancel { run });
-        self.steps.extend(cancelled);
+        self.cancel(open.unwrap_or_default());
     }
 
     fn end_all(&mut self, number: usize, agents: &[Placed<ListenerName>]) {
@@ -264,7 +264,7 @@ fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
         ViewValue::Payload(payload) => payload.clone(),
         ViewValue::Several(_) => Element::local("output"),
     };
-    let document = XPathDocument::of_payload(&element).ok_or(XPathError::TooMuchText)?;
+    let document = XPathDocument::of_payload(&element)?;
     document.evaluate(by).map(|value: XPathValue| value.to_text())
 }
 

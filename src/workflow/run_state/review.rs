@@ -28,10 +28,11 @@ impl<'a> WorkflowRun<'a> {
         let Some(check) = self.item_check(run) else { return };
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
         let judged = ViewEntry::new(check.goal.value.as_str(), verdict.clone());
-        let view = self.view_with(run.goal, item.into_iter().chain([judged]));
-        let is_accepted = view.and_then(|view| view.evaluate(&check.accept.value));
+        let accept = check.accept.value.as_str();
+        let view = self.view_with(run.goal, item.into_iter().chain([judged]), &[accept]);
+        let is_accepted = view.and_then(|view| view.is_true(accept));
         let is_accepted = match is_accepted {
-            Ok(value) => value.is_true(),
+            Ok(is_accepted) => is_accepted,
             Err(error) => {
                 let failure = GoalFailure::of_expression(&error);
                 return self.end_part(run, PartResult::Failed(failure));

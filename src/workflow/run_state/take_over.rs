@@ -19,16 +19,15 @@ impl RunState {
             .collect();
 
         let is_kept = |goal: usize| keeps.get(goal).copied().unwrap_or_default();
-        let Self { input, goals, mut ended, mut passes, is_over: _ } = self;
+        let Self { input, goals, mut passes, is_over: _ } = self;
         let goals = goals.into_iter().enumerate();
         let goals = goals.map(|(number, goal)| match is_kept(number) {
             true => goal,
             false => GoalState::Waiting,
         });
         let goals = goals.collect();
-        ended.retain(|goal| is_kept(*goal));
         passes.retain(|goal, _| is_kept(*goal));
-        Self { input, goals, ended, passes, is_over: false }
+        Self { input, goals, passes, is_over: false }
     }
 }
 

@@ -1,0 +1,269 @@
+//! Goals in lists, and how many of them a run can have: needs of members, passes, stacks, order.
+
+use organism::ids::PayloadName;
+use organism::workflow::*;
+use organism::xml::element::Element;
+
+use super::script::{
+    agent, goal, id, input, name, placed, played, repeated, text, workflow, xpath,
+};
+
+fn branch(when: Option<&str>, run: &str) -> ChooseBranch {
+    ChooseBranch { when: when.map(xpath), run: vec![id(run)], place: PlaceId::default() }
+}
+
+/// A goal that sends the element that an expression selects to the listener `back`.
+fn call(goal_id: &str, expression: &str) -> GoalTarget {
+    let payload = Some(placed(PayloadName::new("urn:back", "order")));
+    assert!(!goal_id.is_empty());
+    GoalTarget::Listener {
+        listener: name("back"),
+        payload,
+        with: Mapping::Element(text(expression)),
+    }
+}
+
+fn each(items: &str, target: GoalTarget, max_items: u32) -> GoalForm {
+    GoalForm::Each(Box::new(EachItem {
+        items: text(items),
+        target,
+        max_items,
+        concurrency: 8,
+        on_item_failure: ItemFailure::Collect,
+        verify: None,
+        role: None,
+    }))
+}
+
+#[test]
+fn many_items_whose_call_cannot_be_made_do_not_deepen_the_stack() {
+    let form = each("plan/task", call("study", "item/order"), 20_000);
+    let plan = format!("plan=<plan>{}</plan>", "<task><x/></task>".repeat(20_000));
+    let out = played(&workflow(vec![agent("plan", "x"), goal("study", form)]), &[&plan]);
+    assert_eq!(out.matches("name: \"failed\", item").count(), 20_000);
+    assert!(!out.contains("start study"), "an item started");
+}
+
+#[test]
+fn items_that_never_began_are_not_cancelled() {
+    let mut form = each("plan/task", call("study", "item/order"), 20);
+    if let GoalForm::Each(each) = &mut form {
+        each.on_item_failure = ItemFailure::Stop;
+    }
+    let plan = format!("plan=<plan>{}</plan>", "<task><x/></task>".repeat(20));
+    let out = played(&workflow(vec![agent("plan", "x"), goal("study", form)]), &[&plan]);
+    assert_eq!(out, "start plan\nfail study: bad-expression\n");
+}
+
+#[test]
+fn many_passes_without_a_goal_to_run_do_not_deepen_the_stack() {
+    let goals = vec![
+        repeated("again", &["pick"], "false()", 10_000, LoopEnd::Continue),
+        goal("pick", GoalForm::Choose(vec![branch(Some("false()"), "never")])),
+        agent("never", "x"),
+        agent("end", "x"),
+    ];
+    assert_eq!(played(&workflow(goals), &[]), "start end\ncomplete One(Text(\"ok\"))\n");
+}
+
+#[test]
+fn a_choice_waits_for_what_its_members_need() {
+    let mut pick = goal("pick", GoalForm::Choose(vec![branch(None, "member")]));
+    pick.needs = Some(Vec::new());
+    let mut member = agent("member", "x");
+    member.needs = Some(vec![id("late")]);
+    let mut late = agent("late", "x");
+    late.needs = Some(Vec::new());
+    let out = played(&workflow(vec![pick, member, agent("end", "x"), late]), &[]);
+    assert!(out.starts_with("start late\nstart member\n"), "{out}");
+}
+
+/// The documents that agents get, by label, where each open run is answered in reverse order.
+fn documents(definition: &WorkflowDefinition, script: &[(&str, &str)]) -> Vec<(String, String)> {
+    let (graph, _) = GoalGraph::new(definition);
+    let mut run = WorkflowRun::new(definition, &graph, input());
+    let mut open = Vec::new();
+    let mut found = Vec::new();
+    let mut event = Some(RunEvent::Started);
+    while let Some(next) = event {
+        for step in run.step(next) {
+            if let RunStep::Start { run, label, call: GoalCall::Agent { document, .. }, .. } = step
+            {
+                found.push((label.clone(), document));
+                open.push((run, label));
+            }
+        }
+        event = open.pop().map(|(run, label)| {
+            let answer = script.iter().find(|(known, _)| *known == label).map(|one| one.1);
+            match answer {
+                Some("!") => {
+                    let failure = GoalFailure::new("timeout", "it failed");
+                    RunEvent::Failed { run, failure, is_final: true }
+                }
+                answer => {
+                    let output = ViewValue::Text(answer.unwrap_or("ok").to_owned());
+                    RunEvent::Completed { run, output }
+                }
+            }
+        });
+    }
+    found
+}
+
+#[test]
+fn entries_of_parallel_goals_stand_in_the_order_of_the_file() {
+    let mut second = agent("b", "x");
+    second.needs = Some(Vec::new());
+    let mut last = agent("c", "x");
+    last.needs = Some(vec![id("b"), id("a")]);
+    let found = documents(&workflow(vec![agent("a", "x"), second, last]), &[]);
+    // `b` has ended before `a`.
+    let labels: Vec<_> = found.iter().map(|(label, _)| label.as_str()).collect();
+    assert_eq!(labels, ["a", "b", "c"]);
+    let (_, document) = found.last().expect("c has a document");
+    assert!(document.find("id=\"a\"") < document.find("id=\"b\""), "{document}");
+}
+
+#[test]
+fn a_pass_holds_what_ran_in_branches_and_in_place_of_members() {
+    let mut draft = agent("draft", "Write.");
+    draft.on_failure = Some(FailurePolicy::Goal(id("by-hand")));
+    let goals = vec![
+        repeated("improve", &["draft", "fix", "judge"], "false()", 2, LoopEnd::Continue),
+        draft,
+        agent("by-hand", "Write by hand after {{draft}}{{repair}}."),
+        goal("fix", GoalForm::Choose(vec![branch(Some("draft = 'bad'"), "repair")])),
+        agent("repair", "Repair {{draft}}."),
+        agent("judge", "Judge {{draft}}|{{repair}}|{{by-hand}}."),
+        agent("end", "End with {{draft}}|{{repair}}|{{by-hand}}."),
+    ];
+    let script =
+        [("draft_1", "bad"), ("repair_1", "repaired"), ("draft_2", "!"), ("by-hand_2", "own")];
+    let found = documents(&workflow(goals), &script);
+    let labels: Vec<_> = found.iter().map(|(label, _)| label.as_str()).collect();
+    assert_eq!(
+        labels,
+        ["draft_1", "repair_1", "judge_1", "draft_2", "by-hand_2", "judge_2", "end"]
+    );
+    let document = |label: &str| {
+        let found = found.iter().find(|(known, _)| known == label);
+        found.map(|(_, document)| document.as_str()).unwrap_or_default()
+    };
+    assert!(document("by-hand_2").contains("\nWrite by hand after repaired.\n"));
+    expect_test::expect![[r#"
+        <workflow name="test">
+
+        <context>
+          <iteration n="1">
+            <goal id="draft">
+        bad
+            </goal>
+
+            <goal id="repair">
+        repaired
+            </goal>
+
+            <goal id="judge">
+        ok
+            </goal>
+          </iteration>
+
+          <iteration n="2">
+            <goal id="by-hand">
+        own
+            </goal>
+          </iteration>
+        </context>
+
+        <current-goal id="judge" loop="improve" iteration="2">
+        Judge ||own.
+        </current-goal>
+
+        </workflow>"#]]
+    .assert_eq(document("judge_2"));
+    expect_test::expect![[r#"
+        <workflow name="test">
+
+        <context>
+          <goal id="by-hand">
+        own
+          </goal>
+
+          <goal id="judge">
+        ok
+          </goal>
+        </context>
+
+        <current-goal id="end">
+        End with ||own.
+        </current-goal>
+
+        </workflow>"#]]
+    .assert_eq(document("end"));
+}
+
+#[test]
+fn an_input_cannot_choose_where_a_call_goes() {
+    for (payload, expected) in [
+        ("<hold xmlns='urn:slow'/>", "fail back: unknown-payload\n"),
+        (
+            "<goal xmlns='https://xml-pipeline.org/ns/workflow/v1/agents/writer'>x</goal>",
+            "fail back: unknown-payload\n",
+        ),
+        ("<order xmlns='urn:other'/>", "fail back: unknown-payload\n"),
+        ("<order xmlns='urn:back'/>", "start back\ncomplete One(Text(\"ok\"))\n"),
+    ] {
+        let definition = workflow(vec![goal("back", GoalForm::Run(call("back", "input/*")))]);
+        let (graph, _) = GoalGraph::new(&definition);
+        let input = Element::read(&format!("<test>{payload}</test>")).expect("it is one element");
+        let mut run = WorkflowRun::new(&definition, &graph, input);
+        let mut out = String::new();
+        let mut steps = run.step(RunEvent::Started);
+        while let Some(step) = steps.pop() {
+            match step {
+                RunStep::Start { run: started, label, .. } => {
+                    out.push_str(&format!("start {label}\n"));
+                    let output = ViewValue::Text("ok".to_owned());
+                    steps = run.step(RunEvent::Completed { run: started, output });
+                }
+                RunStep::Complete { output } => out.push_str(&format!("complete {output:?}\n")),
+                RunStep::Fail { goal, failure, .. } => {
+                    out.push_str(&format!("fail {goal}: {}\n", failure.code));
+                }
+                RunStep::Cancel { .. } => out.push_str("cancel\n"),
+            }
+        }
+        assert_eq!(out, expected, "{payload}");
+    }
+}
+
+#[test]
+fn a_key_with_a_namespace_names_a_child_of_that_namespace() {
+    let fields = [
+        ("{}town", "input/topic"),
+        ("{urn:other}note", "input/topic"),
+        ("own", "input/topic"),
+        ("@{urn:a}mark", "input/topic"),
+    ];
+    let fields = fields.map(|(key, value)| (key.to_owned(), text(value)));
+    let target = GoalTarget::Listener {
+        listener: name("back"),
+        payload: Some(placed(PayloadName::new("urn:back", "order"))),
+        with: Mapping::Fields(fields.to_vec()),
+    };
+    let definition = workflow(vec![goal("back", GoalForm::Run(target))]);
+    let (graph, _) = GoalGraph::new(&definition);
+    let mut run = WorkflowRun::new(&definition, &graph, input());
+    let steps = run.step(RunEvent::Started);
+    let Some(RunStep::Start { call: GoalCall::Payload { payload, .. }, .. }) = steps.first() else {
+        panic!("{steps:?}")
+    };
+    let children: Vec<_> = payload
+        .children()
+        .map(|child| (child.name.namespace().to_owned(), child.local_name().to_owned()))
+        .collect();
+    let pair = |namespace: &str, local: &str| (namespace.to_owned(), local.to_owned());
+    assert_eq!(children, [pair("", "town"), pair("urn:other", "note"), pair("urn:back", "own")]);
+    let (mark, _) = payload.attributes.first().expect("it has an attribute");
+    assert_eq!(mark.namespace(), "urn:a");
+}
