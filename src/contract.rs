@@ -6,6 +6,7 @@ mod budget;
 mod capability;
 mod goal;
 mod peers;
+mod question;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub use goal::{
     AGENT_NAMESPACE, TypedAnswer, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema,
     read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_typed_goal,
 };
+pub use question::WorkflowQuestion;
 
 /// The kind of party that has a name in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -111,6 +113,9 @@ pub struct Contract {
     /// Answers of agents to the typed goals of this workflow.
     #[serde(rename = "answers", default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<TypedAnswer>,
+    /// Questions that a workflow may put to people.
+    #[serde(rename = "questions", default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<WorkflowQuestion>,
 }
 
 impl Contract {
@@ -141,6 +146,7 @@ impl Contract {
             client: None,
             core: None,
             answers: Vec::new(),
+            questions: Vec::new(),
         }
     }
 
@@ -289,7 +295,7 @@ fn vocabulary_of(
 
     peers::add_peers(&mut names, sender, contracts);
 
-    for name in &sender.replies {
+    for name in sender.replies.iter().chain(sender.answers_to_workflows(contracts)) {
         match names.get_mut(name) {
             None => {
                 names.insert(name.clone(), Meaning::Reply);

@@ -90,8 +90,7 @@ fn by_form(reach: &OrganismReach, question: &HeldCall) -> anyhow::Result<Vec<u8>
     };
 
     note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, question));
-    let contract = config.contracts.get(&question.to);
-    let replies = contract.map(|contract| contract.replies.as_slice()).unwrap_or_default();
+    let replies = config.contracts.answers_to(&question.to, &question.name);
     let descriptions = replies.iter().map(|name| config.schemas.describe(name)).collect::<Vec<_>>();
     form::fill(&descriptions)
 }

@@ -24,6 +24,9 @@ pub(super) fn add_peers(
         for name in peer.goal_from(sender).into_iter().chain(peer.retry_from(sender)) {
             add_peer(names, sender, peer, &name);
         }
+        for question in peer.questions_from(sender) {
+            add_peer(names, sender, peer, question);
+        }
     }
 }
 

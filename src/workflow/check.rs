@@ -4,6 +4,7 @@ mod expressions;
 mod mappings;
 mod members;
 mod order;
+mod questions;
 
 use crate::contract::{Contracts, Role, TreeLimits};
 use crate::ids::ListenerName;
@@ -73,6 +74,7 @@ pub fn check(
     order::check(definition, context, &graph, &second, &mut problems);
     members::check(definition, context, &mut problems);
     mappings::check(definition, context, &mut problems);
+    questions::check(definition, &graph, &mut problems);
     expressions::check(definition, context, &graph, &mut problems);
     problems.found
 }

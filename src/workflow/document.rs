@@ -166,7 +166,7 @@ fn write_body(out: &mut String, body: &str) {
 }
 
 /// Line ends become LF; blank lines at the start and white space at the end are removed.
-fn trimmed(body: &str) -> String {
+pub(super) fn trimmed(body: &str) -> String {
     let body = body.replace("\r\n", "\n").replace('\r', "\n");
     let body = body.trim_end_matches([' ', '\t', '\n']);
     let mut rest = body;

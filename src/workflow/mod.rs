@@ -21,6 +21,7 @@ mod input;
 mod mapping;
 mod not_run;
 mod payloads;
+mod questions;
 mod read_compiled;
 mod run_definition;
 mod run_retry;
@@ -50,6 +51,7 @@ pub use handler::WorkflowHandler;
 pub use input::{InputError, fit_children, input_payload};
 pub use not_run::not_run;
 pub use payloads::{failed_name, input_name, output_name, run_schema, schema as generated_schema};
+pub use questions::{questions as workflow_questions, schema as question_schema};
 pub use read_compiled::{CompiledFormError, read_compiled};
 pub use run_definition::{
     IdentifiedDefinition, RunDefinitions, recorded_definition, write_run_definition,

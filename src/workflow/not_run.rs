@@ -1,7 +1,7 @@
 //! Settings that are read and checked, and that no run carries out yet.
 
 use super::check::{DefinitionFault, DefinitionProblem};
-use super::definition::{FailurePolicy, GoalDefinition, GoalForm, PlaceId, WorkflowDefinition};
+use super::definition::{FailurePolicy, GoalDefinition, PlaceId, WorkflowDefinition};
 use crate::ids::ListenerName;
 
 /// One problem for each setting that a run of `definition` would leave out. An organism with one of
@@ -57,6 +57,5 @@ fn settings_of(
     add(goal.on_failure == Some(FailurePolicy::Undo), "`on_failure = \"undo\"`");
     add(supervisor.is_some_and(is_human), "a human as `supervisor`");
     add(goal.roles.is_some(), "`roles`");
-    add(matches!(goal.form, GoalForm::Ask { .. }), "`ask`");
     settings
 }

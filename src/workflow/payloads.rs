@@ -68,7 +68,7 @@ fn failure_type() -> ShortType {
     ShortType::Fields(["goal", "code", "reason"].map(field).to_vec())
 }
 
-/// The XSD of the payloads that are generated for a workflow.
+/// The XSD of the payloads with which a workflow is called, and of its replies.
 pub fn schema(definition: &WorkflowDefinition) -> String {
     let name = &definition.name.value;
     let failed = format!("{name}{FAILED}");

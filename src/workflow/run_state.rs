@@ -5,6 +5,7 @@
 //! resumed by folding its thread again.
 
 mod advance;
+mod ask;
 mod calls;
 mod context;
 mod forms;
@@ -187,6 +188,8 @@ pub struct RunState {
     goals: Vec<GoalState>,
     /// Finished passes of each loop: outputs of its members.
     passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
+    /// Corrections of people to a goal that has run, in order.
+    corrections: BTreeMap<usize, Vec<String>>,
     is_over: bool,
 }
 
@@ -287,6 +290,7 @@ impl<'a> WorkflowRun<'a> {
             input,
             goals: vec![GoalState::Waiting; definition.goals.len()],
             passes: BTreeMap::new(),
+            corrections: BTreeMap::new(),
             is_over: false,
         };
         Self::resumed(definition, graph, state)

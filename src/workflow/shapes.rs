@@ -97,9 +97,9 @@ impl ShapeSource<'_> {
     }
 }
 
-/// What the label of a supervisor's thread ends with.
+/// The end of the label of a supervisor's thread.
 pub const SUPERVISOR_SUFFIX: &str = "_supervisor";
-/// What the label of a judge's thread ends with.
+/// The end of the label of a judge's thread.
 pub const JUDGE_SUFFIX: &str = "_judge";
 
 /// The labels of agents that run at once: the name, with a number where it stands there again.

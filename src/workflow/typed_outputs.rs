@@ -1,5 +1,7 @@
 //! Typed outputs of agents' goals: the payloads that answer them, and their schema.
 
+use std::borrow::Cow;
+
 use crate::contract::TypedAnswer;
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::short_form_xsd;
@@ -7,17 +9,21 @@ use crate::schema::short_form_xsd;
 use super::definition::{
     GoalCondition, GoalDefinition, GoalForm, GoalOutput, GoalTarget, Placed, WorkflowDefinition,
 };
+use super::questions::answer_type;
 use super::verdicts::{judgement_name, verdict_name};
 
 /// The payload that answers a goal; `None` for a goal that text answers.
 pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Option<PayloadName> {
     match &goal.output {
         GoalOutput::Text => None,
-        GoalOutput::Types(_) => {
-            Some(PayloadName::new(&namespace(definition), goal.id.value.as_str()))
-        }
+        GoalOutput::Types(_) => Some(goal_name(definition, goal.id.value.as_str())),
         GoalOutput::Payload(name) => Some(name.value.clone()),
     }
+}
+
+/// The generated payload of the goal `id`.
+pub fn goal_name(definition: &WorkflowDefinition, id: &str) -> PayloadName {
+    PayloadName::new(&namespace(definition), id)
 }
 
 fn namespace(definition: &WorkflowDefinition) -> String {
@@ -97,12 +103,17 @@ pub fn prompt_of(goal: &GoalDefinition) -> Option<&Placed<String>> {
 
 /// The XSD of the payloads that are generated for goals; `None` if there are none.
 pub fn goal_schema(definition: &WorkflowDefinition) -> Option<String> {
-    let of_agents = definition.goals.iter().filter(|goal| !agents_of(goal).is_empty());
-    let elements: Vec<_> = of_agents
-        .filter_map(|goal| match &goal.output {
-            GoalOutput::Types(types) => Some((goal.id.value.as_str(), types)),
-            GoalOutput::Text | GoalOutput::Payload(_) => None,
+    let elements: Vec<_> = definition
+        .goals
+        .iter()
+        .filter_map(|goal| {
+            let of = match &goal.output {
+                GoalOutput::Types(types) if !agents_of(goal).is_empty() => Cow::Borrowed(types),
+                _ => answer_type(goal)?,
+            };
+            Some((goal.id.value.as_str(), of))
         })
         .collect();
+    let elements: Vec<_> = elements.iter().map(|(name, of)| (*name, &**of)).collect();
     (!elements.is_empty()).then(|| short_form_xsd(&namespace(definition), &elements))
 }

@@ -21,14 +21,26 @@ const JUDGEMENT: &str = "judgement";
 
 /// The XSD of both answers.
 pub fn verdict_schema() -> String {
-    let words = |words: &[&str]| ShortType::Words(words.iter().map(|&word| word.into()).collect());
-    let field = |name: &str, occurs, of| ShortField { name: name.to_owned(), occurs, of };
-    let verdict = ShortType::Fields(vec![
-        field("decision", FieldCount::Once, words(&["continue", "correct", "stop"])),
-        field("text", FieldCount::AtMostOnce, ShortType::Text),
-    ]);
     let judgement = words(&["yes", "no"]);
+    let verdict = verdict_type(true);
     short_form_xsd(WORKFLOW_NAMESPACE, &[(VERDICT, &verdict), (JUDGEMENT, &judgement)])
+}
+
+/// The type of a verdict.
+pub fn verdict_type(can_correct: bool) -> ShortType {
+    let field = |name: &str, occurs, of| ShortField { name: name.to_owned(), occurs, of };
+    let decisions: &[&str] = match can_correct {
+        true => &["continue", "correct", "stop"],
+        false => &["continue", "stop"],
+    };
+    ShortType::Fields(vec![
+        field("decision", FieldCount::Once, words(decisions)),
+        field("text", FieldCount::AtMostOnce, ShortType::Text),
+    ])
+}
+
+fn words(words: &[&str]) -> ShortType {
+    ShortType::Words(words.iter().map(|&word| word.into()).collect())
 }
 
 /// The verdict of a supervisor on an output.
@@ -55,7 +67,7 @@ impl SupervisorVerdict {
     }
 }
 
-/// What a judge has answered; `None` where the output is no judgement.
+/// The answer of a judge; `None` if the output is no judgement.
 pub fn read_judgement(output: &ViewValue) -> Option<bool> {
     let ViewValue::Payload(payload) = output else { return None };
     match payload.text().trim() {

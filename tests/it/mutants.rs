@@ -109,6 +109,10 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("answer-anything-as-a-goal", "pump::goals::the_answer_to_a_goal_ends_no_other_call"),
     (
+        "answer-another-question",
+        "pump::humans::the_question_of_a_workflow_takes_its_own_answer_alone",
+    ),
+    (
         "stand-still-beside-work",
         "pump::wall_time::wall_time_runs_while_any_listener_of_the_tree_is_busy",
     ),

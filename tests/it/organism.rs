@@ -59,6 +59,7 @@ mod waiters;
 mod waits;
 mod ways_on;
 mod workflow;
+mod workflow_asks;
 mod workflow_reviews;
 
 use std::io::Write as _;

@@ -3,6 +3,7 @@
 //! `tests/data/workflow/NAME.toml` is a definition without the sections that every config needs;
 //! `NAME.documents` holds the documents of its agents.
 
+mod asks;
 mod compiled;
 mod documents;
 mod lists;
@@ -653,4 +654,27 @@ fn the_command_shows_a_workflow_and_runs_it_dry() {
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         assert!(text(&refused.stderr).contains(expected), "{}", text(&refused.stderr));
     }
+}
+
+#[test]
+fn questions_that_cannot_be_put_are_reported() {
+    let found = problems(
+        "trip",
+        &[
+            (
+                "ask = \"traveller\",",
+                "ask = \"traveller\", about = \"flight\", output = { x = \"text\" },",
+            ),
+            (
+                "pay = {",
+                "more = { ask = \"traveller\", about = \"pay\", form = { x = \"text\" }, prompt = \"?\" }\nlast = { ask = \"traveller\", about = \"later\", prompt = \"?\" }\nlater = { ask = \"traveller\", prompt = \"?\" }\npay = {",
+            ),
+        ],
+    );
+    expect![[r#"
+        goal-setting: `confirm` asks a person, who answers with a form | confirm | write `form` in place of `output`
+        goal-setting: `flight` takes no correction: no agent carries it out | "flight" | name a goal of an agent
+        goal-setting: a form holds no verdict about a goal | "pay" | keep one of form and about
+        goal-setting: `later` cannot run again for `last`: it does not run before it in the same list | "later" | name a goal that this one needs, of the same list
+    "#]].assert_eq(&found);
 }

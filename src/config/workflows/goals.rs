@@ -365,6 +365,12 @@ impl WorkflowReader<'_> {
         let human = self.name("ask", read);
         let prompt = self.prompt(read);
         let about = read.text("about").and_then(|text| self.goal_id(text, read.problems));
+        if let (true, Some(about)) = (read.has("form"), &about) {
+            let message = "a form holds no verdict about a goal";
+            let place = self.places.range(about.place);
+            let problem = ConfigProblem::new(ProblemCode::GoalSetting, &place, message);
+            read.problem(problem.help("keep one of form and about"));
+        }
         let form = if read.has("form") { AskForm::Output } else { AskForm::Verdict { about } };
         Some(GoalForm::Ask { human: human?, prompt: prompt?, form })
     }

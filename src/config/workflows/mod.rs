@@ -13,7 +13,8 @@ use crate::limits;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
     compile, exceeded_limits, failed_name, generated_schema, goal_schema, input_name,
-    judgement_name, output_name, peers_of, typed_answers, verdict_name, verdict_schema,
+    judgement_name, output_name, peers_of, question_schema, typed_answers, verdict_name,
+    verdict_schema, workflow_questions,
 };
 
 use super::ConfiguredWorkflow;
@@ -67,8 +68,10 @@ impl DeclaredWorkflows {
             let label = format!("[workflows.{}]", name.value);
             payloads.notes.extend(exceeded_limits(definition, limits));
             let of_goals = goal_schema(definition).map(|text| (format!("{label} goals"), text));
-            let generated = [(label, generated_schema(definition))].into_iter().chain(of_goals);
-            for (label, text) in generated {
+            let of_questions =
+                question_schema(definition).map(|text| (format!("{label} questions"), text));
+            let generated = [(label, generated_schema(definition))].into_iter();
+            for (label, text) in generated.chain(of_goals).chain(of_questions) {
                 let Err(found) = payloads.add_generated(&label, &text) else { continue };
                 let place = self.places.range(name.place);
                 let message = format!("the payloads of the workflow have no schema: {found}");
@@ -81,6 +84,7 @@ impl DeclaredWorkflows {
                 peers: peers_of(definition),
                 answers: typed_answers(definition),
                 budget: definition.budget,
+                questions: workflow_questions(definition),
                 ..Contract::new(name.value.clone(), Role::Workflow)
             }
         });

@@ -210,6 +210,7 @@ impl Core {
         payload: Gated,
     ) -> Ruling {
         let question = self.state.call(call).filter(|open| open.callee == listener);
+        let asked = question.and_then(|open| open.request()).map(|request| request.name.clone());
         let thread = question.map(|open| open.thread.clone());
         let waits = self.waits(call, Some(Hold::Answer));
         let (Some(thread), true) = (thread, waits) else {
@@ -222,6 +223,13 @@ impl Core {
         let checked = payload?;
         if *checked.meaning() != Meaning::Reply {
             return Err(refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
+        }
+        let answers = asked.map(|asked| self.contracts.answers_to(&listener, &asked));
+        let answers = answers.unwrap_or_default();
+        if !answers.contains(checked.name()) && !mutant("answer-another-question") {
+            let names: Vec<_> = answers.iter().map(ToString::to_string).collect();
+            let message = format!("this question is answered with {}", names.join(" or "));
+            return Err(refusal_of(RefusalRule::NotInVocabulary, message, &checked));
         }
 
         let attempt = self.calls.next_attempt(self.state.epoch, call);

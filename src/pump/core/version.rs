@@ -48,6 +48,7 @@ const CHANGES: &[(u32, &str)] = &[
     (30, "a goal that names its answer is answered by nothing else"),
     (31, "a run of a workflow may have a budget of tokens and money"),
     (32, "a run of a workflow records its definition in a message to itself"),
+    (33, "a question of a workflow takes its own answer alone"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

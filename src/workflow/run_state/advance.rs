@@ -210,6 +210,7 @@ impl WorkflowRun<'_> {
         // Their outputs stand in the passes; this pass has none yet.
         for member in self.graph.beneath(number) {
             self.set(member, GoalState::Waiting);
+            self.state.corrections.remove(&member);
         }
         if let Some(first) = first {
             self.start(first, iteration);
@@ -244,7 +245,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Whether a condition holds. `None` where a judge was asked; `position` is that of the branch.
+    /// Whether a condition holds. `None` while a judge decides; `position` is that of the branch.
     pub(super) fn is_met(
         &mut self,
         number: usize,

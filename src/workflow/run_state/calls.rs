@@ -77,7 +77,8 @@ impl WorkflowRun<'_> {
                 self.agent_call(run, agent, prompt)
             }
             GoalForm::Each(each) => self.target_call(run, &each.target, each.role.as_ref()),
-            GoalForm::Ask { .. } | GoalForm::Loop { .. } | GoalForm::Choose(_) => Err(missing()),
+            GoalForm::Ask { human, prompt, .. } => self.question(run, &human.value, prompt),
+            GoalForm::Loop { .. } | GoalForm::Choose(_) => Err(missing()),
         }
     }
 

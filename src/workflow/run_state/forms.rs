@@ -6,7 +6,7 @@ use crate::ids::ListenerName;
 use crate::schema::{XPathDocument, XPathError, XPathValue};
 use crate::xml::element::Element;
 
-use super::super::definition::{ChooseBranch, EachItem, GoalForm, ItemFailure, Placed};
+use super::super::definition::{AskForm, ChooseBranch, EachItem, GoalForm, ItemFailure, Placed};
 use super::super::shapes::labels;
 use super::super::view::{ViewEntry, ViewValue};
 use super::{GoalFailure, GoalRun, GoalState, PartResult, RunKind, RunPart, RunStep, WorkflowRun};
@@ -154,6 +154,10 @@ impl WorkflowRun<'_> {
                 }
             }
             (GoalForm::Each(each), result) => self.end_item(number, each, result),
+            (
+                GoalForm::Ask { form: AskForm::Verdict { about }, .. },
+                PartResult::Completed(answer),
+            ) => self.end_verdict(number, about.as_ref(), answer),
             (_, PartResult::Completed(output)) => self.finish(number, output),
             (_, PartResult::Failed(failure)) => self.fail(number, failure),
         }

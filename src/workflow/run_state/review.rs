@@ -164,7 +164,10 @@ impl<'a> WorkflowRun<'a> {
     pub(super) fn corrections(&self, run: &GoalRun) -> Vec<String> {
         match run.kind {
             RunKind::Work | RunKind::Supervise => {
-                self.review(run).map(|review| review.corrections.clone()).unwrap_or_default()
+                let mut corrections = self.corrections_of_people(run.goal).to_vec();
+                let review = self.review(run);
+                corrections.extend(review.into_iter().flat_map(|one| one.corrections.clone()));
+                corrections
             }
             RunKind::Verify | RunKind::Judge(_) => Vec::new(),
         }

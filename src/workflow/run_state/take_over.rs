@@ -19,7 +19,7 @@ impl RunState {
             .collect();
 
         let is_kept = |goal: usize| keeps.get(goal).copied().unwrap_or_default();
-        let Self { input, goals, mut passes, is_over: _ } = self;
+        let Self { input, goals, mut passes, mut corrections, is_over: _ } = self;
         let goals = goals.into_iter().enumerate();
         let goals = goals.map(|(number, goal)| match is_kept(number) {
             true => goal,
@@ -27,7 +27,8 @@ impl RunState {
         });
         let goals = goals.collect();
         passes.retain(|goal, _| is_kept(*goal));
-        Self { input, goals, passes, is_over: false }
+        corrections.retain(|goal, _| is_kept(*goal));
+        Self { input, goals, passes, corrections, is_over: false }
     }
 }
 

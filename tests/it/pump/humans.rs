@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use expect_test::expect;
-use organism::contract::{Contract, Role};
+use organism::contract::{Contract, Role, WorkflowQuestion};
 use organism::envelope::Refusal;
 use organism::ids::{CallId, MessageId, Position};
 use organism::limits;
@@ -12,7 +12,7 @@ use organism::pump::gate::Checked;
 use organism::thread::Hold;
 use uuid::Uuid;
 
-use super::world::{World, agent, client, core, fresh, listener, name, names, word};
+use super::world::{World, agent, client, core, fresh, listener, name, names, word, workflow};
 
 fn contracts(patience: Option<Duration>) -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
@@ -225,4 +225,58 @@ fn calls_that_wait_for_people_leave_other_clients_their_room() {
         assert!(submit(n, "desk", &question), "{n}");
     }
     assert!(submit(submissions + 1, "other", &other));
+}
+
+/// `flow` asks `boss` whether to go on; `plan` and `report` are ordinary payloads of both.
+fn asking_workflow() -> Vec<Contract> {
+    let mut boss = Contract::new(name("boss"), Role::Human);
+    (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));
+    let mut flow = workflow("flow", &["plan"], &["answer"], &["boss"]);
+    let [question, answer] = ["look", "found"].map(|local| names(&[local]).remove(0));
+    flow.questions = vec![WorkflowQuestion { human: name("boss"), question, answer }];
+    let other = workflow("other", &["count"], &["counted"], &["boss"]);
+    vec![client("desk", &["flow", "other", "boss"]), flow, other, boss]
+}
+
+fn held_question(world: &World) -> CallId {
+    let calls = world.core.state().trees.values().flat_map(|tree| tree.calls.values());
+    let held = calls.filter(|call| call.held.is_some_and(|held| held.hold == Hold::Answer));
+    held.map(|call| call.id).next().unwrap()
+}
+
+#[test]
+fn the_question_of_a_workflow_takes_its_own_answer_alone() {
+    let mut world = World::new(asking_workflow());
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("flow", &[word("look", "go on?")]);
+    let question = held_question(&world);
+    let refused = world.answer_question(question, "boss", &word("report", "yes"));
+    assert_eq!(refused, Err("not-in-vocabulary".to_owned()));
+    world.restart();
+    assert_eq!(world.answer_question(question, "boss", &word("found", "yes")), Ok(()));
+    let woken = world.play("flow", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken), ["found(yes)"]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+
+    // An ordinary question takes no answer of a workflow's.
+    world.open("desk", &word("ask", "which one"));
+    let question = held_question(&world);
+    let refused = world.answer_question(question, "boss", &word("found", "yes"));
+    assert_eq!(refused, Err("not-in-vocabulary".to_owned()));
+    assert_eq!(world.answer_question(question, "boss", &word("report", "yes")), Ok(()));
+}
+
+#[test]
+fn no_other_sender_puts_the_question_of_a_workflow() {
+    let mut world = World::new(asking_workflow());
+    let Receipt::Refused { refusal, .. } =
+        world.submit_to("desk", Target::New { suggested: None }, None, &word("look", "go on?"))
+    else {
+        panic!("a client put the question of a workflow");
+    };
+    assert_eq!(refusal.rule.code(), "not-in-vocabulary");
+    world.open("desk", &word("count", "c"));
+    world.play("other", &[word("look", "go on?")]);
+    let woken = world.delivery("other");
+    assert!(fresh(&woken)[0].starts_with("huh"), "{:?}", fresh(&woken));
 }

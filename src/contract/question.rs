@@ -1,0 +1,54 @@
+//! Questions of workflows to people: payloads that one workflow alone may send, each with the one
+//! payload that answers it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Contract, Contracts};
+use crate::ids::{ListenerName, PayloadName};
+
+/// A question that a workflow may put to a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkflowQuestion {
+    #[serde(rename = "human")]
+    pub human: ListenerName,
+    /// Payload of the question. No other workflow and no other sender may send it.
+    #[serde(rename = "question")]
+    pub question: PayloadName,
+    /// The only payload that answers it.
+    #[serde(rename = "answer")]
+    pub answer: PayloadName,
+}
+
+impl Contract {
+    /// The questions that `sender` may put to this listener, if it is a person.
+    pub(super) fn questions_from<'a>(
+        &'a self,
+        sender: &'a Self,
+    ) -> impl Iterator<Item = &'a PayloadName> {
+        let to_self = sender.questions.iter().filter(|question| question.human == self.name);
+        to_self.filter(|_| self.is_human()).map(|question| &question.question)
+    }
+
+    /// The answers that this listener, if it is a person, may give to questions of workflows.
+    pub(super) fn answers_to_workflows<'a>(
+        &'a self,
+        contracts: &'a [Self],
+    ) -> impl Iterator<Item = &'a PayloadName> {
+        let questions = contracts.iter().flat_map(|contract| &contract.questions);
+        let own = questions.filter(|question| question.human == self.name);
+        own.filter(|_| self.is_human()).map(|question| &question.answer)
+    }
+}
+
+impl Contracts {
+    /// The payloads with which `human` may answer a question of this name: the one of a workflow's
+    /// question, or else the declared replies.
+    pub fn answers_to(&self, human: &ListenerName, question: &PayloadName) -> Vec<PayloadName> {
+        let all = self.iter().flat_map(|contract| &contract.questions);
+        let mut own = all.filter(|one| one.human == *human && one.question == *question);
+        match own.next() {
+            Some(one) => vec![one.answer.clone()],
+            None => self.get(human).map(|human| human.replies.clone()).unwrap_or_default(),
+        }
+    }
+}

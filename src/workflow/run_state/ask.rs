@@ -1,0 +1,87 @@
+//! Questions to people in a run: their payloads, and what a verdict does.
+
+use crate::ids::ListenerName;
+use crate::limits;
+use crate::schema::XPathError;
+
+use super::super::definition::{GoalId, Placed};
+use super::super::questions;
+use super::super::verdicts::SupervisorVerdict;
+use super::super::view::ViewValue;
+use super::{GoalCall, GoalFailure, GoalRun, GoalState, WorkflowRun};
+
+impl WorkflowRun<'_> {
+    /// The question of a goal to a person.
+    pub(super) fn question(
+        &self,
+        run: &GoalRun,
+        human: &ListenerName,
+        prompt: &Placed<String>,
+    ) -> Result<GoalCall, XPathError> {
+        let document = self.document(run, prompt)?;
+        let payload = questions::question(self.definition, &document);
+        Ok(GoalCall::Payload { listener: human.clone(), payload })
+    }
+
+    /// Takes a person's verdict. `about` is the goal that runs again after a correction.
+    pub(super) fn end_verdict(
+        &mut self,
+        number: usize,
+        about: Option<&Placed<GoalId>>,
+        answer: ViewValue,
+    ) {
+        let about = about.and_then(|id| self.graph.number(&id.value));
+        match (SupervisorVerdict::read(&answer), about) {
+            (Some(SupervisorVerdict::Continue), _) => self.end(number, Some(answer)),
+            (Some(SupervisorVerdict::Stop(text)), _) => {
+                self.fail(number, GoalFailure::new("stopped", text));
+            }
+            (Some(SupervisorVerdict::Correct(text)), Some(about)) => {
+                self.correct(number, about, text);
+            }
+            _ => self.fail(number, GoalFailure::new("bad-answer", "it holds no decision")),
+        }
+    }
+
+    /// Runs the goal `about` again, after it every goal between it and the question, and then asks
+    /// again.
+    fn correct(&mut self, asked: usize, about: usize, text: String) {
+        let given = self.state.corrections.entry(about).or_default();
+        given.push(text);
+        if given.len() > usize::try_from(limits::CORRECTIONS_CEILING).unwrap_or(usize::MAX) {
+            let reason =
+                format!("it was corrected more than {} times", limits::CORRECTIONS_CEILING);
+            return self.fail(asked, GoalFailure::new("corrections-spent", reason));
+        }
+
+        let visible = self.graph.visible(asked);
+        let is_between = |goal: &usize| {
+            *goal == about || *goal == asked || self.graph.visible(*goal).contains(&about)
+        };
+        let again: Vec<_> = visible.into_iter().chain([asked]).filter(is_between).collect();
+        let iteration = self.iteration_of(asked);
+        again.iter().for_each(|goal| self.start_over(*goal));
+
+        // Goals of the order of the file start as soon as what they need has ended.
+        let Some(membership) = self.graph.membership(about) else { return };
+        if let Some(progress) = self.progress(membership.owner) {
+            let position = progress.members.iter().position(|member| *member == about);
+            progress.position = position.unwrap_or(progress.position);
+        }
+        self.start(about, iteration);
+    }
+
+    /// Forgets that a goal has run, with the members of its list.
+    fn start_over(&mut self, number: usize) {
+        self.set(number, GoalState::Waiting);
+        self.state.passes.remove(&number);
+        for member in self.graph.members(number).into_iter().chain(self.graph.fallback(number)) {
+            self.start_over(member);
+        }
+    }
+
+    /// The corrections of people to a goal.
+    pub(super) fn corrections_of_people(&self, number: usize) -> &[String] {
+        self.state.corrections.get(&number).map(Vec::as_slice).unwrap_or_default()
+    }
+}

@@ -1,0 +1,161 @@
+//! Workflows that ask people, in a whole organism.
+
+use serde_json::Value as Json;
+
+use super::{CommandOutput, House, until};
+
+const CONFIG: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["decide"]
+humans.owner.description = "Decides."
+models.voice = { provider = "playback", recording = "recording.toml" }
+agents.writer.model = "voice"
+
+[workflows.decide]
+input = { topic = "text" }
+output = { text = "draft", name = "who/name", why = "release/text" }
+
+[workflows.decide.goals]
+draft = { agent = "writer", prompt = "Write about {{input/topic}}." }
+who = { ask = "owner", prompt = "Who signs it?", form = { name = "text", copies = "integer?" } }
+release = { ask = "owner", about = "draft", context = ["draft"], prompt = "Shall it go to {{who/name}}?" }
+"#;
+
+const RECORDING: &str = r#"
+recorded = "written by hand; no model is called"
+model = "recorded"
+
+[[turn]]
+agent = "writer"
+thread = "draft"
+turn = 1
+text = "A long text."
+
+[[turn]]
+agent = "writer"
+thread = "draft-1"
+turn = 1
+text = "A text."
+"#;
+
+const REQUEST: &str = "<decide xmlns=\"https://xml-pipeline.org/ns/workflow/v1/decide\">\
+                       <topic>light</topic></decide>";
+
+fn house(config: &str) -> House {
+    let house = House::with(config);
+    house.write("recording.toml", RECORDING);
+    house
+}
+
+fn send(house: &House, more: &[&str]) -> CommandOutput {
+    house.send_text(REQUEST, &[&["--new", "sess-asked000", "--key", "once"], more].concat())
+}
+
+fn open(house: &House, goal: &str) -> String {
+    let question = until(&format!("`{goal}` is asked"), || {
+        let listed = house.organism(&["answer", "--json"]).json();
+        let is_it = |one: &Json| one["name"].as_str().is_some_and(|name| name.ends_with(goal));
+        listed.into_iter().find(is_it)
+    });
+    question["message"].as_str().unwrap().to_owned()
+}
+
+fn answer(house: &House, goal: &str, content: &str) -> CommandOutput {
+    let question = open(house, goal);
+    let namespace = "https://xml-pipeline.org/ns/workflow/v1/decide/goals";
+    house.write("answer.xml", format!("<{goal} xmlns=\"{namespace}\">{content}</{goal}>"));
+    house.organism(&["answer", &question, "answer.xml"])
+}
+
+#[test]
+fn people_fill_forms_and_correct_and_a_question_outlives_a_kill() {
+    let house = house(CONFIG);
+    let running = house.run();
+    assert_eq!(send(&house, &["--no-wait"]).code, Some(0));
+    let id = open(&house, "who");
+    let listed = house.organism(&["answer"]).out;
+    for part in ["Who signs it?", "<output goal=\"draft\">A long text.</output>", &id] {
+        assert!(listed.contains(part), "{part} in {listed}");
+    }
+    // It dies while the question is open.
+    drop(running);
+
+    let running = house.run();
+    let wrong = answer(&house, "who", "<name>Ann</name><copies>many</copies>");
+    assert_eq!(wrong.code, Some(65), "{wrong:?}");
+    assert!(wrong.err.contains("schema-invalid"), "{wrong:?}");
+    assert_eq!(answer(&house, "who", "<name>Ann</name>").code, Some(0));
+    let again = answer(&house, "release", "<decision>correct</decision><text>shorter</text>");
+    assert_eq!(again.code, Some(0), "{again:?}");
+    // The goal runs again, and so does the question between.
+    assert_eq!(answer(&house, "who", "<name>Eve</name>").code, Some(0));
+    let released = answer(&house, "release", "<decision>continue</decision><text>fine</text>");
+    assert_eq!(released.code, Some(0), "{released:?}");
+
+    let sent = send(&house, &[]);
+    let expected = "<decide-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/decide\">\
+                    <text>A text.</text><name>Eve</name><why>fine</why></decide-output>\n";
+    assert_eq!(sent.out, expected, "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_person_who_stops_or_declines_fails_the_run() {
+    let house = house(CONFIG);
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    answer(&house, "who", "<name>Ann</name>");
+    let stopped = answer(&house, "release", "<decision>stop</decision><text>too late</text>");
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    let sent = send(&house, &[]);
+    let expected = "<decide-failed xmlns=\"https://xml-pipeline.org/ns/workflow/v1/decide\">\
+                    <goal>release</goal><code>stopped</code><reason>too late</reason>\
+                    </decide-failed>\n";
+    assert_eq!(sent.out, expected, "{sent:?}");
+
+    let other = house.send_text(REQUEST, &["--no-wait", "--key", "other"]);
+    assert_eq!(other.code, Some(0), "{other:?}");
+    let question = open(&house, "who");
+    let declined = house.organism(&["refuse", &question, "--reason", "not me"]);
+    assert_eq!(declined.code, Some(0), "{declined:?}");
+    let other = house.send_text(REQUEST, &["--key", "other"]);
+    assert!(other.out.contains("<goal>who</goal><code>denied</code>"), "{other:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_form_on_the_terminal_asks_for_the_fields_of_its_question() {
+    let house = house(CONFIG);
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let question = open(&house, "who");
+    let mut command = house.command(&["answer", &question, "--form"]);
+    command.stdin(std::process::Stdio::piped());
+    command.stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"Ann\n\nyes\n").unwrap();
+    drop(input);
+    let filled: CommandOutput = child.wait_with_output().unwrap().into();
+    assert_eq!(filled.code, Some(0), "{filled:?}");
+    assert!(filled.err.contains("who / name"), "{filled:?}");
+    assert!(!filled.err.contains("answer with"), "{filled:?}");
+    open(&house, "release");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn the_time_of_a_question_runs_while_a_person_decides() {
+    let house = house(
+        &CONFIG
+            .replace("prompt = \"Who signs it?\"", "timeout = \"1s\", prompt = \"Who signs it?\""),
+    );
+    let running = house.run();
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>who</goal><code>timeout</code>"), "{sent:?}");
+    assert_eq!(house.organism(&["answer", "--json"]).json().len(), 0);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
