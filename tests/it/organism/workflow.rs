@@ -163,10 +163,9 @@ fn a_run_ends_when_its_time_is_over() {
     let limited = with_held_units().replace("output = { text", "timeout = \"1s\"\noutput = { text");
     let house = house(&limited);
     let sent = send(&house, &[1, 2], &[]);
-    let expected = "<tour-failed xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\">\
-                    <goal>work</goal><code>timeout</code>\
-                    <reason>the time of the run, 1 s, is over</reason></tour-failed>\n";
-    assert_eq!(sent.out, expected, "{sent:?}");
+    // Which goals were done by then depends on the machine.
+    let expected = "</goal><code>timeout</code><reason>the time of the run, 1 s, is over</reason>";
+    assert!(sent.out.contains(expected), "{sent:?}");
     house.verified();
 }
 
@@ -201,7 +200,9 @@ fn two_hundred_items_that_all_fail_are_collected_and_the_run_goes_on() {
     let sent = send(&house, &units, &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     assert!(sent.out.contains("<note>Units done.</note>"), "{sent:?}");
-    assert_eq!(messages(&house, "thread-spawned").len(), 208);
+    // The gate refuses each of these calls with its thread.
+    assert_eq!(messages(&house, "huh").len(), 200);
+    assert_eq!(messages(&house, "thread-spawned").len(), 8);
     house.verified();
 }
 

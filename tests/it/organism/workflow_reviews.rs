@@ -165,10 +165,15 @@ fn typed_outputs_supervisors_and_judges_are_carried_out_by_agents() {
 
 #[test]
 fn a_supervisor_that_corrects_too_often_fails_the_goal() {
-    let house = brief_house(&BRIEF.replace("corrections = 1", "corrections = 0"));
+    let house = brief_house(BRIEF);
+    let recording = std::fs::read_to_string(house.path("brief-recording.toml")).unwrap();
+    let unconvinced = "<decision>correct</decision><text>Still a gap.</text></verdict>";
+    let recording = recording.replace("<decision>continue</decision></verdict>", unconvinced);
+    house.write("brief-recording.toml", recording);
     let sent = brief(&house, &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    let expected = "<goal>draft</goal><code>corrections-spent</code>";
+    let expected = "<goal>draft</goal><code>corrections-spent</code>\
+                    <reason>`lead` corrected it more than 1 times: Still a gap.</reason>";
     assert!(sent.out.contains(expected), "{sent:?}");
     house.verified();
 }
