@@ -24,10 +24,9 @@ use super::view::ViewValue;
 
 /// A request that a run makes of the core, or its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a few live at once, and most are steps")]
 pub enum RunRequest {
     /// A step that needs no thread, or opens one.
-    Step(RunStep),
+    Step(Box<RunStep>),
     /// Cancel this thread.
     CancelThread(ThreadId),
 }
@@ -180,7 +179,7 @@ impl<'a> CallFold<'a> {
                         let left = left.map(|all| all.saturating_sub(self.threads.clock.elapsed()));
                         limits.timeout = limits.timeout.into_iter().chain(left).min();
                     }
-                    requests.push(RunRequest::Step(step));
+                    requests.push(RunRequest::Step(Box::new(step)));
                 }
             }
         }

@@ -325,22 +325,26 @@ impl WorkflowHandler {
     ) -> Vec<Vec<u8>> {
         let mut payloads = Vec::new();
         for request in requests {
-            match request {
-                RunRequest::Step(RunStep::Complete { output }) => {
+            let step = match request {
+                RunRequest::Step(step) => *step,
+                RunRequest::CancelThread(thread) => {
+                    payloads.push(payloads::cancel(&thread).into_bytes());
+                    continue;
+                }
+            };
+            match step {
+                RunStep::Complete { output } => {
                     return vec![payloads::output(definition, &output).into_bytes()];
                 }
-                RunRequest::Step(RunStep::Fail { goal, failure, .. }) => {
+                RunStep::Fail { goal, failure, .. } => {
                     return self.failed(goal.as_str(), &failure).payloads;
                 }
                 // The reply ends every thread of the run.
-                _ if is_over => {}
-                RunRequest::Step(RunStep::Start { label, call, limits, .. }) => {
+                RunStep::Start { .. } if is_over => {}
+                RunStep::Start { label, call, limits, .. } => {
                     payloads.push(payloads::spawn(&label, &call, limits).into_bytes());
                 }
-                RunRequest::Step(RunStep::Cancel { .. }) => {}
-                RunRequest::CancelThread(thread) => {
-                    payloads.push(payloads::cancel(&thread).into_bytes());
-                }
+                RunStep::Cancel { .. } => {}
             }
         }
 

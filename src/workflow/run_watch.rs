@@ -51,7 +51,9 @@ impl<'a> RunWatch<'a> {
             }
         };
         for request in requests {
-            if let RunRequest::Step(RunStep::Fail { goal, .. }) = request {
+            if let RunRequest::Step(step) = request
+                && let RunStep::Fail { goal, .. } = *step
+            {
                 self.failed = Some(goal);
             }
         }

@@ -50,12 +50,12 @@ fn an_unreachable_collector_is_logged_once_and_its_return_too() {
     assert_eq!(counted(&house), [0, 0, 0], "all of them wait");
     let collector = Collector::at(port, Mood::Takes);
     collector.wait_for(6, |_| true);
-    until("it is told, too", || house.log().contains("is back").then_some(()));
+    until("it is told, too", || house.log().contains("accepts spans again").then_some(()));
     exchange(&house, "again");
     collector.wait_for(8, |_| true);
     until("all are counted", || (counted(&house) == [8, 0, 0]).then_some(()));
     assert_eq!(running.stop(), Some(0));
-    for once in ["does not accept spans", "is back"] {
+    for once in ["does not accept spans", "accepts spans again"] {
         assert_eq!(house.log().matches(once).count(), 1, "{}", house.log());
     }
     house.verified();
