@@ -45,10 +45,10 @@ impl Contract {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether only refused requests count as failures in the bound of failed rounds. The goals of a
-    /// workflow may fail one after the other, and the definition says what follows; a workflow whose
-    /// requests are all refused makes no progress.
-    pub fn counts_refusals_only(&self) -> bool {
-        self.role == Role::Workflow
+    /// Whether a number of consecutive failed rounds ends a call of the listener. The goals of a workflow
+    /// may fail or be refused one after the other; each failure settles a step, so that a run ends
+    /// by itself.
+    pub fn has_bounded_rounds(&self) -> bool {
+        self.role != Role::Workflow
     }
 }

@@ -300,7 +300,6 @@ impl Tree {
             turns: 0,
             failures: 0,
             failed_rounds: 0,
-            refused_rounds: 0,
             handed_over: None,
             requests: Vec::new(),
             offered_since: None,
@@ -350,7 +349,6 @@ impl Tree {
         self.release_reservation(call, attempt);
         if let Some(call) = self.calls.get_mut(&call) {
             call.failed_rounds = call.rounds_failed();
-            call.refused_rounds = call.rounds_refused();
             call.turns += 1;
             call.failures = 0;
             (call.handed_over, call.offered_since) = (None, None);

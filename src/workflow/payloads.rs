@@ -150,14 +150,15 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
 
 /// Whether a message of the core refuses a payload.
 pub fn is_refusal(message: &Message) -> bool {
-    *message.name.namespace == *system::NAMESPACE && *message.name.local == *"huh"
+    *message.name.namespace == *system::NAMESPACE
+        && matches!(&*message.name.local, "huh" | "system-error")
 }
 
 /// The code and the reason of a refused payload.
 pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     let huh = Element::read_document(message.payload.as_str()).filter(|_| is_refusal(message))?;
     let code = huh.attribute("code")?.to_owned();
-    let reason = huh.child("reason").map(Element::text).unwrap_or_default();
+    let reason = huh.child("reason").map_or_else(|| huh.text(), Element::text);
     let reason = reason.trim().chars().take(REASON_CHARS_MAX).collect();
     Some((code, reason))
 }

@@ -169,11 +169,8 @@ impl Core {
     /// Number of consecutive rounds of the call that count against the bound.
     fn failed_rounds(&self, open: &Call) -> u32 {
         let contract = self.contracts.get(&open.callee);
-        if contract.is_some_and(Contract::counts_refusals_only) {
-            open.rounds_refused()
-        } else {
-            open.rounds_failed()
-        }
+        let is_bounded = contract.is_none_or(Contract::has_bounded_rounds);
+        if is_bounded { open.rounds_failed() } else { 0 }
     }
 
     fn retry(&mut self, step: &mut Step, call: CallId) {

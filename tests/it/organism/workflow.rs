@@ -190,7 +190,6 @@ fn a_run_that_has_used_its_tokens_fails_its_goals() {
 }
 
 #[test]
-#[ignore = "takes minutes: the run pauses after rounds of refused requests"]
 fn two_hundred_items_that_all_fail_are_collected_and_the_run_goes_on() {
     let failing = CONFIG.replace(
         "with = { n = \"item\" }, concurrency = 2",
