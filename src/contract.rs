@@ -9,6 +9,7 @@ mod peers;
 mod question;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub use goal::{
     read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_typed_goal,
 };
 pub use question::WorkflowQuestion;
+
+/// A map whose keys come from the config. The pump looks names up several times for each message.
+type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The kind of party that has a name in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -187,7 +191,7 @@ pub enum VocabularyError {
 /// Every payload name that one sender may write, with its meaning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vocabulary {
-    names: HashMap<PayloadName, Meaning>,
+    names: NameMap<PayloadName, Meaning>,
     has_goals: bool,
     typed_answers: Vec<PayloadName>,
 }
@@ -215,7 +219,7 @@ impl Vocabulary {
 /// All contracts of an organism, with the vocabulary of every sender.
 #[derive(Debug, Clone, Default)]
 pub struct Contracts {
-    by_name: HashMap<ListenerName, (Contract, Vocabulary)>,
+    by_name: NameMap<ListenerName, (Arc<Contract>, Vocabulary)>,
     order: Vec<ListenerName>,
 }
 
@@ -224,17 +228,22 @@ impl Contracts {
     pub fn new(contracts: Vec<Contract>) -> Result<Self, Vec<VocabularyError>> {
         let order: Vec<_> = contracts.iter().map(|c| c.name.clone()).collect();
         let mut errors = agents_sharing_a_name(&contracts);
-        let mut by_name = HashMap::new();
+        let mut by_name = NameMap::default();
         for contract in &contracts {
             let vocabulary = vocabulary_of(contract, &contracts, &mut errors);
-            by_name.insert(contract.name.clone(), (contract.clone(), vocabulary));
+            by_name.insert(contract.name.clone(), (Arc::new(contract.clone()), vocabulary));
         }
 
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
     pub fn get(&self, name: &ListenerName) -> Option<&Contract> {
-        self.by_name.get(name).map(|(contract, _)| contract)
+        self.by_name.get(name).map(|(contract, _)| &**contract)
+    }
+
+    /// As [`Contracts::get`], for a caller that keeps the contract while it changes its own state.
+    pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
+        self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
 
     pub fn vocabulary(&self, sender: &ListenerName) -> Option<&Vocabulary> {
@@ -278,7 +287,7 @@ fn vocabulary_of(
     contracts: &[Contract],
     errors: &mut Vec<VocabularyError>,
 ) -> Vocabulary {
-    let mut names: HashMap<PayloadName, Meaning> = HashMap::new();
+    let mut names: NameMap<PayloadName, Meaning> = NameMap::default();
     for word in sender.core_words() {
         names.insert(crate::system::name(word), Meaning::Primitive);
     }
@@ -336,7 +345,7 @@ fn vocabulary_of(
 /// local name must have one meaning. Of the answers to goals, one call has one.
 fn ambiguous_locals(
     sender: &Contract,
-    names: &HashMap<PayloadName, Meaning>,
+    names: &NameMap<PayloadName, Meaning>,
 ) -> Vec<VocabularyError> {
     let mut sorted: Vec<_> = names.keys().collect();
     sorted.sort_by(|a, b| (&a.local, &a.namespace).cmp(&(&b.local, &b.namespace)));
@@ -353,6 +362,6 @@ fn ambiguous_locals(
         .collect()
 }
 
-fn is_answer(names: &HashMap<PayloadName, Meaning>, name: &PayloadName) -> bool {
+fn is_answer(names: &NameMap<PayloadName, Meaning>, name: &PayloadName) -> bool {
     matches!(names.get(name), Some(Meaning::GoalAnswer))
 }

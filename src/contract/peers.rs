@@ -1,15 +1,13 @@
 //! The peers that a sender may call: only the listeners that its config declares.
 
-use std::collections::HashMap;
-
-use super::{Contract, Meaning, Role};
+use super::{Contract, Meaning, NameMap, Role};
 use crate::ids::PayloadName;
 
 /// Adds the payload names of the declared peers to the vocabulary of `sender`. An undeclared
 /// listener adds nothing, so a payload for it is refused like a payload for a listener that does
 /// not exist.
 pub(super) fn add_peers(
-    names: &mut HashMap<PayloadName, Meaning>,
+    names: &mut NameMap<PayloadName, Meaning>,
     sender: &Contract,
     contracts: &[Contract],
 ) {
@@ -31,7 +29,7 @@ pub(super) fn add_peers(
 }
 
 fn add_peer(
-    names: &mut HashMap<PayloadName, Meaning>,
+    names: &mut NameMap<PayloadName, Meaning>,
     sender: &Contract,
     peer: &Contract,
     name: &PayloadName,

@@ -201,7 +201,7 @@ impl Core {
 
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
-        let Some(contract) = self.contracts.get(&listener).cloned() else { return };
+        let Some(contract) = self.contracts.shared(&listener) else { return };
         if self.end_attempt(source, &contract).is_none() {
             return;
         }

@@ -58,11 +58,16 @@ impl Core {
     /// Reserves a turn if `call` is in flight, queued or held and its callee is an agent.
     /// Otherwise, releases the turn that the call may have reserved.
     pub(super) fn count_turn(&mut self, call: CallId) {
-        let Some(root) = self.state.calls.get(&call) else { return };
-        if self.state.call(call).is_some_and(|open| self.will_take_turn(open)) {
-            self.budgets.reserve_turn(root.clone(), call)
+        let Some(open) = self.state.call(call) else { return };
+        if !self.contracts.get(&open.callee).is_some_and(Contract::spends) {
+            return;
+        }
+
+        let root = open.thread.root();
+        if self.will_take_turn(open) {
+            self.budgets.reserve_turn(root, call)
         } else {
-            self.budgets.release_turn(root, call)
+            self.budgets.release_turn(&root, call)
         }
     }
 

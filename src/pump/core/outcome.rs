@@ -1,5 +1,7 @@
 //! Processes the outcome of a listener, payload by payload.
 
+use std::sync::Arc;
+
 use super::call_table::RunningAttempt;
 use super::goals::only_answers;
 use super::message::NewMessage;
@@ -106,10 +108,10 @@ impl Core {
 
     /// Returns the context and the contract of an outcome. Returns `None` if the call is closed or
     /// the sender is not its callee.
-    fn context(&self, source: &AttemptSource) -> Option<(OutcomeContext, Contract)> {
+    fn context(&self, source: &AttemptSource) -> Option<(OutcomeContext, Arc<Contract>)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
-        let contract = self.contracts.get(&open.callee)?.clone();
+        let contract = self.contracts.shared(&open.callee)?;
         let judged_alone = contract.receives_refusals();
         let context = OutcomeContext::new(source.call, &open.callee, &open.thread, judged_alone);
         Some((context, contract))
