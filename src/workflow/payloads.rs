@@ -148,10 +148,15 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Whether a message of the core refuses a payload.
+/// Whether a message of the core refuses a payload. A refused `wait` is none: nothing was open any more.
 pub fn is_refusal(message: &Message) -> bool {
+    let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE
-        && matches!(&*message.name.local, "huh" | "system-error")
+        && match &*message.name.local {
+            "huh" => true,
+            "system-error" => !is_wait(),
+            _ => false,
+        }
 }
 
 /// The code and the reason of a refused payload.
