@@ -33,6 +33,15 @@ impl ActionReading {
     pub fn note(&mut self, note: RawFinding) {
         self.flaw.get_or_insert(note);
     }
+
+    /// Records that the value of `name`, which begins at `start`, contains raw and escaped characters.
+    fn note_half_escaped(&mut self, start: usize, name: &str) {
+        let message = format!(
+            "`{name}` holds both raw and escaped characters; it was taken as it stands, and nothing \
+             in it was unescaped"
+        );
+        self.half_escaped.push(RawFinding::new(ExtractCode::HalfEscaped, start, message));
+    }
 }
 
 impl TurnWalk<'_> {
@@ -220,8 +229,11 @@ impl TurnWalk<'_> {
             if declared_prefix(&name).is_some() {
                 continue;
             }
-            let value = self.characters(attribute.value.clone(), &attribute.name, reading);
-            let value = decode::attribute(value).into_owned();
+            let raw = self.characters(attribute.value.clone(), &attribute.name, reading);
+            if decode::is_half_escaped_attribute(raw) {
+                reading.note_half_escaped(attribute.value.start, &name);
+            }
+            let value = decode::attribute(raw).into_owned();
             let name = match reading.scope.attribute(&name) {
                 WrittenName::Bare(local) => QName::new(None, local),
                 WrittenName::Bound(uri, local) => QName::new(Some(&uri), local),
@@ -264,12 +276,7 @@ impl TurnWalk<'_> {
         }
 
         if decode::is_half_escaped(raw) {
-            let message = format!(
-                "`{}` holds both raw and escaped characters; it was taken as it stands, and nothing \
-                 in it was unescaped",
-                name()
-            );
-            reading.half_escaped.push(RawFinding::new(ExtractCode::HalfEscaped, start, message));
+            reading.note_half_escaped(start, &name());
         }
 
         self.check_legal(&value, start, name, reading);

@@ -22,9 +22,19 @@ pub(super) fn is_strict_attribute(raw: &str) -> bool {
     decode(raw, false).is_some()
 }
 
-/// Whether `raw` is taken as written although it contains a reference that strict XML would decode.
+/// Whether the content `raw` of an element is taken as written although it contains a reference that
+/// strict XML would decode.
 pub(super) fn is_half_escaped(raw: &str) -> bool {
-    if memmem::find(raw.as_bytes(), b";").is_none() || decode(raw, true).is_some() {
+    holds_reference(raw) && decode(raw, true).is_none()
+}
+
+/// The same for the value of an attribute.
+pub(super) fn is_half_escaped_attribute(raw: &str) -> bool {
+    holds_reference(raw) && !is_strict_attribute(raw)
+}
+
+fn holds_reference(raw: &str) -> bool {
+    if memmem::find(raw.as_bytes(), b";").is_none() {
         return false;
     }
     let mut ampersands = memchr::memchr_iter(b'&', raw.as_bytes());
