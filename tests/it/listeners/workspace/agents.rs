@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::organism::{CommandOutput, House};
+use crate::organism::{CommandOutput, House, until};
 
-use super::{FILES, direct, housed, listener, project, read};
+use super::{FILES, direct, file, housed, listener, project, read};
 
 const HEAD: &str = r#"[organism]
 name = "talk"
@@ -39,9 +39,10 @@ fn coder(peers: &str, listeners: &str, turns: &[&str]) -> House {
     house
 }
 
+const TASK: &str = "<task xmlns=\"https://xml-pipeline.org/ns/coder/v1\">go</task>";
+
 fn task(house: &House) -> CommandOutput {
-    let said = house
-        .send_text("<task xmlns=\"https://xml-pipeline.org/ns/coder/v1\">go</task>", &["--json"]);
+    let said = house.send_text(TASK, &["--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     said
 }
@@ -139,6 +140,48 @@ fn a_model_gets_its_failures_as_errors() {
     assert_eq!(read(&house, "a"), "x x");
     let record = record(&house);
     assert!(record.contains("several-matches") && record.contains("in lines 1, 1"), "{record}");
+}
+
+/// The default of `approval` holds the write of a file that other programs execute.
+#[test]
+fn a_file_that_runs_by_itself_is_written_only_with_approval() {
+    let dangerous = r#"accepts = ["replace-dangerous-file"]"#;
+    let dangerous =
+        listener("dangerous", direct(), dangerous).replace("approval = \"never\"\n", "");
+    let listeners = listener("files", direct(), FILES) + &dangerous;
+    let turns = [
+        "<create_file path=\".envrc\">echo pwned</create_file>",
+        "<replace-dangerous-file file_path=\".envrc\">echo approved</replace-dangerous-file>",
+        "<replace-dangerous-file file_path=\".husky/pre-commit\">echo no</replace-dangerous-file>",
+    ];
+    let house = coder("[\"files\", \"dangerous\"]", &listeners, &turns);
+    let running = house.run();
+    let sent = house.send_text(TASK, &["--no-wait", "--key", "once"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
+    let held = until("the first call is held", || held_call(&house, ".envrc"));
+    assert!(!file(&house, ".envrc").exists());
+    assert!(record(&house).contains("waits for a person's approval"), "the plain write is refused");
+    let [id, hash] = ["message", "sha256"].map(|key| held[key].as_str().unwrap());
+    let approved = house.organism(&["approve", id, "--hash", hash]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+
+    let held = until("the second call is held", || held_call(&house, ".husky/pre-commit"));
+    assert_eq!(read(&house, ".envrc"), "echo approved");
+    let refused =
+        house.organism(&["refuse", held["message"].as_str().unwrap(), "--reason", "not here"]);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+
+    let ended = house.send_text(TASK, &["--key", "once"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!file(&house, ".husky").exists());
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// The held call whose payload contains `text`, if it waits.
+fn held_call(house: &House, text: &str) -> Option<serde_json::Value> {
+    let listed = house.organism(&["approvals", "--json"]).json();
+    listed.into_iter().find(|call| call.to_string().contains(text))
 }
 
 /// Uses `config/coder.toml` as its first lines explain.
