@@ -50,6 +50,7 @@ mod rounds;
 mod run;
 mod send;
 mod signed;
+mod stray_answers;
 mod streams;
 mod terminal;
 mod traces;

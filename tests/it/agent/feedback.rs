@@ -79,6 +79,26 @@ fn the_refusal_of_an_excess_action_states_the_maximum() {
     }
 }
 
+// T6
+#[test]
+fn a_refused_unknown_element_is_none_of_the_allowed_actions() {
+    for unknown in
+        ["<write_file><query>2</query></write_file>", "<example><query>2</query></example>"]
+    {
+        let mut options = researcher(ActionTransport::Xml);
+        options.contract.actions_per_turn = 1;
+        let turn = reply(&format!("{unknown}\n<query>1</query>"));
+        let model =
+            Scripted::new(ActionTransport::Xml, vec![Says::Exactly(turn), Says::Ends("done")]);
+        let mut stage = Stage::with(options, model.clone());
+        stage.ask();
+        let requests = model.requests();
+        let text: String = requests[1].messages.last().unwrap().texts().collect();
+        assert!(text.contains("unknown-action"), "{text}");
+        assert!(!text.contains("excess-action"), "{text}");
+    }
+}
+
 // T9
 #[test]
 fn the_form_that_a_refusal_shows_is_accepted() {

@@ -157,6 +157,17 @@ fn a_turn_without_an_action_gets_feedback_with_its_form() {
         told action-in-code-fence: an action's tag in a code fence is not acted on
     "#]],
     );
+    for quoted in
+        ["Then \"<search><query>x</query></search>\".", "> <search><query>x</query></search>"]
+    {
+        check(
+            quoted,
+            expect![[r#"
+        told no-action: the response did not contain a valid XML action: call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
+        told action-in-quotes: an action's tag in a quotation is not acted on
+    "#]],
+        );
+    }
 }
 
 // O8
