@@ -437,6 +437,10 @@ const GUARDS: &[(&str, &str)] = &[
         "trust-the-order",
         "bus::names::a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_process",
     ),
+    (
+        "trust-the-order",
+        "organism::stray_answers::an_answer_that_is_repeated_with_its_name_is_recorded_as_stray",
+    ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

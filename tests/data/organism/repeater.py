@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes each answer twice at once; with the argument `named`, each names its delivery."""
+"""Writes each answer twice at once. With the argument `named`, each answer names its delivery, and the one
+before it is written once more in front of it."""
 import os
 import re
 import sys
 
+ANSWERS = {"say": "said", "ping": "pong"}
 NAMED = sys.argv[1:] == ["named"]
 ANSWER = '<answer xmlns="https://xml-pipeline.org/ns/envelope/v1" call="{}" attempt="{}">{}</answer>'
 
@@ -15,13 +17,16 @@ def frames():
         yield from whole
 
 
+last = b""
 for frame in frames():
     text = frame.decode()
     if text.startswith("<cancel"):
         continue
     call, attempt = (re.search(f' {key}="([^"]+)"', text).group(1) for key in ("call", "attempt"))
-    said = re.findall(r"<say [^>]*>([^<]*)</say>", text)[-1]
-    answer = f'<said xmlns="urn:example:talk">{said}</said>'
+    name, content = re.findall(r"<(say|ping) [^>]*>(.*?)</\1>", text)[-1]
+    answer = f'<{ANSWERS[name]} xmlns="urn:example:talk">{content}</{ANSWERS[name]}>'
     if NAMED:
         answer = ANSWER.format(call, attempt, answer)
-    os.write(1, (answer + "\0").encode() * 2)
+    answer = (answer + "\0").encode()
+    os.write(1, last + answer * 2)
+    last = answer if NAMED else b""

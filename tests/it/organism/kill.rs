@@ -11,6 +11,7 @@
 pub mod clients;
 pub mod judge;
 mod left_behind;
+mod paid;
 pub mod rebuilt;
 
 use std::collections::HashSet;
