@@ -3,7 +3,7 @@
 use organism::journal::sqlite::JournalReader;
 use serde_json::Value as Json;
 
-use super::{House, until};
+use super::{CommandOutput, House, until};
 
 const CONFIG: &str = include_str!("../../data/organism/tour.toml");
 
@@ -221,7 +221,11 @@ const VERDICT: &str = "\n[[turn]]\nagent = \"critic\"\nthread = \"verdict-1\"\nt
                        text = \"Good.\"\n";
 
 fn failed_once() -> House {
-    let house = house(&with_workflow(FAILING));
+    failed_once_on(FAILING)
+}
+
+fn failed_once_on(definition: &str) -> House {
+    let house = house(&with_workflow(definition));
     house.write("let-go", "");
     let sent = house.send_text(&request(5), &["--new", "sess-toured00"]);
     assert!(sent.out.contains("<goal>verdict</goal>"), "{sent:?}");
@@ -298,6 +302,20 @@ fn a_retry_that_is_killed_resumes_with_the_results_that_it_took_over() {
     assert!(output.contains("<text>Good.</text>"), "{output}");
     assert_eq!(threads_of(&house, "goal").len(), 3);
     assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_retry_has_the_whole_time_of_a_run() {
+    let timed = FAILING.replace("output = { text", "timeout = \"1h\"\noutput = { text");
+    let house = failed_once_on(&timed);
+    // Ten hours later.
+    house.write("skew", "36000000000");
+    let mut retry = house.command(&["workflow", "retry", "sess-toured00", "--quiet"]);
+    let retried = retry.env("ORGANISM_CLOCK_SKEW", house.path("skew")).output().unwrap();
+    let retried = CommandOutput::from(retried);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    assert!(retried.out.contains("<text>Good.</text>"), "{retried:?}");
     house.verified();
 }
 

@@ -107,6 +107,23 @@ fn a_run_whose_goal_fails_replies_with_goal_code_and_reason() {
 }
 
 #[test]
+fn a_run_whose_reply_is_larger_than_a_payload_may_be_fails_as_too_large() {
+    let limited = CONFIG.replace(
+        "output = { text = \"draft\"",
+        "output = { topic = \"input/topic\", again = \"input/topic\", text = \"draft\"",
+    );
+    let house = house(&format!("{limited}\n[limits]\npayload_bytes = 4000\n"));
+    let request = request(&[1]).replace("light", &"light ".repeat(400));
+    let sent = house.send_text(&request, &["--new", "sess-toured00"]);
+    assert!(sent.out.starts_with("<tour-failed"), "{sent:?}");
+    assert!(sent.out.contains("<code>too-large</code>"), "{sent:?}");
+    assert!(sent.out.contains("the reply of the run was refused: "), "{sent:?}");
+    // The goals have run once.
+    assert_eq!(messages(&house, "goal").len(), 8);
+    house.verified();
+}
+
+#[test]
 fn a_goal_without_an_answer_fails_the_run_after_its_retries() {
     // The recording has no turn for an `outline` of another name, so its model call fails.
     let config = CONFIG.replace("outline = { agent", "plan = { retry = 2, agent");

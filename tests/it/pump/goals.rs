@@ -261,18 +261,16 @@ fn a_workflow_whose_tree_has_nothing_left_may_still_reply() {
 }
 
 #[test]
-fn a_workflow_whose_requests_are_all_refused_is_paced_and_ends() {
+fn a_workflow_whose_requests_are_all_refused_may_go_on() {
     for request in [word("look", "x"), core("wait", "for=\"any\"", "")] {
         let mut world = World::new(contracts());
         let (_, call) = world.open("desk", &word("plan", "p"));
-        for round in 1..=20 {
+        for round in 1..=50 {
             assert_eq!(world.result(call), "none", "round {round}");
             world.play("flow", std::slice::from_ref(&request));
-            assert_eq!(world.deliveries.is_empty(), round >= 3, "round {round}");
-            world.pass(Duration::from_secs(20));
         }
-        assert_eq!(world.result(call), "failed: system-error limit-reached");
-        assert!(world.deliveries.is_empty());
+        world.play("flow", &[word("answer", "a")]);
+        assert_eq!(world.result(call), "completed: answer(a)");
         world.check_replay();
     }
 }
