@@ -7,6 +7,7 @@ mod capability;
 mod goal;
 mod peers;
 mod question;
+mod undo;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use goal::{
     read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_typed_goal,
 };
 pub use question::WorkflowQuestion;
+pub use undo::UndoRule;
 
 /// A map whose keys come from the config. The pump looks names up several times for each message.
 type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -120,6 +122,9 @@ pub struct Contract {
     /// Questions that a workflow may put to people.
     #[serde(rename = "questions", default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<WorkflowQuestion>,
+    /// How its calls are undone.
+    #[serde(rename = "undo", default, skip_serializing_if = "Vec::is_empty")]
+    pub undo: Vec<UndoRule>,
 }
 
 impl Contract {
@@ -151,6 +156,7 @@ impl Contract {
             core: None,
             answers: Vec::new(),
             questions: Vec::new(),
+            undo: Vec::new(),
         }
     }
 

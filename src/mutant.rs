@@ -30,6 +30,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("reach-any-thread", "a listener reaches no thread but those beneath its own"),
     ("answer-with-a-finding", "the text of a turn with a finding is no answer"),
     ("take-goals-from-anybody", "an agent accepts goals from workflows alone"),
+    ("undo-once-more", "a call that undoes is handed over once"),
+    ("undo-again", "a call that a workflow beneath has undone is not undone again"),
     ("answer-another-question", "a workflow's question takes its own answer alone"),
     ("answer-anything-as-a-goal", "the answer to a goal ends no other call"),
     ("stand-still-beside-work", "wall time stands still while a tree waits for people only"),

@@ -95,8 +95,13 @@ pub(super) const LISTENERS: KnownSection = KnownSection {
         ("client", Text),
         ("core", List),
         ("env", Free),
+        ("undo", Nested),
     ],
 };
+
+/// Keys of the undo of one payload of a listener.
+pub(super) const UNDO: KnownSection =
+    KnownSection { name: "undo", member: None, keys: &[("payload", Text), ("with", Free)] };
 
 pub(super) const HUMANS: KnownSection = KnownSection {
     name: "humans",

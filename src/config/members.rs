@@ -10,6 +10,7 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::read::TableReader;
 use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
+use super::undo::{self, DeclaredUndo};
 use super::{ActionTransport, FinalMode, MemoryScope};
 use crate::model::ToolChoice;
 
@@ -54,6 +55,7 @@ pub(super) struct DeclaredMember {
     /// NATS.
     pub nats: Option<SourceRange>,
     pub agent: Option<DeclaredAgent>,
+    pub undo: Vec<DeclaredUndo>,
 }
 
 /// Source of a client's secret.
@@ -223,6 +225,7 @@ fn common(
         client: None,
         core: None,
         nats: None,
+        undo: Vec::new(),
         agent: None,
     })
 }
@@ -267,6 +270,7 @@ pub(super) fn listener(
     let patience_place = patience.map(|_| read.place_of("approval_timeout"));
     let client = read.text("client");
     let core = core(Role::Listener, read);
+    let undo = undo::read(read);
     let common = common(Role::Listener, name, read)?;
     let (concurrency, process, nats) = match hosted {
         HostKind::Here(process) => (process.instances, Some(process), None),
@@ -285,6 +289,7 @@ pub(super) fn listener(
         client,
         core,
         nats,
+        undo,
         ..common
     })
 }

@@ -35,6 +35,7 @@ mod syntax;
 mod telemetry;
 mod transports;
 mod tree;
+mod undo;
 mod variables;
 mod vocabulary;
 mod withheld;
@@ -473,6 +474,9 @@ fn contracts_and_workflows(
     let workflows = workflows::read(sections, payloads, place, problems);
     let of_workflows = workflows.contracts(&sections.limits, payloads, problems);
     let contracts = payloads.contracts(&sections.members, of_workflows, problems);
+    if let Some(contracts) = &contracts {
+        undo::check(&sections.members, contracts, &payloads.schemas, problems);
+    }
     let (workflows, unsupported) =
         workflows.configured(sections, contracts.as_ref(), payloads, problems);
     (contracts, workflows, unsupported)

@@ -17,6 +17,7 @@ use super::members::DeclaredMember;
 use super::short_types::DeclaredPayloads;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
+use super::undo;
 use super::{file, vocabulary};
 
 /// Resolves payload names against the schemas of a config.
@@ -157,7 +158,8 @@ impl PayloadResolver {
         }
 
         let approval = self.approval(member, &accepts, problems);
-        let contract = Contract { approval, ..contract(member, &accepts, &replies) };
+        let undo = undo::resolve(member, &accepts, problems);
+        let contract = Contract { approval, undo, ..contract(member, &accepts, &replies) };
         ResolvedMember { member, contract, accepts, replies }
     }
 

@@ -27,7 +27,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 use crate::service::PumpService;
 use crate::trace::SpanTracer;
-use crate::workflow::{RunDefinitions, WorkflowHandler, called_once};
+use crate::workflow::{RunDefinitions, WorkflowHandler};
 
 pub(super) struct PumpRuntime {
     handle: Handle,
@@ -206,10 +206,10 @@ fn workflows(
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
 ) -> Vec<HostedListener> {
-    let once = called_once(&config.contracts);
     let hosts = definitions.into_iter().map(|(name, definitions)| {
         let archive = Arc::new(JournalRuns { data: config.data.clone() });
-        let handler = WorkflowHandler::new(name.clone(), definitions, once.clone(), archive);
+        let (contracts, schemas) = (&config.contracts, &config.schemas);
+        let handler = WorkflowHandler::new(name.clone(), definitions, contracts, schemas, archive);
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(name.clone(), handler, sink, runtime.clone());
         (name, Arc::new(host) as Arc<dyn Host>)

@@ -13,15 +13,16 @@ use super::add_goals;
 use crate::config::Config;
 use crate::contract::{Contract, Contracts, Role};
 use crate::envelope::Message;
-use crate::ids::{Digest, ListenerName, PayloadName, ThreadId};
+use crate::ids::{Digest, ListenerName, PayloadName, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::pump::core::Core;
 use crate::schema::{SchemaCompiler, SchemaProblem};
-use crate::thread::Fact;
+use crate::thread::{Fact, Record};
 use crate::workflow::{
-    IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, answer_of, failed_name,
-    goal_schema, judgement_name, output_name, peers_of, read_compiled, recorded_definition,
-    run_schema, typed_answers, verdict_name, verdict_schema,
+    IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, failed_name,
+    generated_answer, goal_schema, is_undo_report, judgement_name, output_name, peers_of,
+    question_schema, read_compiled, recorded_definition, run_schema, typed_answers, verdict_name,
+    verdict_schema, workflow_questions,
 };
 
 /// Definitions of new runs and of those on record, with the config that they need.
@@ -51,6 +52,12 @@ impl RunArchive for JournalRuns {
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String> {
         let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
         definition(&reader, digest).map(Arc::new)
+    }
+
+    fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String> {
+        let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
+        let records = reader.walk(up_to).map_err(|error| error.to_string())?;
+        Ok(records.into_iter().map(|sealed| sealed.record).collect())
     }
 }
 
@@ -162,6 +169,7 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
         let Some(contract) = contract else { continue };
         for definition in definitions.values() {
             add_answers(contract, definition);
+            add_questions(contract, definition);
             add_typed_goals(&mut config, &mut compiler, definition).map_err(joined)?;
         }
     }
@@ -182,25 +190,47 @@ fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the types of outputs that the config no longer has. A goal that has another type by now keeps
-/// that type.
+/// Adds the questions of a definition to people, and the list of calls that an undo could not reach.
+fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
+    for question in workflow_questions(definition) {
+        if !contract.questions.contains(&question) {
+            contract.questions.push(question);
+        }
+    }
+}
+
+/// Adds the types of outputs, questions and answers that the config no longer has. A goal that has
+/// another type by now keeps that type.
 fn add_typed_goals(
     config: &mut Config,
     compiler: &mut SchemaCompiler,
     definition: &WorkflowDefinition,
 ) -> Result<(), Vec<SchemaProblem>> {
+    let is_new = |name: &PayloadName| !config.schemas.contains(name);
     let mut gone = definition.clone();
-    gone.goals.retain(|goal| {
-        answer_of(definition, goal).is_some_and(|answer| !config.schemas.contains(&answer))
+    gone.goals
+        .retain(|goal| generated_answer(definition, goal).is_some_and(|answer| is_new(&answer)));
+    let questions = workflow_questions(definition);
+    let mut asked = definition.clone();
+    asked.goals.retain(|goal| {
+        let id = goal.id.value.as_str();
+        questions.iter().any(|one| *one.question.local == *id && is_new(&one.question))
     });
+    if let Some(report) = questions.iter().find(|one| is_undo_report(&one.question.local)) {
+        gone.report_to.take_if(|_| !is_new(&report.answer));
+        asked.report_to.take_if(|_| !is_new(&report.question));
+    }
     let verdicts = [verdict_name(), judgement_name()];
     let answers = typed_answers(definition);
     let is_verdict = |name: &PayloadName| answers.iter().any(|answer| answer.payload == *name);
     let lacks_verdicts =
         verdicts.iter().any(|name| is_verdict(name) && !config.schemas.contains(name));
     let verdicts = lacks_verdicts.then(verdict_schema);
-    for schema in goal_schema(&gone).into_iter().chain(verdicts) {
-        let label = format!("goals of {}", definition.name.value);
+    let name = &definition.name.value;
+    let goals = goal_schema(&gone).map(|schema| (format!("goals of {name}"), schema));
+    let questions = question_schema(&asked).map(|schema| (format!("questions of {name}"), schema));
+    let verdicts = verdicts.map(|schema| (format!("verdicts of {name}"), schema));
+    for (label, schema) in goals.into_iter().chain(questions).chain(verdicts) {
         config.schemas.add_generated(compiler, &label, &schema)?;
     }
 

@@ -9,17 +9,20 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::contract::{Contracts, goal_answer};
 use crate::envelope::Message;
-use crate::ids::{ListenerName, MessageId, PayloadName, ThreadId};
+use crate::ids::{ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
 use crate::system::{self, ThreadStatus};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
+use super::calls_beneath::{NestedCall, calls_beneath};
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::graph::GoalGraph;
+use super::run_retry::RunArchive;
 use super::run_state::{
     GoalFailure, GoalRun, RunEvent, RunKind, RunPart, RunState, RunStep, WorkflowRun,
 };
+use super::undo::{RunUndo, UndoRules, UndoStep, label_of};
 use super::view::ViewValue;
 
 /// A request that a run makes of the core, or its result.
@@ -29,6 +32,8 @@ pub enum RunRequest {
     Step(Box<RunStep>),
     /// Cancel this thread.
     CancelThread(ThreadId),
+    /// A step of an undo.
+    Undo(UndoStep),
 }
 
 /// Threads of a run, by the requests that opened them.
@@ -45,6 +50,22 @@ pub struct RunThreads {
     /// A thread is on record that this definition would not have opened.
     is_foreign: bool,
     clock: RunClock,
+    /// The latest message.
+    latest: Option<MessageId>,
+    /// Every thread that was opened, also by the earlier runs that this one goes on from.
+    all: Vec<OpenedThread>,
+    /// Number of these threads that earlier runs have opened.
+    earlier: usize,
+    /// The undo of the run, after its failure.
+    undo: Option<RunUndo>,
+}
+
+/// A thread that a run has opened.
+#[derive(Debug, Clone)]
+struct OpenedThread {
+    thread: ThreadId,
+    /// Number of its goal; `None` for a thread that undoes a call.
+    goal: Option<usize>,
 }
 
 /// Time of a run, as its messages tell it.
@@ -62,6 +83,15 @@ impl RunClock {
     }
 }
 
+/// Sources of an undo besides the messages of the call.
+#[derive(Clone, Copy)]
+pub struct UndoSource<'a> {
+    pub rules: &'a UndoRules,
+    pub archive: &'a dyn RunArchive,
+    /// Position in the tree of the run that its record may be read up to.
+    pub up_to: Position,
+}
+
 /// A call so far: its run and its threads.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
@@ -69,6 +99,10 @@ pub struct CallFold<'a> {
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
+    /// `None` for an observer, for whom a failed run is over at once.
+    undo: Option<UndoSource<'a>>,
+    /// Why the record could not be read.
+    unread: Option<String>,
 }
 
 impl<'a> CallFold<'a> {
@@ -82,21 +116,22 @@ impl<'a> CallFold<'a> {
         let input = Element::read_document(request.payload.as_str())?;
         let run = WorkflowRun::new(definition, graph, input);
         let clock = RunClock { began: request.time, now: request.time };
-        let threads = RunThreads { clock, ..RunThreads::default() };
-        Some(Self { definition, once, run, threads })
+        let threads = RunThreads { clock, latest: Some(request.id), ..RunThreads::default() };
+        Some(Self { definition, once, run, threads, undo: None, unread: None })
     }
 
     /// The fold before the event of a request that goes on from an earlier run, in the state that the
-    /// earlier run has left.
+    /// earlier run has left, and with its threads.
     pub fn taking_over(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
         once: &'a HashSet<ListenerName>,
         request: &Message,
-        state: RunState,
+        (state, RunThreads { all, .. }): (RunState, RunThreads),
     ) -> Self {
         let clock = RunClock { began: request.time, now: request.time };
-        let threads = RunThreads { clock, ..RunThreads::default() };
+        let (latest, earlier) = (Some(request.id), all.len());
+        let threads = RunThreads { clock, latest, all, earlier, ..RunThreads::default() };
         Self::resumed(definition, graph, once, (state, threads))
     }
 
@@ -108,7 +143,7 @@ impl<'a> CallFold<'a> {
         (state, threads): (RunState, RunThreads),
     ) -> Self {
         let run = WorkflowRun::resumed(definition, graph, state);
-        Self { definition, once, run, threads }
+        Self { definition, once, run, threads, undo: None, unread: None }
     }
 
     pub fn into_parts(self) -> (RunState, RunThreads) {
@@ -117,6 +152,23 @@ impl<'a> CallFold<'a> {
 
     pub fn run(&self) -> &WorkflowRun<'a> {
         &self.run
+    }
+
+    /// Whether nothing follows any more, also of an undo.
+    pub fn is_over(&self) -> bool {
+        self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)
+    }
+
+    /// The fold of a handler, which undoes what has to be undone.
+    #[must_use]
+    pub fn with_undo(mut self, undo: UndoSource<'a>) -> Self {
+        self.undo = Some(undo);
+        self
+    }
+
+    /// Why the record could not be read. What followed from the messages is incomplete then.
+    pub fn unread(&self) -> Option<&str> {
+        self.unread.as_deref()
     }
 
     /// Whether the messages are those of a run of this definition, as far as the fold can tell.
@@ -132,7 +184,9 @@ impl<'a> CallFold<'a> {
     /// Starts the run.
     pub fn start(&mut self) -> Vec<RunRequest> {
         let steps = self.run.step(RunEvent::Started);
-        self.requests(steps)
+        let mut requests = self.requests(steps);
+        requests.extend(self.begin_undo());
+        requests
     }
 
     /// Takes one message after the request.
@@ -141,12 +195,31 @@ impl<'a> CallFold<'a> {
             return Vec::new();
         }
 
+        self.threads.latest = Some(message.id);
         self.threads.clock.now = message.time;
+        let has_reader = self.definition.report_to.is_some();
+        if let Some(undo) = self.threads.undo.as_mut().filter(|undo| !undo.is_settling()) {
+            let step = undo.take(message, has_reader);
+            let is_opened = *message.name.local == *"thread-spawned";
+            let thread = undo.thread().filter(|_| is_opened).cloned();
+            self.threads.all.extend(thread.map(|thread| OpenedThread { thread, goal: None }));
+            return step.map(RunRequest::Undo).into_iter().collect();
+        }
+
+        let mut requests = self.take_of_goals(message);
+        requests.extend(self.begin_undo());
+        requests
+    }
+
+    fn take_of_goals(&mut self, message: &Message) -> Vec<RunRequest> {
         if let Some(limit) = self.definition.timeout
             && self.threads.clock.elapsed() >= limit
+            && !self.run.is_over()
         {
+            let mut requests = self.take_thread(message);
             let steps = self.run.step(RunEvent::TimeOver { limit });
-            return self.requests(steps);
+            requests.extend(self.requests(steps));
+            return requests;
         }
 
         match &*message.name.local {
@@ -157,10 +230,27 @@ impl<'a> CallFold<'a> {
         }
     }
 
+    /// Takes what a message says of a thread, without the event of its run.
+    fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
+        let element = Element::read_document(message.payload.as_str());
+        match &*message.name.local {
+            "thread-spawned" => return self.opened(message),
+            "thread-result" => drop(element.and_then(|element| self.ended_run(&element))),
+            "huh" | "system-error" => drop(self.refused_run(message, element.as_ref())),
+            _ => {}
+        }
+        Vec::new()
+    }
+
     fn requests(&mut self, steps: Vec<RunStep>) -> Vec<RunRequest> {
         let mut requests = Vec::new();
+        let kept = self.undone_calls_under_way(&steps);
         for step in steps {
             match step {
+                RunStep::Cancel { run } if kept.contains(&run) => {}
+                RunStep::Fail { goal, failure, is_undone: true } if self.undo.is_some() => {
+                    self.threads.undo = Some(RunUndo::new(goal, failure));
+                }
                 RunStep::Cancel { run } => {
                     let thread = self.threads.runs.iter().find(|(_, known)| **known == run);
                     match thread.map(|(thread, _)| thread.clone()) {
@@ -187,6 +277,71 @@ impl<'a> CallFold<'a> {
         requests
     }
 
+    /// The runs with an open call that an undo would have to cover. They end before it begins.
+    fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
+        let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
+        let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
+        let Some(undo) = self.undo.filter(|_| steps.iter().any(is_undo)) else {
+            return HashSet::new();
+        };
+        if !steps.iter().any(is_cancel) {
+            return HashSet::new();
+        }
+
+        let calls = self.calls();
+        let kept = self.threads.runs.iter();
+        let kept = kept.filter(|(thread, _)| undo.rules.has_open(&calls, thread));
+        kept.map(|(_, run)| run.clone()).collect()
+    }
+
+    /// The calls beneath the run, up to the latest message.
+    fn calls(&mut self) -> Vec<NestedCall> {
+        let latest = self.threads.latest.filter(|_| !self.threads.all.is_empty());
+        let (Some(undo), Some(latest)) = (self.undo, latest) else { return Vec::new() };
+        let threads: Vec<_> = self.threads.all.iter().map(|opened| &opened.thread).collect();
+        let found = undo.archive.tree_records(undo.up_to).and_then(|records| {
+            let calls = calls_beneath(&records, &threads, latest);
+            calls.ok_or_else(|| format!("the record of the run does not hold message {latest}"))
+        });
+        found.unwrap_or_else(|problem| {
+            self.unread = Some(problem);
+            Vec::new()
+        })
+    }
+
+    /// Numbers of the goals with a call that this run has sent an undo for.
+    pub fn undone_goals(&mut self) -> Vec<usize> {
+        let own = self.threads.all.get(self.threads.earlier..).unwrap_or_default();
+        let undoing = own.iter().filter(|opened| opened.goal.is_none());
+        let undoing: Vec<_> = undoing.map(|opened| opened.thread.clone()).collect();
+        if undoing.is_empty() {
+            return Vec::new();
+        }
+
+        let calls = self.calls();
+        let undone = calls.iter().filter(|call| {
+            let label = label_of(call.id);
+            undoing.iter().any(|thread| thread.label().starts_with(&label))
+        });
+        let goals = undone.flat_map(|call| {
+            let holds = |opened: &&OpenedThread| {
+                call.thread == opened.thread || call.thread.is_beneath(&opened.thread)
+            };
+            self.threads.all.iter().filter(holds).filter_map(|opened| opened.goal)
+        });
+        goals.collect()
+    }
+
+    /// Begins the undo of a run that has failed, as soon as all its threads have ended.
+    fn begin_undo(&mut self) -> Option<RunRequest> {
+        let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
+        let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
+        let calls = self.calls();
+        let has_reader = self.definition.report_to.is_some();
+        let undo = self.threads.undo.as_mut()?;
+        undo.begin(&calls, rules, has_reader).map(RunRequest::Undo)
+    }
+
     fn opened(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         let thread = element.and_then(|one| ThreadId::parse(one.attribute("assigned_id")?).ok());
@@ -203,6 +358,7 @@ impl<'a> CallFold<'a> {
 
         self.threads.opened = message.cause.map(|request| (request, run.clone()));
         let is_unwanted = self.threads.unwanted.remove(&run);
+        self.threads.all.push(OpenedThread { thread: thread.clone(), goal: Some(run.goal) });
         self.threads.runs.insert(thread.clone(), run);
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }
@@ -210,27 +366,40 @@ impl<'a> CallFold<'a> {
     /// A request for a thread was refused, or the payload that the thread begins with.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
-        let element = element.unwrap_or_else(|| Element::local("system-error"));
-        let run = match (&message.cause, self.threads.opened.take()) {
-            (Some(cause), Some((request, run))) if *cause == request => Some(run),
-            // A refused wait has no effect: nothing was open any more.
-            (Some(_), _) if element.attribute("about") != Some("spawn-thread") => None,
-            _ => self.threads.requested.pop_front().map(|(run, _)| run),
-        };
-        let Some(run) = run else { return Vec::new() };
-        self.threads.unwanted.remove(&run);
-        let failure = failure_of(&element);
+        let Some(run) = self.refused_run(message, element.as_ref()) else { return Vec::new() };
+        let failure = failure_of(&element.unwrap_or_else(|| Element::local("system-error")));
         let is_final = !matches!(failure.code.as_str(), "busy" | "limit-reached");
         let steps = self.run.step(RunEvent::Failed { run, failure, is_final });
         self.requests(steps)
+    }
+
+    /// The run that has no call, because of this refusal.
+    fn refused_run(&mut self, message: &Message, refusal: Option<&Element>) -> Option<GoalRun> {
+        let about = refusal.and_then(|refusal| refusal.attribute("about"));
+        let run = match (&message.cause, self.threads.opened.take()) {
+            (Some(cause), Some((request, run))) if *cause == request => {
+                self.threads.runs.retain(|_, opened| *opened != run);
+                Some(run)
+            }
+            // A refused wait has no effect: nothing was open any more.
+            (Some(_), _) if about != Some("spawn-thread") => {
+                if about == Some("wait") && self.is_settling() {
+                    self.threads.runs.clear();
+                    self.threads.requested.clear();
+                }
+                None
+            }
+            _ => self.threads.requested.pop_front().map(|(run, _)| run),
+        };
+        self.threads.unwanted.remove(run.as_ref()?);
+        run
     }
 
     fn result(&mut self, message: &Message) -> Vec<RunRequest> {
         let Some(element) = Element::read_document(message.payload.as_str()) else {
             return Vec::new();
         };
-        let thread = element.attribute("thread_id").and_then(|id| ThreadId::parse(id).ok());
-        let run = thread.and_then(|thread| self.threads.runs.remove(&thread));
+        let run = self.ended_run(&element);
         let status = element.attribute("status").and_then(ThreadStatus::parse);
         let (Some(run), Some(status)) = (run, status) else { return Vec::new() };
         let payloads: Vec<_> = element.children().collect();
@@ -239,20 +408,30 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
+    /// The run whose thread has this result.
+    fn ended_run(&mut self, result: &Element) -> Option<GoalRun> {
+        let thread = ThreadId::parse(result.attribute("thread_id")?).ok()?;
+        self.threads.runs.remove(&thread)
+    }
+
+    fn is_settling(&self) -> bool {
+        self.threads.undo.as_ref().is_some_and(RunUndo::is_settling)
+    }
+
     fn event(&self, run: GoalRun, status: ThreadStatus, payloads: &[&Element]) -> RunEvent {
         let nothing = Element::local(NOTHING);
         // A failure among several payloads is the failure of all.
-        let failed = payloads.iter().find(|payload| is_failure(payload));
+        let failed = payloads.iter().find(|payload| is_failed(payload));
         let payload = failed.or(payloads.first()).copied().unwrap_or(&nothing);
         match status {
-            ThreadStatus::Completed if !is_failure(payload) && payloads.len() > 1 => {
+            ThreadStatus::Completed if !is_failed(payload) && payloads.len() > 1 => {
                 let count = payloads.len();
                 let reason =
                     format!("its reply has {count} payloads, and the output of a goal is one");
                 let failure = GoalFailure::new("several-payloads", reason);
                 RunEvent::Failed { run, failure, is_final: true }
             }
-            ThreadStatus::Completed if self.is_answer(&run, payload) || !is_failure(payload) => {
+            ThreadStatus::Completed if self.is_answer(&run, payload) || !is_failed(payload) => {
                 RunEvent::Completed { run, output: output_of(payload) }
             }
             ThreadStatus::Cancelled => {
@@ -327,9 +506,12 @@ pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     }
 }
 
-/// Whether a reply reports a failure: its name says so.
-fn is_failure(payload: &Element) -> bool {
-    let name = payload.local_name();
+fn is_failed(payload: &Element) -> bool {
+    is_failure(payload.local_name())
+}
+
+/// Whether a reply reports a failure: its local name says so.
+pub fn is_failure(name: &str) -> bool {
     name == "error" || name.ends_with("-error") || name.ends_with("-failed")
 }
 

@@ -5,6 +5,7 @@ mod mappings;
 mod members;
 mod order;
 mod questions;
+mod undo;
 
 use crate::contract::{Contracts, Role, TreeLimits};
 use crate::ids::ListenerName;
@@ -12,6 +13,7 @@ use crate::schema::Schemas;
 
 use super::definition::{PlaceId, WorkflowDefinition};
 use super::graph::GoalGraph;
+pub use undo::check_undo_rule;
 
 /// Kind of a problem of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,7 @@ pub fn check(
     members::check(definition, context, &mut problems);
     mappings::check(definition, context, &mut problems);
     questions::check(definition, &graph, &mut problems);
+    undo::check(definition, context, &mut problems);
     expressions::check(definition, context, &graph, &mut problems);
     problems.found
 }

@@ -11,17 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::bus::memory::CallMemory;
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
+use crate::contract::Contracts;
 use crate::envelope::{AttemptFailure, Message};
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::limits;
+use crate::schema::Schemas;
 
-use super::call_fold::{CallFold, RunRequest, RunThreads};
+use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource, called_once};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::payloads;
+use super::questions;
 use super::run_definition::{RunDefinitions, recorded_definition, write_run_definition};
 use super::run_retry::{self, RunArchive, RunRetry};
 use super::run_state::{GoalFailure, RunState, RunStep};
+use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 
 /// Carries out the runs of one workflow.
 pub struct WorkflowHandler {
@@ -29,6 +33,7 @@ pub struct WorkflowHandler {
     definitions: RunDefinitions,
     /// Listeners whose calls must not be repeated.
     once: HashSet<ListenerName>,
+    undo: UndoRules,
     archive: Arc<dyn RunArchive>,
     remembered: Mutex<CallMemory<RememberedRun>>,
 }
@@ -81,10 +86,13 @@ impl WorkflowHandler {
     pub fn new(
         workflow: ListenerName,
         definitions: RunDefinitions,
-        once: HashSet<ListenerName>,
+        contracts: &Contracts,
+        schemas: &Schemas,
         archive: Arc<dyn RunArchive>,
     ) -> Self {
-        Self { workflow, definitions, once, archive, remembered: Mutex::default() }
+        let once = called_once(contracts);
+        let undo = UndoRules::new(contracts, schemas);
+        Self { workflow, definitions, once, undo, archive, remembered: Mutex::default() }
     }
 
     fn remembered(&self) -> MutexGuard<'_, CallMemory<RememberedRun>> {
@@ -118,17 +126,20 @@ impl WorkflowHandler {
         let mut was_over = false;
         let mut refused_replies = 0;
         for (position, message) in messages.iter().enumerate().skip(folded.max(1)) {
-            if fold.run().is_over() {
+            let is_over = fold.is_over();
+            let taken = fold.take(message);
+            if is_over && taken.is_empty() {
                 was_over |= position == known;
                 refused_replies += u32::from(payloads::is_refusal(message));
             }
-
-            let taken = fold.take(message);
             if position >= known {
                 requests.extend(taken);
             }
         }
 
+        if let Some(problem) = fold.unread() {
+            return Err(FoldError::unreadable(problem.to_owned()));
+        }
         if !fold.fits() {
             let goal = definition.goals.first().map(|goal| goal.id.value.as_str());
             return Ok(self.failed(goal.unwrap_or_default(), &definition_changed()));
@@ -139,7 +150,7 @@ impl WorkflowHandler {
             return self.refused_reply(&definition, fresh, refused_replies);
         }
 
-        let is_over = fold.run().is_over();
+        let is_over = fold.is_over();
         let mut payloads = self.payloads(&definition, requests, is_over);
         if !is_over {
             // It comes first, so that each later delivery begins with it.
@@ -249,10 +260,12 @@ impl WorkflowHandler {
         &'a self,
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
-        delivery: &Delivery,
+        delivery: &'a Delivery,
         request: &Message,
         known: usize,
     ) -> Result<(CallFold<'a>, usize), FoldError> {
+        let undo =
+            UndoSource { rules: &self.undo, archive: &*self.archive, up_to: delivery.position };
         let last = known.checked_sub(1).and_then(|at| delivery.messages.get(at));
         let run = self.remembered().take(delivery.call);
         let is_next = |run: &RememberedRun| {
@@ -261,7 +274,7 @@ impl WorkflowHandler {
         if let Some(RememberedRun { state, threads, .. }) = run.filter(is_next) {
             let parts = (state, threads);
             let fold = CallFold::resumed(definition, graph, &self.once, parts);
-            return Ok((fold, known));
+            return Ok((fold.with_undo(undo), known));
         }
 
         let is_retry = RunRetry::read(request, &self.workflow).is_some();
@@ -269,20 +282,21 @@ impl WorkflowHandler {
             true => self.archive.messages(&request.thread).map_err(FoldError::unreadable)?,
             false => Vec::new(),
         };
-        Ok((self.begun(definition, graph, request, &thread)?, 0))
+        Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
     }
 
     /// The fold before the request's own event. `thread` holds the earlier runs of a retry.
     fn begun<'a>(
         &'a self,
-        definition: &'a WorkflowDefinition,
-        graph: &'a GoalGraph<'a>,
+        (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
         request: &Message,
         thread: &[Arc<Message>],
+        undo: UndoSource<'a>,
     ) -> Result<CallFold<'a>, FoldError> {
         let Some(retry) = RunRetry::read(request, &self.workflow).transpose()? else {
             let fold = CallFold::begun(definition, graph, &self.once, request);
-            return fold.ok_or_else(|| FoldError::crashed("the request is no XML"));
+            let fold = fold.ok_or_else(|| FoldError::crashed("the request is no XML"))?;
+            return Ok(fold.with_undo(undo));
         };
 
         let number = |goal: &GoalId| {
@@ -291,18 +305,25 @@ impl WorkflowHandler {
         let from = retry.from.as_ref().map(number).transpose()?;
         let run = retry.earlier_run(request, thread)?;
         let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
-        let mut fold = self.begun(definition, graph, opened, thread)?;
+        let mut fold = self.begun((definition, graph), opened, thread, undo)?;
         fold.start();
         for message in rest {
             fold.take(message);
+        }
+        // A goal whose calls were undone has no result any more.
+        let mut again = fold.undone_goals();
+        again.extend(from);
+        if let Some(problem) = fold.unread() {
+            return Err(FoldError::unreadable(problem.to_owned()));
         }
         if fold.is_foreign() {
             return Err(definition_changed().into());
         }
 
-        let (state, _) = fold.into_parts();
-        let state = state.taken_over(graph, from);
-        Ok(CallFold::taking_over(definition, graph, &self.once, request, state))
+        let (state, threads) = fold.into_parts();
+        let earlier = (state.taken_over(graph, &again), threads);
+        let fold = CallFold::taking_over(definition, graph, &self.once, request, earlier);
+        Ok(fold.with_undo(undo))
     }
 
     fn remember(&self, delivery: &Delivery, fold: CallFold<'_>) {
@@ -324,12 +345,29 @@ impl WorkflowHandler {
         is_over: bool,
     ) -> Vec<Vec<u8>> {
         let mut payloads = Vec::new();
+        let mut reply = None;
         for request in requests {
             let step = match request {
                 RunRequest::Step(step) => *step,
                 RunRequest::CancelThread(thread) => {
                     payloads.push(payloads::cancel(&thread).into_bytes());
                     continue;
+                }
+                RunRequest::Undo(UndoStep::Failed { goal, failure, left }) => {
+                    // The last one counts: a list that reached no person stands in the reply.
+                    reply = Some(payloads::undone(&self.workflow, goal.as_str(), &failure, &left));
+                    continue;
+                }
+                RunRequest::Undo(UndoStep::Undo { label, payload }) => {
+                    let spawn = payloads::spawn_thread(&label, &payload, Some("bound=\"true\""));
+                    payloads.push(spawn.into_bytes());
+                    continue;
+                }
+                RunRequest::Undo(UndoStep::Report { goal, failure, left }) => {
+                    let report = questions::report(definition, goal.as_str(), &failure, &left);
+                    // It outlives the run, which does not wait for it.
+                    let spawn = payloads::spawn_thread(REPORT_LABEL, &report, None);
+                    return vec![spawn.into_bytes()];
                 }
             };
             match step {
@@ -348,6 +386,9 @@ impl WorkflowHandler {
             }
         }
 
+        if let Some(reply) = reply {
+            return vec![reply.into_bytes()];
+        }
         payloads.push(payloads::wait().into_bytes());
         payloads
     }
@@ -376,6 +417,7 @@ mod definition_tests {
     use crate::clock::Time;
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, Position, ThreadId};
+    use crate::thread::Record;
     use crate::xml::scan::scan;
 
     /// A definition with two goals of agents.
@@ -402,7 +444,9 @@ mod definition_tests {
             definition: Arc::new(definition),
         });
         let definitions = RunDefinitions { current, ..RunDefinitions::default() };
-        WorkflowHandler::new(name("tour"), definitions, HashSet::new(), Arc::new(EmptyArchive))
+        let (contracts, schemas) = (Contracts::default(), Schemas::default());
+        let archive = Arc::new(EmptyArchive);
+        WorkflowHandler::new(name("tour"), definitions, &contracts, &schemas, archive)
     }
 
     /// Holds nothing.
@@ -414,6 +458,10 @@ mod definition_tests {
         }
 
         fn definition(&self, _: Digest) -> Result<Arc<WorkflowDefinition>, String> {
+            Err("there is no journal".to_owned())
+        }
+
+        fn tree_records(&self, _: Position) -> Result<Vec<Record>, String> {
             Err("there is no journal".to_owned())
         }
     }
@@ -584,7 +632,8 @@ mod tests {
         };
         let definitions = RunDefinitions { current: Some(current), ..RunDefinitions::default() };
         let archive = Arc::new(super::definition_tests::EmptyArchive);
-        WorkflowHandler::new(name("flow"), definitions, HashSet::new(), archive)
+        let (contracts, schemas) = (Contracts::default(), Schemas::default());
+        WorkflowHandler::new(name("flow"), definitions, &contracts, &schemas, archive)
     }
 
     fn message(seq: u64, name: PayloadName, payload: &str) -> Arc<Message> {

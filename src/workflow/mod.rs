@@ -7,6 +7,7 @@
 pub const SCHEMA: &str = include_str!("../../schemas/workflow.xsd");
 
 mod call_fold;
+mod calls_beneath;
 mod check;
 mod compile;
 mod definition;
@@ -31,11 +32,13 @@ mod run_watch;
 mod shapes;
 mod template;
 mod typed_outputs;
+mod undo;
 mod verdicts;
 mod view;
 
 pub use call_fold::called_once;
-pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check};
+pub use calls_beneath::{CallEnd, NestedCall, calls_beneath};
+pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check, check_undo_rule};
 pub use compile::{CompiledWorkflow, compile, peers_of};
 pub use definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
@@ -51,7 +54,7 @@ pub use handler::WorkflowHandler;
 pub use input::{InputError, fit_children, input_payload};
 pub use not_run::not_run;
 pub use payloads::{failed_name, input_name, output_name, run_schema, schema as generated_schema};
-pub use questions::{questions as workflow_questions, schema as question_schema};
+pub use questions::{is_undo_report, questions as workflow_questions, schema as question_schema};
 pub use read_compiled::{CompiledFormError, read_compiled};
 pub use run_definition::{
     IdentifiedDefinition, RunDefinitions, recorded_definition, write_run_definition,
@@ -63,6 +66,7 @@ pub use run_state::{
     RunStep, WorkflowRun,
 };
 pub use run_watch::{GoalStatus, RunWatch};
-pub use typed_outputs::{answer_of, goal_schema, typed_answers};
+pub use typed_outputs::{generated_answer, goal_schema, typed_answers};
+pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep};
 pub use verdicts::{judgement_name, verdict_name, verdict_schema};
 pub use view::{ViewEntry, ViewValue};

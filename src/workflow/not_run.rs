@@ -1,7 +1,7 @@
 //! Settings that are read and checked, and that no run carries out yet.
 
 use super::check::{DefinitionFault, DefinitionProblem};
-use super::definition::{FailurePolicy, GoalDefinition, PlaceId, WorkflowDefinition};
+use super::definition::{GoalDefinition, PlaceId, WorkflowDefinition};
 use crate::ids::ListenerName;
 
 /// One problem for each setting that a run of `definition` would leave out. An organism with one of
@@ -27,13 +27,6 @@ pub fn not_run(
         }
     };
 
-    let name = definition.name.place;
-    if definition.on_failure == FailurePolicy::Undo {
-        add(name, "`on_failure = \"undo\"`");
-    }
-    if let Some(human) = &definition.report_to {
-        add(human.place, "`report_to`");
-    }
     for goal in &definition.goals {
         for setting in settings_of(goal, &is_human) {
             add(goal.id.place, setting);
@@ -54,7 +47,6 @@ fn settings_of(
         }
     };
     let supervisor = goal.supervision.as_ref().map(|supervision| &supervision.supervisor.value);
-    add(goal.on_failure == Some(FailurePolicy::Undo), "`on_failure = \"undo\"`");
     add(supervisor.is_some_and(is_human), "a human as `supervisor`");
     add(goal.roles.is_some(), "`roles`");
     settings

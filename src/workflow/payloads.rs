@@ -13,6 +13,7 @@ use crate::xml::shape::QName;
 
 use super::definition::{WorkflowDefinition, WorkflowInput, WorkflowOutput};
 use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
+use super::undo::LeftCall;
 use super::view::{ViewEntry, ViewValue};
 
 /// The payload that opens a run.
@@ -57,15 +58,6 @@ pub fn run_schema(name: &ListenerName) -> String {
         text.insert_str(end, &format!("{}{retry}", open_element(&format!("{name}{OUTPUT}"), "")));
     }
     text
-}
-
-fn failure_type() -> ShortType {
-    let field = |name: &str| ShortField {
-        name: name.to_owned(),
-        occurs: FieldCount::Once,
-        of: ShortType::Text,
-    };
-    ShortType::Fields(["goal", "code", "reason"].map(field).to_vec())
 }
 
 /// The XSD of the payloads with which a workflow is called, and of its replies.
@@ -170,6 +162,67 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
 
 /// Maximum characters of a refusal that a reply repeats.
 const REASON_CHARS_MAX: usize = 400;
+
+/// The reply of a run that has failed and was undone, with the calls that were not.
+pub fn undone(
+    workflow: &ListenerName,
+    goal: &str,
+    failure: &GoalFailure,
+    left: &[LeftCall],
+) -> String {
+    let namespace = format!("{WORKFLOW_NAMESPACE}/{workflow}");
+    let name = format!("{workflow}{FAILED}");
+    failure_report(&namespace, &name, (goal, failure), left).to_xml()
+}
+
+/// A failure with the calls that were not undone.
+pub fn failure_report(
+    namespace: &str,
+    name: &str,
+    (goal, failure): (&str, &GoalFailure),
+    left: &[LeftCall],
+) -> Element {
+    let named = |local: &str| Element::new(QName::new(Some(namespace), local));
+    let leaf = |local: &str, text: &str| named(local).with_text(text);
+    let mut report = named(name)
+        .with_child(leaf("goal", goal))
+        .with_child(leaf("code", &failure.code))
+        .with_child(leaf("reason", &failure.reason));
+    for call in left {
+        let entry = named(NOT_UNDONE)
+            .with_child(leaf("listener", call.listener.as_str()))
+            .with_child(leaf("payload", &call.payload))
+            .with_child(leaf("thread", call.thread.as_str()))
+            .with_child(leaf("call", &call.call.to_string()))
+            .with_child(leaf("why", &call.reason));
+        report = report.with_child(entry);
+    }
+    report
+}
+
+/// The type of a failure with the calls that were not undone.
+pub fn failure_type() -> ShortType {
+    let field = |name: &str, occurs, of| ShortField { name: name.to_owned(), occurs, of };
+    let text = |name: &str| field(name, FieldCount::Once, ShortType::Text);
+    let call = ["listener", "payload", "thread", "call", "why"].map(text);
+    let mut fields = ["goal", "code", "reason"].map(text).to_vec();
+    fields.push(field(NOT_UNDONE, FieldCount::AnyNumber, ShortType::Fields(call.to_vec())));
+    ShortType::Fields(fields)
+}
+
+const NOT_UNDONE: &str = "not-undone";
+
+/// The request for a thread that begins with this payload; `bound` is the attribute that binds it.
+pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
+    let namespace = system::NAMESPACE;
+    let label = escape_attribute(label);
+    let bound = bound.map(|bound| format!(" {bound}")).unwrap_or_default();
+    let payload = payload.to_xml();
+    format!(
+        "<c:spawn-thread xmlns:c=\"{namespace}\" suggested_sub_id=\"{label}\"{bound}>\
+         <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
+    )
+}
 
 /// The request for a thread that belongs to the run's call, with the call of a goal.
 pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {

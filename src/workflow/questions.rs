@@ -9,14 +9,17 @@ use std::fmt::Write as _;
 
 use crate::contract::WorkflowQuestion;
 use crate::ids::PayloadName;
-use crate::schema::{ShortType, short_form_xsd};
+use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
 use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
 use crate::xml::shape::QName;
 
 use super::definition::{AskForm, GoalDefinition, GoalForm, GoalOutput, WorkflowDefinition};
 use super::document::{ContextEntry, GoalDocument, trimmed};
+use super::payloads::{failure_report, failure_type};
+use super::run_state::GoalFailure;
 use super::typed_outputs::{answer_of, goal_name};
+use super::undo::LeftCall;
 use super::verdicts::verdict_type;
 
 /// The answer to a question, as a type; `None` where the form is a payload of a schema.
@@ -51,7 +54,37 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
             answer: answer_name(definition, goal),
         })
     });
-    asked.collect()
+    let report = definition.report_to.iter().map(|human| WorkflowQuestion {
+        human: human.value.clone(),
+        question: PayloadName::new(&namespace, REPORT),
+        answer: goal_name(definition, REPORT),
+    });
+    asked.chain(report).collect()
+}
+
+/// Payload of the list of calls that were not undone, and of its answer. No goal is called so.
+pub const REPORT: &str = "undo";
+
+/// Whether a question of this local name is the list of calls that were not undone.
+pub fn is_undo_report(local: &str) -> bool {
+    local == REPORT
+}
+
+/// The list of calls that were not undone, for a person.
+pub fn report(
+    definition: &WorkflowDefinition,
+    goal: &str,
+    failure: &GoalFailure,
+    left: &[LeftCall],
+) -> Element {
+    failure_report(&questions_namespace(definition), REPORT, (goal, failure), left)
+}
+
+/// The answer to the list.
+pub fn report_answer() -> ShortType {
+    let of = ShortType::Text;
+    let text = ShortField { name: "text".to_owned(), occurs: FieldCount::AtMostOnce, of };
+    ShortType::Fields(vec![text])
 }
 
 /// The question of a goal: its prompt, and the outputs that its document shows.
@@ -80,12 +113,15 @@ pub fn question(definition: &WorkflowDefinition, document: &GoalDocument) -> Ele
 pub fn schema(definition: &WorkflowDefinition) -> Option<String> {
     let asked = definition.goals.iter().filter(|goal| matches!(goal.form, GoalForm::Ask { .. }));
     let asked: Vec<_> = asked.collect();
-    if asked.is_empty() {
+    let has_report = definition.report_to.is_some();
+    if asked.is_empty() && !has_report {
         return None;
     }
 
     let namespace = questions_namespace(definition);
-    let mut text = short_form_xsd(&namespace, &[]);
+    let failure = failure_type();
+    let report: &[_] = if has_report { &[(REPORT, &failure)] } else { &[] };
+    let mut text = short_form_xsd(&namespace, report);
     let mut questions = String::new();
     for goal in asked {
         let name = escape_attribute(goal.id.value.as_str());

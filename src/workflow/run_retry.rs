@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::contract::retry_name;
 use crate::envelope::{Message, MessageKind};
-use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::thread::Record;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
@@ -27,6 +28,13 @@ pub trait RunArchive: Send + Sync {
     /// # Errors
     /// The record does not hold it, or this program cannot read it.
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
+
+    /// The records of the tree that holds the position `up_to`, up to and including that position,
+    /// oldest first.
+    ///
+    /// # Errors
+    /// The record cannot be read, for this reason.
+    fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 }
 
 /// A request to go on from an earlier run.

@@ -1,6 +1,6 @@
 //! The shapes of what expressions can select: the view of a run, before there is one.
 
-use crate::contract::Contracts;
+use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::Schemas;
 
@@ -68,7 +68,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    fn payload(&self, name: &PayloadName) -> ValueShape {
+    pub fn payload(&self, name: &PayloadName) -> ValueShape {
         if !self.schemas.contains(name) {
             return ValueShape::Open;
         }
@@ -83,7 +83,11 @@ impl ShapeSource<'_> {
     /// The children of every reply that a listener may give.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
-        let Some(contract) = contract else { return ValueShape::Open };
+        contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))
+    }
+
+    /// The children of every reply of a contract.
+    pub fn replies_of(&self, contract: &Contract) -> ValueShape {
         let mut all = Vec::new();
         for reply in &contract.replies {
             match self.payload(reply) {

@@ -9,7 +9,7 @@ use crate::schema::short_form_xsd;
 use super::definition::{
     GoalCondition, GoalDefinition, GoalForm, GoalOutput, GoalTarget, Placed, WorkflowDefinition,
 };
-use super::questions::answer_type;
+use super::questions::{REPORT, answer_type, report_answer};
 use super::verdicts::{judgement_name, verdict_name};
 
 /// The payload that answers a goal; `None` for a goal that text answers.
@@ -19,6 +19,16 @@ pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Opti
         GoalOutput::Types(_) => Some(goal_name(definition, goal.id.value.as_str())),
         GoalOutput::Payload(name) => Some(name.value.clone()),
     }
+}
+
+/// The payload that answers a goal or its question; `None` for a goal that text answers.
+pub fn generated_answer(
+    definition: &WorkflowDefinition,
+    goal: &GoalDefinition,
+) -> Option<PayloadName> {
+    let is_question = matches!(goal.form, GoalForm::Ask { .. });
+    let verdict = is_question.then(|| goal_name(definition, goal.id.value.as_str()));
+    answer_of(definition, goal).or(verdict)
 }
 
 /// The generated payload of the goal `id`.
@@ -103,7 +113,7 @@ pub fn prompt_of(goal: &GoalDefinition) -> Option<&Placed<String>> {
 
 /// The XSD of the payloads that are generated for goals; `None` if there are none.
 pub fn goal_schema(definition: &WorkflowDefinition) -> Option<String> {
-    let elements: Vec<_> = definition
+    let mut elements: Vec<_> = definition
         .goals
         .iter()
         .filter_map(|goal| {
@@ -114,6 +124,9 @@ pub fn goal_schema(definition: &WorkflowDefinition) -> Option<String> {
             Some((goal.id.value.as_str(), of))
         })
         .collect();
+    if definition.report_to.is_some() {
+        elements.push((REPORT, Cow::Owned(report_answer())));
+    }
     let elements: Vec<_> = elements.iter().map(|(name, of)| (*name, &**of)).collect();
     (!elements.is_empty()).then(|| short_form_xsd(&namespace(definition), &elements))
 }

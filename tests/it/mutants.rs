@@ -108,6 +108,11 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::goals::a_goal_of_any_other_sender_is_refused_like_an_unknown_payload",
     ),
     ("answer-anything-as-a-goal", "pump::goals::the_answer_to_a_goal_ends_no_other_call"),
+    ("undo-once-more", "pump::undo::a_call_that_undoes_another_is_handed_over_once"),
+    (
+        "undo-again",
+        "organism::workflow_undo::a_call_that_a_workflow_beneath_has_undone_is_not_undone_again",
+    ),
     (
         "answer-another-question",
         "pump::humans::the_question_of_a_workflow_takes_its_own_answer_alone",

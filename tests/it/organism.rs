@@ -62,6 +62,7 @@ mod ways_on;
 mod workflow;
 mod workflow_asks;
 mod workflow_reviews;
+mod workflow_undo;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

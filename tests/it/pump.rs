@@ -35,6 +35,7 @@ mod slow_disk;
 mod threads;
 mod timers;
 mod traces;
+mod undo;
 mod waiting;
 mod wall_time;
 pub mod world;

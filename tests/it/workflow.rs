@@ -70,9 +70,6 @@ fn definition_text(name: &str) -> String {
     let tail = if text.contains("[listeners.search]") { "" } else { search };
     let text = text.replace("crew/recording.toml", "voice.toml").replace("${WORKSPACE}", ".");
     let text = text.replace("../listeners/travel/schema/travel.xsd", "travel.xsd");
-    // The undo payloads are declared in the definition of their listeners.
-    let text: String =
-        text.split_inclusive('\n').filter(|line| !line.starts_with("undo.")).collect();
     format!("{head}{text}{tail}")
 }
 

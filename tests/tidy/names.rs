@@ -16,6 +16,7 @@ const DUMPING_GROUNDS: &[&str] =
 /// wait for; it must wait for an observed condition, never for a time.
 const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
+    ("tests/data/organism/booker.py", "looks for the file that holds its answer"),
     ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
     ("tests/data/organism/player.py", "looks for the file that lets it go on"),
     ("tests/it/model/router.rs", "its time is simulated"),

@@ -31,6 +31,7 @@ use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlVal
 use super::{file, tree};
 
 use places::PlaceTable;
+pub(super) use report::code_of;
 
 /// Reads every definition of a config.
 pub(super) fn read(

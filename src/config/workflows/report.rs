@@ -64,10 +64,10 @@ pub(in super::super) fn unsupported(
 
 fn problem(found: &DefinitionProblem, places: &PlaceTable) -> ConfigProblem {
     let place = places.range_of_part(found.place, &found.part);
-    ConfigProblem::new(code(found.fault), &place, &found.message).help(&found.help)
+    ConfigProblem::new(code_of(found.fault), &place, &found.message).help(&found.help)
 }
 
-const fn code(fault: DefinitionFault) -> ProblemCode {
+pub(in super::super) const fn code_of(fault: DefinitionFault) -> ProblemCode {
     match fault {
         DefinitionFault::Cycle => ProblemCode::GoalCycle,
         DefinitionFault::Unreachable => ProblemCode::GoalUnreachable,

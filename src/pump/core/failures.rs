@@ -49,8 +49,10 @@ impl Core {
         self.fact(step, failed);
         self.charge_reservation(step, call, attempt);
         self.is_present(&listener);
-        let failures = self.state.call(call).map_or(0, |open| open.failures);
-        if failure.is_retried() && failures < contract.attempts {
+        let open = self.state.call(call);
+        let failures = open.map_or(0, |open| open.failures);
+        let request = open.and_then(Call::request).map(|request| &request.name);
+        if failure.is_retried() && failures < contract.attempts_of(request) {
             if contract.serial_per_thread {
                 // Later calls of the thread wait until this call is settled.
                 self.scheduler.holds_thread(&listener, &thread, call);
@@ -114,9 +116,12 @@ impl Core {
             AttemptFailure::Lost { detail: "the pump ended before its answer".to_owned() };
         self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
         self.charge_reservation(step, call, attempt);
-        let failures = self.state.call(call).map_or(0, |open| open.failures);
+        let open = self.state.call(call);
+        let failures = open.map_or(0, |open| open.failures);
+        let request = open.and_then(Call::request).map(|request| &request.name);
         // Without a listener, no further attempt is possible.
-        let attempts = self.contracts.get(&listener).map_or(0, |contract| contract.attempts);
+        let contract = self.contracts.get(&listener);
+        let attempts = contract.map_or(0, |contract| contract.attempts_of(request));
         if failures < attempts || mutant("deliver-what-was-lost") {
             self.pick_up_call(step, &thread, call)
         } else {

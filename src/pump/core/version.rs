@@ -50,6 +50,7 @@ const CHANGES: &[(u32, &str)] = &[
     (32, "a run of a workflow records its definition in a message to itself"),
     (33, "a question of a workflow takes its own answer alone"),
     (34, "the rounds of a workflow have no bound: its run ends by itself"),
+    (35, "a call that undoes another has one attempt"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

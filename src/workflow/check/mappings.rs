@@ -1,7 +1,7 @@
 //! Checks of `with`: a payload must be able to have the children and attributes that it gives.
 
 use crate::ids::{ListenerName, PayloadName};
-use crate::schema::PayloadParameter;
+use crate::schema::{PayloadParameter, Schemas};
 
 use super::super::definition::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition};
 use super::{DefinitionContext, DefinitionFault, ProblemList, near_or};
@@ -22,7 +22,7 @@ pub(super) fn check(
             target
             && let Some(payload) = payload_of(name, payload.as_ref(), context)
         {
-            check_fields(name, &payload, fields, context, problems);
+            check_fields(name, &payload, fields, context.schemas, problems);
         }
     }
 }
@@ -54,14 +54,15 @@ fn key_of(parameter: &PayloadParameter) -> String {
     format!("{mark}{}", parameter.name)
 }
 
-fn check_fields(
+/// Checks the fields of a payload for `name` against its schema.
+pub(super) fn check_fields(
     name: &Placed<ListenerName>,
     payload: &PayloadName,
     fields: &[(String, Placed<String>)],
-    context: &DefinitionContext<'_>,
+    schemas: &Schemas,
     problems: &mut ProblemList,
 ) {
-    let parameters = context.schemas.describe(payload).parameters;
+    let parameters = schemas.describe(payload).parameters;
     // An element of any name may stand there.
     if parameters.iter().any(|one| one.content.kind == "any element") {
         return;

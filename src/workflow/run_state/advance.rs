@@ -79,7 +79,8 @@ impl WorkflowRun<'_> {
         let running = |number: &usize| matches!(self.goal_state(*number), GoalState::Running(_));
         let number = (0..self.state.goals.len()).rev().find(running).unwrap_or_default();
         let reason = format!("the time of the run, {} s, is over", limit.as_secs_f64());
-        self.stop(number, GoalFailure::new("timeout", reason), false);
+        let is_undone = self.definition.on_failure == FailurePolicy::Undo;
+        self.stop(number, GoalFailure::new("timeout", reason), is_undone);
     }
 
     pub(super) fn end(&mut self, number: usize, output: Option<ViewValue>) {
@@ -284,7 +285,10 @@ impl WorkflowRun<'_> {
     fn without_output(&self, failure: GoalFailure) -> RunStep {
         let last = self.definition.goals.last().map(|goal| goal.id.value.clone());
         match last {
-            Some(goal) => RunStep::Fail { goal, failure, is_undone: false },
+            Some(goal) => {
+                let is_undone = self.definition.on_failure == FailurePolicy::Undo;
+                RunStep::Fail { goal, failure, is_undone }
+            }
             None => RunStep::Complete { output: RunOutput::Table(Vec::new()) },
         }
     }

@@ -1,20 +1,22 @@
 //! A run that goes on from an earlier one: it takes over results and runs the other goals again.
 
+use std::collections::HashSet;
+
 use super::super::graph::GoalGraph;
 use super::{GoalState, RunState};
 
 impl RunState {
     /// The state of a new run that takes over the results of this one: of every goal that has ended,
-    /// without `from` and the goals that need it. Members of a list go with the list's owner.
-    pub fn taken_over(self, graph: &GoalGraph<'_>, from: Option<usize>) -> Self {
-        let from = from.map(|goal| owner_of_all(graph, goal));
+    /// without the goals `again` and those that need one of them. Members of a list go with the
+    /// list's owner.
+    pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
+        let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())
             .map(|goal| {
                 let owner = owner_of_all(graph, goal);
                 let has_ended = self.goals.get(owner).is_some_and(GoalState::has_ended);
-                let is_again =
-                    from.is_some_and(|from| from == owner || graph.visible(owner).contains(&from));
-                has_ended && !is_again
+                let needs_one = || graph.visible(owner).iter().any(|goal| again.contains(goal));
+                has_ended && !again.contains(&owner) && !needs_one()
             })
             .collect();
 

@@ -1,0 +1,545 @@
+//! Undo: completed calls beneath a failed run are undone, newest first, each at most once.
+//!
+//! Each undo is a call in a thread of its own, whose label names the call that it undoes. So the record
+//! shows what was undone: to this run when it is folded again, and to a run above it.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::contract::{Contracts, Role, UndoRule};
+use crate::envelope::Message;
+use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::mutant::mutant;
+use crate::schema::Schemas;
+use crate::system::ThreadStatus;
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+use super::call_fold::is_failure;
+use super::calls_beneath::{CallEnd, NestedCall};
+use super::definition::GoalId;
+use super::input::fit_children;
+use super::run_state::GoalFailure;
+use super::view::{RunView, ViewEntry, ViewValue};
+
+/// The rules of undo in the config of the moment.
+#[derive(Clone, Default)]
+pub struct UndoRules {
+    rules: HashMap<(ListenerName, PayloadName), UndoRule>,
+    /// Payloads that undo.
+    undoing: HashSet<(ListenerName, PayloadName)>,
+    /// Listeners whose calls must not be repeated, so that they have effects.
+    once: HashSet<ListenerName>,
+    schemas: Schemas,
+}
+
+impl UndoRules {
+    pub fn new(contracts: &Contracts, schemas: &Schemas) -> Self {
+        let mut all = Self { schemas: schemas.clone(), ..Self::default() };
+        for contract in contracts.iter() {
+            let name = &contract.name;
+            if contract.role == Role::Listener && contract.attempts == 1 {
+                all.once.insert(name.clone());
+            }
+            for rule in &contract.undo {
+                all.undoing.insert((name.clone(), rule.payload.clone()));
+                all.rules.insert((name.clone(), rule.request.clone()), rule.clone());
+            }
+        }
+
+        all
+    }
+
+    fn rule(&self, call: &NestedCall) -> Option<&UndoRule> {
+        self.rules.get(&(call.listener.clone(), call.request.name.clone()))
+    }
+
+    /// Whether a call is open that could be undone once it has completed, or that undoes another.
+    pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
+        let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
+        let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
+        let is_waited_for = |call: &NestedCall| self.rule(call).is_some() || self.is_undoing(call);
+        calls.iter().any(|call| is_in(call) && is_open(call) && is_waited_for(call))
+    }
+
+    fn is_undoing(&self, call: &NestedCall) -> bool {
+        let is_own = call.is_by_workflow && call.thread.label().starts_with(LABEL);
+        is_own || self.undoing.contains(&(call.listener.clone(), call.request.name.clone()))
+    }
+}
+
+/// Label of the threads that undo. No goal is called so.
+const LABEL: &str = "undo_";
+
+/// Label of the thread in which a person is sent the list of calls that were not undone.
+pub const REPORT_LABEL: &str = "undo-report";
+
+pub fn label_of(call: CallId) -> String {
+    format!("{LABEL}{call}")
+}
+
+/// A call that is to be undone.
+#[derive(Debug, Clone)]
+pub struct UndoTarget {
+    pub call: LeftCall,
+    pub payload: Element,
+    position: Position,
+}
+
+/// A call that was not undone, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftCall {
+    pub call: CallId,
+    pub listener: ListenerName,
+    /// Local name of the request.
+    pub payload: String,
+    pub thread: ThreadId,
+    /// Why it was not undone: a code.
+    pub reason: String,
+}
+
+/// The calls to undo, the newest last, and those that cannot be undone.
+fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCall>) {
+    let undone: HashMap<&str, &NestedCall> = calls
+        .iter()
+        .filter(|call| call.is_by_workflow)
+        .map(|call| (call.thread.label(), call))
+        .collect();
+    let mut own = OwnUndos::new(calls, rules);
+    let mut targets = Vec::new();
+    let mut left = Vec::new();
+    for call in calls.iter().filter(|call| !rules.is_undoing(call)) {
+        let earlier = undone.get(label_of(call.id).as_str()).copied();
+        let earlier = earlier.filter(|_| !mutant("undo-again"));
+        match judge(call, earlier, rules) {
+            CallFate::Nothing => {}
+            CallFate::Undo(payload, position) if own.take(call, &payload, position) => {}
+            CallFate::Undo(payload, position) => {
+                targets.push(UndoTarget { call: left_call(call, ""), payload, position });
+            }
+            CallFate::Left(reason) => left.push(left_call(call, &reason)),
+        }
+    }
+
+    targets.sort_by_key(|target| target.position);
+    (targets, left)
+}
+
+/// Completed calls that undo, and that an agent or a goal has made of its own accord.
+struct OwnUndos<'a> {
+    calls: Vec<(&'a NestedCall, Element, Position)>,
+}
+
+impl<'a> OwnUndos<'a> {
+    fn new(calls: &'a [NestedCall], rules: &UndoRules) -> Self {
+        let is_labelled = |call: &NestedCall| call.thread.label().starts_with(LABEL);
+        let own = calls.iter().filter(|call| rules.is_undoing(call) && !is_labelled(call));
+        let own = own.filter(|call| is_done(&call.end)).filter_map(|call| {
+            let CallEnd::Completed { position, .. } = call.end else { return None };
+            let request = Element::read_document(call.request.payload.as_str())?;
+            Some((call, request, position))
+        });
+        Self { calls: own.collect() }
+    }
+
+    /// Whether one of these calls has undone `call`, which was completed at this position. Each of
+    /// them undoes one call.
+    fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
+        let at = self.calls.iter().position(|(own, request, position)| {
+            own.listener == call.listener && *position > completed && has_same(request, payload)
+        });
+        at.map(|at| self.calls.remove(at)).is_some()
+    }
+}
+
+/// Whether two payloads say the same.
+fn has_same(one: &Element, other: &Element) -> bool {
+    let attributes = |element: &Element| {
+        let mut attributes = element.attributes.clone();
+        attributes.sort();
+        attributes
+    };
+    let is_same_child = |(one, other): (&Element, &Element)| has_same(one, other);
+    let count = one.children().count();
+    one.name == other.name
+        && attributes(one) == attributes(other)
+        && count == other.children().count()
+        && one.children().zip(other.children()).all(is_same_child)
+        && (count > 0 || one.text().trim() == other.text().trim())
+}
+
+fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
+    LeftCall {
+        call: call.id,
+        listener: call.listener.clone(),
+        payload: call.request.name.local.to_string(),
+        thread: call.thread.clone(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// The effect of an undo on a call beneath its run.
+enum CallFate {
+    /// It has no effect that is known of, or its effect is undone.
+    Nothing,
+    Undo(Element, Position),
+    Left(String),
+}
+
+/// `earlier` is a call of a workflow beneath that has undone this one, or has tried to.
+fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
+    let left = |reason: &str| CallFate::Left(reason.to_owned());
+    let rule = rules.rule(call);
+    let has_effects = rule.is_some() || rules.once.contains(&call.listener);
+    match &call.end {
+        CallEnd::Completed { reply: Some(reply), .. } if is_failure(&reply.name.local) => {
+            CallFate::Nothing
+        }
+        CallEnd::Completed { reply, position } => match (rule, earlier) {
+            (Some(_), Some(earlier)) if is_done(&earlier.end) => CallFate::Nothing,
+            (Some(_), Some(_)) => left("undo-failed"),
+            (Some(rule), None) => match undo_payload(rule, &call.request, reply.as_deref()) {
+                Some(payload) => CallFate::Undo(fit_children(&rules.schemas, payload), *position),
+                None => left("nothing-selected"),
+            },
+            (None, _) if has_effects => left("no-undo"),
+            (None, _) => CallFate::Nothing,
+        },
+        CallEnd::Failed { code } if code == "unknown-outcome" => left(code),
+        CallEnd::Failed { code } if call.was_handed_over && has_effects => left(code),
+        CallEnd::Open if call.was_handed_over && has_effects => left("open"),
+        CallEnd::Failed { .. } | CallEnd::Open => CallFate::Nothing,
+    }
+}
+
+fn is_done(end: &CallEnd) -> bool {
+    match end {
+        CallEnd::Completed { reply, .. } => {
+            !reply.as_ref().is_some_and(|reply| is_failure(&reply.name.local))
+        }
+        CallEnd::Open | CallEnd::Failed { .. } => false,
+    }
+}
+
+/// The payload that undoes a call; `None` where one of its values selects nothing.
+fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> Option<Element> {
+    let read = |message: &Message| Element::read_document(message.payload.as_str());
+    let mut entries = vec![ViewEntry::new("request", ViewValue::Payload(read(request)?))];
+    if let Some(reply) = reply {
+        entries.push(ViewEntry::new("reply", ViewValue::Payload(read(reply)?)));
+    }
+
+    let view = RunView::new(&entries).ok()?;
+    let name = &rule.payload;
+    let mut payload = Element::new(QName::new(Some(&name.namespace), &name.local));
+    for (field, expression) in &rule.with {
+        let value = view.text(expression).ok().flatten()?;
+        payload = match field.strip_prefix('@') {
+            Some(attribute) => payload.with_attribute(attribute, value),
+            None => {
+                let child = Element::new(QName::new(Some(&name.namespace), field));
+                payload.with_child(child.with_text(value))
+            }
+        };
+    }
+
+    Some(payload)
+}
+
+/// The undo of a run that has failed.
+#[derive(Debug, Clone)]
+pub struct RunUndo {
+    pub goal: GoalId,
+    pub failure: GoalFailure,
+    phase: UndoPhase,
+    left: Vec<LeftCall>,
+}
+
+#[derive(Debug, Clone)]
+enum UndoPhase {
+    /// Threads of goals have not ended yet.
+    Settling,
+    Undoing(Box<UndoQueue>),
+    /// A person is sent the list.
+    Reporting,
+    /// The run has its result. Names the request for the thread of the list, if there is one.
+    Over {
+        report: Option<MessageId>,
+    },
+}
+
+#[derive(Debug, Clone, Default)]
+struct UndoQueue {
+    /// The newest last. A target stays here until its undo has ended.
+    pending: Vec<UndoTarget>,
+    current: Option<LeftCall>,
+    /// The thread of the current one, with the message that asked for it.
+    thread: Option<(ThreadId, Option<MessageId>)>,
+}
+
+/// Something that an undo wants done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UndoStep {
+    /// Open a bound thread with this label and call.
+    Undo { label: String, payload: Element },
+    /// Send the list to a person.
+    Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
+    /// The run has failed; the list holds the calls that no person was sent.
+    Failed { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
+}
+
+impl RunUndo {
+    /// The undo of a run whose threads have not ended.
+    pub fn new(goal: GoalId, failure: GoalFailure) -> Self {
+        Self { goal, failure, phase: UndoPhase::Settling, left: Vec::new() }
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, UndoPhase::Over { .. })
+    }
+
+    pub fn is_settling(&self) -> bool {
+        matches!(self.phase, UndoPhase::Settling)
+    }
+
+    /// The thread of the undo under way.
+    pub fn thread(&self) -> Option<&ThreadId> {
+        match &self.phase {
+            UndoPhase::Undoing(queue) => queue.thread.as_ref().map(|(thread, _)| thread),
+            UndoPhase::Settling | UndoPhase::Reporting | UndoPhase::Over { .. } => None,
+        }
+    }
+
+    /// Begins, as soon as nothing of the run goes on.
+    pub fn begin(
+        &mut self,
+        calls: &[NestedCall],
+        rules: &UndoRules,
+        has_reader: bool,
+    ) -> Option<UndoStep> {
+        let (pending, left) = plan(calls, rules);
+        self.left = left;
+        let queue = UndoQueue { pending, ..UndoQueue::default() };
+        self.phase = UndoPhase::Undoing(Box::new(queue));
+        self.next(has_reader)
+    }
+
+    /// Takes one message of the core after the beginning. `has_reader`: a person gets the list.
+    pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
+        let element = Element::read_document(message.payload.as_str())?;
+        let is_refusal = matches!(&*message.name.local, "huh" | "system-error");
+        let opened = element.attribute("assigned_id").filter(|_| is_spawned(message));
+        let opened = opened.and_then(|id| ThreadId::parse(id).ok());
+        if let Some(thread) = opened {
+            // What is on record counts, also where the config of today would plan something else.
+            if thread.label().starts_with(REPORT_LABEL) {
+                return Some(self.over(Vec::new(), message.cause));
+            }
+            self.opened(thread, message.cause);
+            return None;
+        }
+
+        match &self.phase {
+            UndoPhase::Settling => None,
+            UndoPhase::Reporting if is_refusal && !is_about_wait(&element) => {
+                let left = self.left.clone();
+                Some(self.over(left, None))
+            }
+            UndoPhase::Reporting => None,
+            // The list was refused, after its thread was opened.
+            UndoPhase::Over { report: Some(report) }
+                if is_refusal && message.cause == Some(*report) =>
+            {
+                let left = self.left.clone();
+                Some(self.over(left, None))
+            }
+            UndoPhase::Over { .. } => None,
+            UndoPhase::Undoing(_) if is_refusal => {
+                let is_current = self.concerns_current(message, &element);
+                if !is_current {
+                    return None;
+                }
+                self.ended(false);
+                self.next(has_reader)
+            }
+            UndoPhase::Undoing(_) if self.is_current(&element) => {
+                let reply = element.children().next();
+                let status = element.attribute("status").and_then(ThreadStatus::parse);
+                let is_failed = reply.is_some_and(|reply| is_failure(reply.local_name()));
+                self.ended(status == Some(ThreadStatus::Completed) && !is_failed);
+                self.next(has_reader)
+            }
+            UndoPhase::Undoing(_) => None,
+        }
+    }
+
+    /// A thread is open. Its label says which call it undoes.
+    fn opened(&mut self, thread: ThreadId, request: Option<MessageId>) {
+        let is_named = |call: &LeftCall| thread.label().starts_with(&label_of(call.call));
+        let phase = std::mem::replace(&mut self.phase, UndoPhase::Settling);
+        let mut queue = match phase {
+            UndoPhase::Undoing(queue) => queue,
+            UndoPhase::Settling | UndoPhase::Reporting | UndoPhase::Over { .. } => Box::default(),
+        };
+        if !queue.current.as_ref().is_some_and(is_named) {
+            let mut planned = queue.pending.iter().map(|target| &target.call);
+            let named = planned.find(|call| is_named(call)).cloned();
+            let listed = self.left.iter().find(|call| is_named(call)).cloned();
+            queue.current = named.or(listed);
+            self.left.retain(|call| !is_named(call));
+        }
+        queue.thread = Some((thread, request));
+        self.phase = UndoPhase::Undoing(queue);
+    }
+
+    fn is_current(&self, element: &Element) -> bool {
+        let thread = element.attribute("thread_id");
+        self.thread().is_some_and(|current| thread == Some(current.as_str()))
+    }
+
+    /// Whether a refusal is of the request for the current thread, or of the call in it.
+    fn concerns_current(&self, message: &Message, element: &Element) -> bool {
+        let UndoPhase::Undoing(queue) = &self.phase else { return false };
+        // Where nothing is open, the current undo is not open either.
+        if is_about_wait(element) {
+            return true;
+        }
+        match &queue.thread {
+            Some((_, request)) => message.cause.is_some() && message.cause == *request,
+            None => message.cause.is_none() || element.attribute("about") == Some("spawn-thread"),
+        }
+    }
+
+    /// The current undo has ended.
+    fn ended(&mut self, is_done: bool) {
+        let UndoPhase::Undoing(queue) = &mut self.phase else { return };
+        queue.thread = None;
+        let Some(call) = queue.current.take() else { return };
+        queue.pending.retain(|target| target.call.call != call.call);
+        if !is_done {
+            self.left.push(LeftCall { reason: "undo-failed".to_owned(), ..call });
+        }
+    }
+
+    fn next(&mut self, has_reader: bool) -> Option<UndoStep> {
+        let UndoPhase::Undoing(queue) = &mut self.phase else { return None };
+        if let Some(target) = queue.pending.last() {
+            queue.current = Some(target.call.clone());
+            let label = label_of(target.call.call);
+            return Some(UndoStep::Undo { label, payload: target.payload.clone() });
+        }
+
+        if has_reader && !self.left.is_empty() {
+            self.phase = UndoPhase::Reporting;
+            let (goal, failure) = (self.goal.clone(), self.failure.clone());
+            return Some(UndoStep::Report { goal, failure, left: self.left.clone() });
+        }
+        let left = self.left.clone();
+        Some(self.over(left, None))
+    }
+
+    /// The run ends. `report` is the request for the thread of the list.
+    fn over(&mut self, left: Vec<LeftCall>, report: Option<MessageId>) -> UndoStep {
+        self.phase = UndoPhase::Over { report };
+        UndoStep::Failed { goal: self.goal.clone(), failure: self.failure.clone(), left }
+    }
+}
+
+fn is_spawned(message: &Message) -> bool {
+    *message.name.local == *"thread-spawned"
+}
+
+fn is_about_wait(refusal: &Element) -> bool {
+    refusal.attribute("about") == Some("wait")
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::envelope::{MessageKind, Payload};
+    use crate::system;
+
+    fn id(number: u128) -> MessageId {
+        MessageId(Uuid::from_u128(number))
+    }
+
+    fn core(local: &str, attributes: &str, inner: &str) -> Message {
+        let namespace = system::NAMESPACE;
+        let payload = format!("<{local} xmlns=\"{namespace}\" {attributes}>{inner}</{local}>");
+        Message {
+            id: id(9),
+            kind: MessageKind::System,
+            from: ListenerName::core(),
+            to: ListenerName::parse("trip").unwrap(),
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            seq: 9,
+            cause: Some(id(5)),
+            call: None,
+            time: Time(0),
+            name: system::name(local),
+            payload: Payload::new(payload),
+        }
+    }
+
+    fn undo() -> RunUndo {
+        let goal = GoalId::parse("pay").unwrap();
+        RunUndo::new(goal, GoalFailure::new("charge-failed", "no money"))
+    }
+
+    fn is_failed(step: Option<&UndoStep>) -> bool {
+        matches!(step, Some(UndoStep::Failed { left, .. }) if left.is_empty())
+    }
+
+    #[test]
+    fn an_undo_on_record_is_followed_where_the_config_plans_none_any_more() {
+        let mut undo = undo();
+        let step = undo.begin(&[], &UndoRules::default(), false);
+        assert!(is_failed(step.as_ref()), "{step:?}");
+
+        let thread = format!("sess-aaaaaaaa.{}", label_of(CallId(id(1))));
+        let spawned = core("thread-spawned", &format!("assigned_id=\"{thread}\""), "");
+        assert_eq!(undo.take(&spawned, false), None);
+        assert!(!undo.is_over(), "its thread is open");
+
+        let attributes = format!("thread_id=\"{thread}\" status=\"completed\"");
+        let step = undo.take(&core("thread-result", &attributes, "<cancelled/>"), false);
+        assert!(is_failed(step.as_ref()), "{step:?}");
+        assert!(undo.is_over());
+    }
+
+    #[test]
+    fn a_list_that_was_sent_ends_the_run_whatever_the_config_plans() {
+        let mut undo = undo();
+        undo.phase = UndoPhase::Undoing(Box::default());
+        let report = core("thread-spawned", "assigned_id=\"sess-aaaaaaaa.undo-report\"", "");
+        assert!(is_failed(undo.take(&report, true).as_ref()));
+
+        let call = LeftCall {
+            call: CallId(id(1)),
+            listener: ListenerName::parse("hotel").unwrap(),
+            payload: "book".to_owned(),
+            thread: ThreadId::parse("sess-aaaaaaaa.first").unwrap(),
+            reason: "no-undo".to_owned(),
+        };
+        undo.left.push(call.clone());
+        let refused = core("huh", "code=\"busy\"", "");
+        let Some(UndoStep::Failed { left, .. }) = undo.take(&refused, true) else {
+            panic!("the list reached no person, and stands nowhere")
+        };
+        assert_eq!(left, [call]);
+    }
+
+    #[test]
+    fn two_payloads_are_the_same_whatever_their_prefixes() {
+        let read = |text: &str| Element::read(text).unwrap();
+        let one = read("<a xmlns=\"urn:x\" p=\"1\"><n>2 </n></a>");
+        let same = read("<x:a xmlns:x=\"urn:x\" p=\"1\">\n<x:n>2</x:n></x:a>");
+        assert!(has_same(&one, &same));
+        for other in ["<a xmlns=\"urn:x\"><n>2</n></a>", "<a xmlns=\"urn:x\" p=\"1\"><n>3</n></a>"]
+        {
+            assert!(!has_same(&one, &read(other)), "{other}");
+        }
+    }
+}

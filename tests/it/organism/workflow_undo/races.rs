@@ -1,0 +1,281 @@
+//! Undo beside what else can happen to a run: open calls, other runs, time-outs, edited configs,
+//! and runs that go on from it.
+
+use serde_json::Value as Json;
+
+use super::super::{House, Running, until};
+use super::{CONFIG, CommandOutput, RECORDING, cancellations, house, ledger, send};
+
+/// The config with these goals of `trip`.
+fn with_goals(goals: &str) -> String {
+    let (config, _) = CONFIG.split_once("[workflows.trip.goals]\n").unwrap();
+    let config = config.replace("accepts = [\"charge\", \"notify\"]", "accepts = [\"charge\"]");
+    let till = "\n[listeners.till]\ncommand = [\"./booker.py\", \"ledger\"]\nschema = \"booking.xsd\"\n\
+                accepts = [\"notify\"]\nreplies = [\"notified\", \"booking-failed\"]\n";
+    format!("{config}[workflows.trip.goals]\n{goals}{till}")
+}
+
+const FIRST: &str =
+    "first = { listener = \"hotel\", payload = \"book\", with = { n = \"input/n\" } }\n";
+const PAY: &str =
+    "pay = { listener = \"bank\", payload = \"charge\", with = { n = \"input/n\" } }\n";
+
+fn is_recorded(house: &House, name: &str) -> bool {
+    let exported = house.organism(&["export", "--format", "jsonl"]).json();
+    let is_named = |line: &Json| {
+        let named = line["name"].as_str().and_then(|name| name.rsplit('}').next());
+        line["type"] == "message" && named == Some(name)
+    };
+    exported.iter().any(is_named)
+}
+
+/// Asserts that this many bookings were made, each cancelled once.
+fn assert_each_cancelled_once(house: &House, bookings: usize) {
+    let undone = cancellations(house);
+    assert_eq!(undone.len(), bookings, "{:?}", ledger(house));
+    assert!(undone.values().all(|times| *times == 1), "{:?}", ledger(house));
+}
+
+#[test]
+fn an_undo_waits_for_a_booking_under_way_and_cancels_what_else_is_open() {
+    let second = "second = { needs = [\"first\"], listener = \"hotel\", payload = \"book\", with = { \
+                  n = \"'2'\" } }\n";
+    let tell = "tell = { needs = [\"first\"], listener = \"till\", payload = \"notify\", with = { n = \
+                \"'7'\" } }\n";
+    let pay = PAY.replace("pay = {", "pay = { needs = [\"first\"],");
+    let house = house(&with_goals(&format!("{FIRST}{second}{tell}{pay}")));
+    house.write("hold-book-2", "");
+    house.write("hold-notify-7", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    until("the run has failed", || is_recorded(&house, "thread-cancelled").then_some(()));
+    assert!(!ledger(&house).iter().any(|line| line.starts_with("cancel")), "{:?}", ledger(&house));
+    std::fs::remove_file(house.path("hold-book-2")).unwrap();
+    let sent = send(&house, &[]);
+    std::fs::remove_file(house.path("hold-notify-7")).unwrap();
+    assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_each_cancelled_once(&house, 2);
+    let cancelled = ledger(&house).into_iter().filter(|line| line.starts_with("cancel"));
+    let cancelled: Vec<_> = cancelled.collect();
+    assert!(cancelled[0].starts_with("cancel 2-"), "the newest first: {cancelled:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// The config with these goals of `trip`, and with a `leg` that undoes its booking after its payment
+/// has failed.
+fn with_undoing_leg(goals: &str) -> String {
+    let leg = "[workflows.leg]\non_failure = \"undo\"\npeers = [\"hotel\"]";
+    with_goals(goals).replace("[workflows.leg]", leg).replace(
+        "{ n = \"input/n\" } }\n\n[workflows.trip]",
+        &format!("{{ n = \"input/n\" }} }}\n{PAY}\n[workflows.trip]"),
+    )
+}
+
+fn leg(name: &str) -> String {
+    format!(
+        "{name} = {{ needs = [\"first\"], workflow = \"leg\", with = {{ n = \"'{name}'\" }} }}\n"
+    )
+}
+
+#[test]
+fn an_undo_of_a_workflow_beneath_ends_before_the_run_undoes() {
+    let pay = PAY.replace("pay = {", "pay = { needs = [\"first\"],");
+    let config = with_undoing_leg(&format!("{FIRST}{}{pay}", leg("left")));
+    let replies = "replies = [\"charge-failed\", \"notified\"]";
+    let house = house(&config.replace(replies, &format!("{replies}\ninstances = 2")));
+    house.write("hold-charge-left", "");
+    house.write("hold-charge-1", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let line = until("it has booked", || ledger(&house).iter().position(|one| one == "book left"));
+    let hold = format!("hold-cancel-left-{}", line + 1);
+    house.write(&hold, "");
+    std::fs::remove_file(house.path("hold-charge-left")).unwrap();
+    let is_cancelled = || ledger(&house).iter().any(|one| one.starts_with("cancel left"));
+    until("it undoes", || is_cancelled().then_some(()));
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    // For its first goal, for the others, and for the undo beneath it.
+    until("the run has failed", || (waits(&house) == 3).then_some(()));
+    std::fs::remove_file(house.path(&hold)).unwrap();
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_each_cancelled_once(&house, 2);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// How often the run has waited.
+fn waits(house: &House) -> usize {
+    let exported = house.organism(&["export", "--format", "jsonl"]).json();
+    let is_wait = |line: &&Json| {
+        let name = line["name"].as_str().unwrap_or_default();
+        name.ends_with("}waiting") && line["thread"] == "sess-travel00"
+    };
+    exported.iter().filter(is_wait).count()
+}
+
+#[test]
+fn workflows_that_fail_at_once_beneath_one_run_undo_no_booking_twice() {
+    let house = house(&with_undoing_leg(&format!("{FIRST}{}{}", leg("left"), leg("right"))));
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<code>charge-failed</code>"), "{sent:?}");
+    // An undo that begins while the run above fails may be cancelled. It is listed then.
+    let listed = sent.out.matches("<not-undone>").count();
+    let undone = cancellations(&house);
+    assert!(undone.values().all(|times| *times <= 1), "{:?}", ledger(&house));
+    assert!(undone.values().filter(|times| **times == 0).count() <= listed, "{sent:?}");
+    house.verified();
+}
+
+#[test]
+fn a_run_whose_time_is_over_is_undone() {
+    let tell = "tell = { listener = \"till\", payload = \"notify\", with = { n = \"'7'\" } }\n";
+    let config = with_goals(&format!("{FIRST}{tell}"));
+    let config = config.replace("on_failure = \"undo\"", "on_failure = \"undo\"\ntimeout = \"4s\"");
+    let house = house(&config);
+    house.write("hold-notify-7", "");
+    let sent = send(&house, &[]);
+    std::fs::remove_file(house.path("hold-notify-7")).unwrap();
+    assert!(sent.out.contains("<goal>tell</goal><code>timeout</code>"), "{sent:?}");
+    assert_each_cancelled_once(&house, 1);
+    house.verified();
+}
+
+#[test]
+fn an_undo_that_the_gate_refuses_is_listed() {
+    let undo = "number = \"reply/number\", remark = \"'longer than a remark'\" }";
+    let config = with_goals(&format!("{FIRST}{PAY}"));
+    let house = house(&config.replace("number = \"reply/number\" }", undo));
+    let sent = send(&house, &[]);
+    assert_eq!(sent.out.matches("<why>undo-failed</why>").count(), 1, "{sent:?}");
+    assert_eq!(ledger(&house), ["book 1", "charge 1"]);
+    house.verified();
+}
+
+#[test]
+fn a_booking_that_its_agent_has_cancelled_is_not_cancelled_again() {
+    let cancel = "turn = 2\ntext = \"<cancel xmlns=\\\"urn:example:booking\\\"><number>2-2</number></cancel>\"\n\
+                  \n[[turn]]\nagent = \"writer\"\nthread = \"second\"\nturn = 3";
+    let house = house(CONFIG);
+    house.write("recording.toml", RECORDING.replace("turn = 2", cancel));
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_each_cancelled_once(&house, 3);
+    house.verified();
+}
+
+#[test]
+fn a_retry_of_a_run_that_was_undone_books_again() {
+    let tell = "tell = { listener = \"till\", payload = \"notify\", with = { n = \"'7'\" } }\n";
+    let house = house(&with_goals(&format!("{tell}{FIRST}{PAY}")));
+    let running = house.run();
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal>"), "{sent:?}");
+
+    // It fails again, and the booking of the first run is not undone again.
+    let again = house.organism(&["workflow", "retry", "sess-travel00", "--quiet"]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert_each_cancelled_once(&house, 2);
+
+    house.write("accept-charge", "");
+    let last = house.organism(&["workflow", "retry", "sess-travel00", "--quiet"]);
+    assert_eq!(last.code, Some(0), "{last:?}");
+    assert_eq!(cancellations(&house).values().filter(|times| **times == 0).count(), 1);
+    let told = ledger(&house).iter().filter(|line| line.starts_with("notify")).count();
+    assert_eq!(told, 1, "its result was taken over: {:?}", ledger(&house));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_retry_that_fails_undoes_the_calls_of_the_run_that_it_goes_on_from() {
+    let pay = PAY.replace("pay = {", "pay = { on_failure = \"stop\",");
+    let tell = "tell = { listener = \"till\", payload = \"notify\", with = { n = \"'7'\" } }\n";
+    let house = house(&with_goals(&format!("{FIRST}{pay}{tell}")));
+    let running = house.run();
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal>"), "{sent:?}");
+    assert_eq!(ledger(&house), ["book 1", "charge 1"]);
+
+    house.write("accept-charge", "");
+    house.write("refuse-notify", "");
+    let again = house.organism(&["workflow", "retry", "sess-travel00", "--quiet"]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert_eq!(ledger(&house), ["book 1", "charge 1", "charge 1", "notify 7", "cancel 1-1"]);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// Kills the organism while the run of `before` waits for its payment, starts it with `after`, and
+/// lets the payment fail.
+fn edited_while_it_waits(house: &House, after: &str) {
+    house.write("hold-charge-1", "");
+    let running = house.run();
+    send(house, &["--no-wait"]);
+    until("it pays", || ledger(house).contains(&"charge 1".to_owned()).then_some(()));
+    drop(running);
+    house.write("organism.toml", after);
+}
+
+#[test]
+fn a_run_on_its_recorded_definition_undoes_what_a_deleted_workflow_left() {
+    let third = "third = { workflow = \"leg\", with = { n = \"'3'\" }, on_failure = \"skip\" }\n";
+    let before = with_undoing_leg(&format!("{FIRST}{third}{PAY}"));
+    let after = with_goals(&format!("{FIRST}{PAY}"));
+    let (head, rest) = after.split_once("[workflows.leg]").unwrap();
+    let after = format!("{head}[workflows.trip]{}", rest.split_once("[workflows.trip]").unwrap().1);
+    let house = house(&before);
+    edited_while_it_waits(&house, &after);
+    let running = house.run();
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_each_cancelled_once(&house, 2);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// The list of a run whose definition names the owner in `report_to`, as the config did when it began.
+fn reported_to_owner(peers: &str) -> (House, Running, CommandOutput) {
+    let after = with_goals(&format!("{FIRST}{PAY}")).replace(
+        "number = \"reply/number\" }",
+        "number = \"reply/number\", remark = \"reply/remark\" }",
+    );
+    let policy = "on_failure = \"undo\"";
+    let before = after.replace(policy, &format!("{policy}\nreport_to = \"owner\""));
+    let house = house(&before);
+    edited_while_it_waits(&house, &after.replace(policy, &format!("{policy}\npeers = [{peers}]")));
+    let running = house.run();
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    let sent = send(&house, &[]);
+    (house, running, sent)
+}
+
+#[test]
+fn the_list_stands_in_the_result_where_its_person_is_no_peer_any_more() {
+    let (house, running, sent) = reported_to_owner("");
+    assert_eq!(sent.out.matches("<why>nothing-selected</why>").count(), 1, "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_run_on_its_recorded_definition_sends_its_list_to_a_person() {
+    let (house, running, sent) = reported_to_owner("\"owner\"");
+    assert!(!sent.out.contains("not-undone"), "the person has the list: {sent:?}");
+    let listed = house.organism(&["answer", "--json"]).json();
+    let [report] = listed.as_slice() else { panic!("{listed:?}") };
+    assert!(report["payload"].as_str().unwrap().contains("<why>nothing-selected</why>"));
+    let id = report["message"].as_str().unwrap();
+    let answer = "<undo xmlns=\"https://xml-pipeline.org/ns/workflow/v1/trip/goals\"/>";
+    house.write("answer.xml", answer);
+    let answered = house.organism(&["answer", id, "answer.xml"]);
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
