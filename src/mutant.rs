@@ -19,6 +19,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-blank-payloads", "a start refuses a blanked payload that no operator recorded"),
     ("miss-no-checkpoint", "a start refuses a journal without its last checkpoint outside"),
     ("miss-no-blob", "a blob that a boot lists and the journal does not hold is found"),
+    (
+        "sign-what-is-due",
+        "a checkpoint follows each decision of an operator and each hand-over at once",
+    ),
     ("trust-the-hash", "a record that was changed is found"),
     ("trust-the-mac", "records that no MAC of a pump covers are found"),
     ("deliver-unverified", "a pump that was frozen and replaced delivers nothing"),

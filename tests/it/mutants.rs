@@ -60,8 +60,17 @@ const GUARDS: &[(&str, &str)] = &[
         "miss-no-blob",
         "organism::blobs::a_blob_that_a_boot_lists_and_the_journal_has_lost_is_a_break",
     ),
+    ("sign-what-is-due", "journal::suite::sqlite::each_decision_of_an_operator_is_signed_at_once"),
+    (
+        "sign-what-is-due",
+        "organism::partitions::shares::a_partition_that_is_handed_over_ends_with_a_checkpoint_of_its_pump",
+    ),
     ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
     ("trust-the-mac", "journal::attacks::an_attack_without_the_key_is_never_proved"),
+    (
+        "trust-the-mac",
+        "journal::streamed::attacks::no_host_writes_a_record_of_a_stream_before_a_mac_or_an_operator_covers_it",
+    ),
     (
         "deliver-unverified",
         "organism::pumps::a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes",

@@ -7,7 +7,10 @@ use organism::envelope::{Disposition, Message, MessageKind, Payload, Refusal, Re
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
-use organism::thread::{Closing, Fact, Input, Opener, Opening, Record, Verdict};
+use organism::thread::{
+    Closing, Decision, Fact, Input, Opener, Opening, OperatorAction, OperatorIdentity,
+    OperatorVerb, Record, Verdict,
+};
 use organism::xml::findings::{Finding, TextLocation};
 use uuid::Uuid;
 
@@ -22,6 +25,32 @@ pub fn name(text: &str) -> ListenerName {
 
 pub fn thread(text: &str) -> ThreadId {
     ThreadId::parse(text).unwrap()
+}
+
+/// The kinds of input that an operator decides.
+pub fn decisions() -> [Input; 3] {
+    let action = OperatorAction {
+        verb: OperatorVerb::TrustKey,
+        by: ListenerName::operator(),
+        who: OperatorIdentity::default(),
+        note: String::new(),
+        details: Vec::new(),
+    };
+    [
+        Input::Decided {
+            message: MessageId(Uuid::nil()),
+            by: ListenerName::operator(),
+            decision: Decision::Refuse { reason: "no".to_owned() },
+            origin: None,
+        },
+        Input::Cancel {
+            thread: thread("sess-abcdefgh"),
+            by: ListenerName::operator(),
+            reason: "no".to_owned(),
+            origin: None,
+        },
+        Input::Operator(action),
+    ]
 }
 
 /// Writes steps that are consistent unless a test damages them.

@@ -5,10 +5,11 @@
 macro_rules! journal_suite {
     ($implementation:ident: $place:ty) => {
         mod $implementation {
-            use organism::ids::{Digest, Position};
+            use organism::ids::{Digest, Position, ThreadId};
+            use organism::journal::checkpoint::CheckpointFile;
             use organism::journal::{Error, Journal as _};
 
-            use crate::journal::script::{Script, research, thread};
+            use crate::journal::script::{Script, decisions, research, thread};
 
             type Place = $place;
 
@@ -119,10 +120,7 @@ macro_rules! journal_suite {
                     journal.append(&mut group).unwrap();
                     let reader = place.reader();
                     assert_eq!(reader.last().unwrap(), Position(2 * n));
-                    assert_eq!(
-                        reader.head(&organism::ids::ThreadId::organism()).unwrap(),
-                        Some(Position(2 * n))
-                    );
+                    assert_eq!(reader.head(&ThreadId::organism()).unwrap(), Some(Position(2 * n)));
                     assert_eq!(reader.trees().unwrap()[0].records, 2 * n);
                 }
             }
@@ -161,14 +159,32 @@ macro_rules! journal_suite {
                 assert_eq!(counts, [500, 501]);
                 assert!(checkpoints.iter().all(|c| c.is_genuine()));
                 let id = place.reader().about().unwrap().journal;
-                let outside =
-                    organism::journal::checkpoint::CheckpointFile::new(&place.state(), id)
-                        .read()
-                        .unwrap();
+                let outside = CheckpointFile::new(&place.state(), id).read().unwrap();
                 assert_eq!(outside, checkpoints);
                 let mut forged = checkpoints[0].clone();
                 forged.count += 1;
                 assert!(!forged.is_genuine());
+            }
+
+            #[test]
+            fn each_decision_of_an_operator_is_signed_at_once() {
+                for decision in decisions() {
+                    let place = Place::new();
+                    let mut journal = place.open().unwrap();
+                    let mut script = Script::default();
+                    journal.append(&mut [script.boot(1), script.boot(1)]).unwrap();
+                    assert!(place.reader().checkpoints().unwrap().is_empty(), "too early to sign");
+                    let decided = script.step(&ThreadId::organism(), decision.clone()).end();
+                    journal.append(&mut [script.boot(1), decided]).unwrap();
+                    let signed = place.reader().checkpoints().unwrap();
+                    let at: Vec<_> = signed.iter().map(|line| line.position).collect();
+                    assert_eq!(at, [Position(4)], "{decision:?}");
+                    let id = place.reader().about().unwrap().journal;
+                    let outside = CheckpointFile::new(&place.state(), id).read().unwrap();
+                    assert_eq!(outside, signed, "{decision:?}");
+                    journal.append(&mut [script.boot(1)]).unwrap();
+                    assert_eq!(place.reader().checkpoints().unwrap().len(), 1, "{decision:?}");
+                }
             }
 
             #[test]

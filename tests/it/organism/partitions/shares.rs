@@ -3,6 +3,11 @@
 
 use std::net::SocketAddr;
 
+use organism::ids::Position;
+use organism::journal::HashedRecord;
+use organism::journal::sqlite::JournalReader;
+use organism::thread::Input;
+
 use super::super::{House, Running, numbered, until, until_within};
 use super::load::Load;
 use super::{PARTITIONS, TAKEOVER, all_verified, ask_in, config, effects, host, root, run};
@@ -123,6 +128,31 @@ fn a_partition_is_handed_over_when_what_is_out_has_ended() {
         assert_eq!((told.code, told.out), (Some(0), numbered("held", "1") + "\n"), "{}", told.err);
     }
     assert_eq!((effects(&one).len(), effects(&other).len()), (held.len(), 0));
+    assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_partition_that_is_handed_over_ends_with_a_checkpoint_of_its_pump() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let key = one.organism(&["key", "show"]).out.trim().to_owned();
+    let first = run(&one, "0,1,2,3");
+    for partition in 0..PARTITIONS {
+        assert_eq!(ask_in(&one, partition, 0).code, Some(0));
+    }
+    let second = run(&other, "0,1,2,3");
+    share(&[&one, &other], &[2, 2]);
+    for partition in has(address(&other)) {
+        let data = other.data().join(format!("p{partition}"));
+        let reader = JournalReader::open(&data).unwrap();
+        let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+        let is_boot = |sealed: &HashedRecord| matches!(sealed.record.input, Input::Boot { .. });
+        let begun = records.into_iter().rfind(is_boot).unwrap().record.position;
+        let left = Position(begun.0 - 1);
+        let signed = reader.checkpoints().unwrap();
+        let is_signed = signed.iter().any(|line| line.position == left && line.key == key);
+        assert!(is_signed, "partition {partition} was left at {left}: {signed:?}");
+    }
     assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
 }
 
