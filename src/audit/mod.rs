@@ -19,7 +19,8 @@ pub use export::{ExportFormat, export};
 pub use held::{HeldCall, held};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use report::{
-    ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss, RedactedPayload,
+    AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
+    RedactedPayload,
 };
 pub use search::search;
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};

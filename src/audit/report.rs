@@ -101,6 +101,15 @@ pub struct RecordedLoss {
     pub journal: Option<Uuid>,
 }
 
+/// Records that an operator accepted although no MAC of a pump covers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct AcceptedRecords {
+    #[serde(rename = "first")]
+    pub first: Position,
+    #[serde(rename = "last")]
+    pub last: Position,
+}
+
 /// Result of a proof, up to the first violation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProofReport {
@@ -152,6 +161,8 @@ pub struct ProofReport {
     pub unknown_keys: BTreeSet<String>,
     #[serde(rename = "losses")]
     pub losses: Vec<RecordedLoss>,
+    #[serde(rename = "accepted")]
+    pub accepted: Vec<AcceptedRecords>,
     #[serde(rename = "broken")]
     pub broken: Option<ChainBreak>,
 }

@@ -21,7 +21,8 @@ use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 use super::checkpoint_copies::{CopyDifference, ReadCopies};
 use super::ledger::MessageLedger;
 use super::report::{
-    ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss, RedactedPayload,
+    AcceptedRecords, ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss,
+    RedactedPayload,
 };
 
 /// The evidence with which a journal is compared, and what the proof may trust.
@@ -114,6 +115,7 @@ struct JournalProof {
     /// Positions of payloads whose redaction an operator has recorded.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
+    accepted: Vec<AcceptedRecords>,
     blobs: usize,
     /// Blobs that records name. Each has its use and the position of the first record that names
     /// it.
@@ -291,6 +293,8 @@ impl JournalProof {
     /// Applies an operator's recorded acceptance of damage. It explains a position that would
     /// otherwise be a violation.
     fn take_action(&mut self, action: &OperatorAction) {
+        let accepted = action.accepted_records();
+        self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
         if action.verb != OperatorVerb::Repair {
             return;
         }
@@ -517,6 +521,7 @@ impl JournalProof {
             keys: self.signers.iter().map(|(key, _)| key.to_owned()).collect(),
             key_changes: self.key_changes,
             losses: self.losses,
+            accepted: self.accepted,
             broken,
         }
     }

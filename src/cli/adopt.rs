@@ -47,10 +47,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let from = args.from.map(|from| path_of(&from, &here));
     let adopted = project::adopt(&config, from.as_deref(), accepted, &args.note);
     let adopted = adopted.inspect_err(|error| {
-        use crate::journal::Error::{Broken, OtherKey, Uncovered};
+        use crate::journal::Error::{Broken, OtherKey, Uncovered, UncoveredStream};
         let refused = matches!(
             error,
-            organism::Error::Journal(Broken { .. } | OtherKey { .. } | Uncovered { .. })
+            organism::Error::Journal(
+                Broken { .. } | OtherKey { .. } | Uncovered { .. } | UncoveredStream { .. }
+            )
         );
         if refused {
             note!("`organism adopt` takes --accept-loss and --accept-key, too");

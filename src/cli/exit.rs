@@ -139,6 +139,8 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         Error::Broken { .. }
         | Error::Damaged { .. }
         | Error::Uncovered { .. }
+        | Error::UncoveredStream { .. }
+        | Error::UnprovedStream { .. }
         | Error::StreamShorter { .. }
         | Error::StreamForked { .. } => CommandExit::ChainBroken,
         Error::OtherKey { .. } => CommandExit::NotProved,

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
+use crate::config::StorageConfig;
 use crate::journal::sqlite::FoundJournal;
 use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
 
@@ -22,7 +23,7 @@ pub struct Args {
     /// Accept that records are lost, and remove records that no MAC covers.
     #[arg(long, group = "accepted")]
     accept_loss: bool,
-    /// Accept the journal under this host's key.
+    /// Accept the journal under this host's key. On JetStream, keeps records that no MAC covers.
     #[arg(long, group = "accepted")]
     accept_key: bool,
     /// Accept blanked payloads as redacted.
@@ -52,6 +53,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         redaction: args.accept_redaction,
         key: args.accept_key,
     };
+
+    if let StorageConfig::JetStream { .. } = config.storage {
+        return stream::accept(&config, accepted, &args.note, args.json);
+    }
 
     let repaired = repair(&config, accepted, &args.note)?;
 

@@ -247,6 +247,13 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
             "lost         records after {kept} up to {acknowledged}{of}, accepted by an operator"
         )
     }));
+    let accepted = report.accepted.iter();
+    lines.extend(accepted.map(|records| {
+        let (first, last) = (records.first, records.last);
+        format!(
+            "accepted     records {first} to {last}, which no MAC of a pump covers, by an operator"
+        )
+    }));
     lines.push(match &report.broken {
         None if report.verdict == ProofVerdict::Proved => output.green("ok"),
         None => {

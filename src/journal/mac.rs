@@ -189,7 +189,7 @@ impl HeadSealer {
 }
 
 /// Tracks which records of a journal MACs cover, while they are read.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
     /// The key of this host, if known.
@@ -265,6 +265,16 @@ impl MacCoverage {
     /// The first record whose MAC of this host's key is wrong.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
+    }
+
+    /// The first record of an end, up to `last`, that no MAC covers, or that the MACs of this host's
+    /// key contradict. `None` if no record carries a MAC.
+    pub fn uncovered_end(&self, last: Position) -> Option<Position> {
+        let (at, _) = self.last?;
+        match self.wrong {
+            Some(wrong) if self.covered < wrong => Some(Position(self.covered.0 + 1)),
+            _ => (at < last).then_some(Position(at.0 + 1)),
+        }
     }
 
     /// Ids of other keys that made MACs.

@@ -203,6 +203,17 @@ pub enum Error {
         way_on(*first, *lost)
     )]
     Uncovered { path: String, first: Position, last: Position, lost: bool },
+    /// Records of a stream that no MAC of a pump covers, or that the MACs of this host contradict.
+    #[error(
+        "the records from {first} to {last} of the stream {stream} are covered by no MAC of a pump, \
+         or are not those that a MAC of this host covers; nothing was written. `organism repair \
+         --accept-key` keeps them, and records that they are not proved. To take them out, see \
+         docs/OPERATIONS.md, Repair"
+    )]
+    UncoveredStream { stream: String, first: Position, last: Position },
+    /// A standby does not follow a stream to its end, because the end is not proved.
+    #[error("the stream {stream} is not followed to its end: {detail}")]
+    UnprovedStream { stream: String, detail: String },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
     Stopped { cause: String },
     /// The pump passed a wrong position, which is a bug. Nothing was appended.

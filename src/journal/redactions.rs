@@ -11,7 +11,7 @@ use super::judge::OperatorAcceptance;
 use super::{Error, HashedRecord};
 
 /// Records with blanked payloads, and records whose redaction an operator accepted.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct RedactedRecords {
     blanked: BTreeSet<Position>,
     accepted: BTreeSet<Position>,
@@ -37,15 +37,19 @@ impl RedactedRecords {
     /// about to accept any damage, the journal opens, and its redactions are accepted one after
     /// another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
-        match self.unrecorded().next() {
-            Some(at)
-                if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") =>
-            {
-                let detail = "a payload of it was blanked, and no operator's record says so; restore \
-                              a backup, or record it with `organism repair --accept-redaction`";
-                Err(Error::broken(at.0, detail))
-            }
-            _ => Ok(()),
+        refuse_blanked(self.unrecorded().next(), accept)
+    }
+}
+
+/// Refuses the record at `first`, whose payload is blanked and whose redaction no recorded action
+/// accepts. See [`RedactedRecords::judge`].
+pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
+    match first {
+        Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {
+            let detail = "a payload of it was blanked, and no operator's record says so; restore a \
+                          backup, or record it with `organism repair --accept-redaction`";
+            Err(Error::broken(at.0, detail))
         }
+        _ => Ok(()),
     }
 }

@@ -110,11 +110,12 @@ pub enum Error {
          process starts no pump; start `organism run` outside of it"
     )]
     HostedProcess { listener: ListenerName },
-    /// These repairs exist only for an embedded journal.
+    /// This repair exists only for an embedded journal.
     #[error(
-        "the journal of this config is on JetStream: `--accept-loss`, `--accept-key` and \
-         `--accept-redaction` are of an embedded journal. Without them `organism repair` brings the \
-         stream and the projection of this host together; `--from stream` accepts a loss"
+        "the journal of this config is on JetStream, where no record can be taken out: \
+         `--accept-loss` is of an embedded journal. `organism repair --accept-key` keeps records \
+         that no MAC covers; without flags `organism repair` brings the stream and the projection \
+         of this host together, and `--from stream` accepts a loss"
     )]
     NotEmbedded,
     /// An embedded journal trusts no keys of other hosts.
@@ -350,12 +351,33 @@ fn open_journal_as(
             sqlite::SqliteJournal::open_with_copies(data, state, copies, accept, &mut replay)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
-        StorageConfig::JetStream { servers, journal } => {
-            let member = JoiningHost { accepts, ..JoiningHost::new(data, state) };
-            jetstream::StreamJournal::open_as(servers, journal, &member, &mut replay)
-                .map(|journal| Box::new(journal) as Box<dyn Journal>)
+        StorageConfig::JetStream { .. } => {
+            let accept = journal::OperatorAcceptance::default();
+            return Ok(Box::new(open_stream(config, accepts, accept, core)?));
         }
     };
 
+    Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
+}
+
+/// Opens the journal on JetStream, with the damage that an operator accepts.
+fn open_stream(
+    config: &Config,
+    accepts: Option<Uuid>,
+    damage: journal::OperatorAcceptance,
+    core: &mut Core,
+) -> Result<jetstream::StreamJournal, Error> {
+    let Config { data, state, storage, .. } = config;
+    let StorageConfig::JetStream { servers, journal } = storage else {
+        return Err(Error::NotOnJetStream);
+    };
+
+    let mut replay = |sealed: HashedRecord| {
+        core.replay(&sealed.record);
+        Ok(())
+    };
+
+    let member = JoiningHost { accepts, damage, ..JoiningHost::new(data, state) };
+    let opened = jetstream::StreamJournal::open_as(servers, journal, &member, &mut replay);
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::repair::{AcceptedDamage, RepairedJournal};
-use super::{Error, core, open_journal_as};
+use super::repair_stream::damage_actions;
+use super::{Error, core, open_journal_as, open_stream};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::{ListenerName, Position};
@@ -13,9 +14,6 @@ use crate::journal::sqlite::{self, FoundJournal};
 use crate::journal::{HashedRecord, Journal, OperatorAcceptance};
 use crate::pump::core::{Core, Event};
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
-
-/// Key of a detail in the record of an adoption: the last position of a journal without MACs.
-pub const WITHOUT_MAC_UP_TO: &str = "without-mac-up-to";
 
 /// Makes an action whose operator is the user of this process.
 pub fn action(
@@ -72,6 +70,17 @@ pub fn record_offline(
             actions = repaired.actions(accepted, &action.note, journal.public_key())?;
             Box::new(journal)
         }
+        (StorageConfig::JetStream { .. }, OperatorVerb::Adopt) => {
+            let accept = OperatorAcceptance { without_mac: true, ..accepted.acceptance() };
+            let journal = open_stream(config, accepts, accept, &mut core)?;
+            let damage = journal.damage();
+            actions = damage_actions(damage, accepted, &action.note, journal.public_key())?;
+            if let Some(last) = damage.without_mac {
+                let detail = ActionDetail::new(OperatorAction::WITHOUT_MAC_UP_TO, last);
+                action.details.push(detail);
+            }
+            Box::new(journal)
+        }
         _ => open_journal_as(config, accepts, &mut core)?,
     };
 
@@ -92,7 +101,7 @@ fn adopted(
     let journal = open_accepting(config, core, accept)?;
     let FoundJournal { without_mac, last, .. } = journal.found();
     if *without_mac && *last > Position(0) {
-        action.details.push(ActionDetail::new(WITHOUT_MAC_UP_TO, last));
+        action.details.push(ActionDetail::new(OperatorAction::WITHOUT_MAC_UP_TO, last));
     }
 
     Ok(journal)

@@ -1,6 +1,7 @@
 //! Binds an organism's directories to its project. A project can use the journal, socket or keys of
 //! another project only after an operator has adopted them.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,7 +18,7 @@ use crate::config::{
     Config, ConfigEnvironment, ProjectFolders, ProjectPaths, StorageConfig, directory_name,
     is_directory_of, path_of,
 };
-use crate::journal::jetstream::{JoiningHost, identity};
+use crate::journal::jetstream::{JoiningHost, StreamContent, identity, stream_content};
 use crate::journal::sqlite::{DATABASE, DirectoryLock, is_without_mac, make_directory};
 use crate::journal::{self, partitions_in};
 use crate::mutant::mutant;
@@ -290,9 +291,12 @@ pub fn adopt(
 
     let is_ours = before.as_ref() == Some(&project.path) || !has_journal(&source);
     // A journal without MACs is adopted whichever project it names.
-    let is_bound = is_ours
-        && !(matches!(config.storage, StorageConfig::Embedded) && is_without_mac(data, state)?);
-    if is_bound && foreign_stream(config)?.is_none() {
+    let mut partitions = partitions_without_mac(config)?;
+    if !is_ours || foreign_stream(config)?.is_some() {
+        partitions.insert(0);
+    }
+
+    if partitions.is_empty() {
         return Ok(None);
     }
 
@@ -314,9 +318,12 @@ pub fn adopt(
     // The id of the stream's journal may be known only from the state directory that was just taken
     // over.
     adopted.stream = foreign_stream(config)?;
-    let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
-    let config = config.of_partition(0);
-    operator::record_offline(&config, adopted.stream, action, accepted)?;
+    for partition in partitions {
+        let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
+        let config = config.of_partition(partition);
+        operator::record_offline(&config, adopted.stream, action, accepted)?;
+    }
+
     if let (Some(stream), StorageConfig::JetStream { journal, .. }) =
         (adopted.stream, &config.storage)
     {
@@ -325,6 +332,25 @@ pub fn adopt(
 
     store(data, &project.path)?;
     Ok(Some(adopted))
+}
+
+/// Partitions whose journals have records and no MAC, as before MACs existed.
+fn partitions_without_mac(config: &Config) -> Result<BTreeSet<u32>, Error> {
+    let mut partitions = BTreeSet::new();
+    for partition in 0..config.partitions() {
+        let config = config.of_partition(partition);
+        let is_without = match &config.storage {
+            StorageConfig::Embedded => is_without_mac(&config.data, &config.state)?,
+            StorageConfig::JetStream { servers, journal } => {
+                stream_content(servers, journal)? == StreamContent::WithoutMac
+            }
+        };
+        if is_without {
+            partitions.insert(partition);
+        }
+    }
+
+    Ok(partitions)
 }
 
 /// Id of the stream's journal, if another project or host began that journal.

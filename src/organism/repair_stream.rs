@@ -1,13 +1,15 @@
-//! Repairs a journal on JetStream whose stream has lost acknowledged records or has forked.
+//! Repairs a journal on JetStream whose stream has lost acknowledged records or has forked, or holds
+//! records that are not proved.
 
+use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
-use crate::journal::jetstream::{self, RepairSource, StreamRepair};
-use crate::thread::{ActionDetail, OperatorVerb};
+use crate::journal::jetstream::{self, RepairSource, StreamContent, StreamDamage, StreamRepair};
+use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 
 use super::access::refuse_hosted_start;
 use super::repair::AcceptedDamage;
-use super::{Error, operator};
+use super::{Error, core, open_stream, operator};
 
 /// Repair of one partition's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,14 +26,24 @@ pub fn repair_stream(
     note: &str,
 ) -> Result<Vec<PartitionRepair>, Error> {
     refuse_hosted_start(config)?;
-    let mut repairs = Vec::new();
+    let mut due = Vec::new();
     for partition in 0..config.partitions() {
         let config = config.of_partition(partition);
         let StorageConfig::JetStream { servers, journal } = &config.storage else {
             return Err(Error::NotOnJetStream);
         };
         let repair = jetstream::repair(servers, journal, &config.data, &config.state, from)?;
-        let Some(repair) = repair else { continue };
+        due.extend(repair.map(|repair| (partition, repair)));
+    }
+
+    // Ordering rule: each partition is repaired before any repair is recorded. A record needs a
+    // start, which another place that shows more records may still refuse.
+    let mut repairs = Vec::new();
+    for (partition, repair) in due {
+        let config = config.of_partition(partition);
+        let StorageConfig::JetStream { journal, .. } = &config.storage else {
+            return Err(Error::NotOnJetStream);
+        };
         let action = operator::action(OperatorVerb::Repair, note, details(&repair))?;
         operator::record_offline(&config, None, action, AcceptedDamage::default())?;
         jetstream::recorded(journal, &config.state)?;
@@ -39,6 +51,78 @@ pub fn repair_stream(
     }
 
     Ok(repairs)
+}
+
+/// Damage of one partition's stream that an operator accepted on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedPartition {
+    pub stream: String,
+    pub damage: StreamDamage,
+}
+
+/// Accepts damage because of which a start refuses the stream of a partition. Nothing can be removed
+/// from a stream, so the records stay, and an action in that partition records which of them are
+/// not proved. A checkpoint follows. Returns the partitions with damage of these kinds.
+pub fn accept_stream_damage(
+    config: &Config,
+    accepted: AcceptedDamage,
+    note: &str,
+) -> Result<Vec<AcceptedPartition>, Error> {
+    refuse_hosted_start(config)?;
+    if accepted.loss {
+        return Err(Error::NotEmbedded);
+    }
+
+    let mut partitions = Vec::new();
+    for partition in 0..config.partitions() {
+        let config = config.of_partition(partition);
+        let StorageConfig::JetStream { servers, journal } = &config.storage else {
+            return Err(Error::NotOnJetStream);
+        };
+        if jetstream::stream_content(servers, journal)? == StreamContent::NoRecords {
+            continue;
+        }
+
+        let stream = journal.stream();
+        let mut core = core(&config);
+        let mut journal = open_stream(&config, None, accepted.acceptance(), &mut core)?;
+        let damage = journal.damage().clone();
+        let actions = damage_actions(&damage, accepted, note, journal.public_key())?;
+        if !actions.is_empty() {
+            operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;
+            partitions.push(AcceptedPartition { stream, damage });
+        }
+        journal.close(Time::now())?;
+    }
+
+    Ok(partitions)
+}
+
+/// The actions that record the damage of a stream that the operator accepts.
+pub(super) fn damage_actions(
+    damage: &StreamDamage,
+    accepted: AcceptedDamage,
+    note: &str,
+    key: &str,
+) -> Result<Vec<OperatorAction>, Error> {
+    let mut actions = Vec::new();
+    if let Some((first, last)) = damage.unproved().filter(|_| accepted.key) {
+        let details = vec![
+            ActionDetail::new("accepted", "key"),
+            ActionDetail::new("key", key),
+            ActionDetail::new("from", first),
+            ActionDetail::new("to", last),
+        ];
+        actions.push(operator::action(OperatorVerb::Repair, note, details)?);
+    }
+
+    if accepted.redaction && !damage.redacted.is_empty() {
+        let redacted = damage.redacted.iter();
+        let details = redacted.map(|at| ActionDetail::new("redacted", at)).collect();
+        actions.push(operator::action(OperatorVerb::Repair, note, details)?);
+    }
+
+    Ok(actions)
 }
 
 fn details(repair: &StreamRepair) -> Vec<ActionDetail> {

@@ -170,6 +170,26 @@ impl OperatorAction {
         })
     }
 
+    /// Name of the detail with the last position of a journal without MACs.
+    pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
+
+    /// First and last of the records that this action accepts without a MAC of a pump.
+    pub fn accepted_records(&self) -> Option<(Position, Position)> {
+        let value = |name: &str| {
+            let detail = self.details.iter().find(|detail| detail.name == name);
+            detail.map(|detail| detail.value.as_str())
+        };
+
+        let position = |name: &str| value(name)?.parse().ok().map(Position);
+        match self.verb {
+            OperatorVerb::Adopt => Some((Position(1), position(Self::WITHOUT_MAC_UP_TO)?)),
+            OperatorVerb::Repair if value("accepted") == Some("key") => {
+                Some((position("from")?, position("to")?))
+            }
+            OperatorVerb::Repair | OperatorVerb::TrustKey => None,
+        }
+    }
+
     /// Positions of the records whose blanked payloads this action accepts.
     pub fn redacted(&self) -> impl Iterator<Item = Position> {
         let details = self.details.iter().filter(|detail| detail.name == "redacted");

@@ -53,6 +53,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::ways_on::a_payload_that_is_blanked_starts_nothing_until_it_is_on_record",
     ),
     (
+        "trust-blank-payloads",
+        "journal::streamed::attacks::a_blanked_payload_of_a_stream_is_taken_by_no_host_until_an_operator_accepts_it",
+    ),
+    (
         "miss-no-checkpoint",
         "organism::ways_on::checkpoints_that_are_gone_start_nothing_until_they_are_put_back",
     ),

@@ -38,7 +38,7 @@ mod pipes;
 mod playback;
 mod project;
 mod promote;
-mod proof;
+pub mod proof;
 mod provider;
 mod pumps;
 mod record;

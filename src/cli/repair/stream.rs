@@ -8,7 +8,10 @@ use crate::cli::exit::CommandExit;
 use crate::cli::render::{put, put_json};
 use crate::config::Config;
 use crate::journal::jetstream::RepairSource;
-use crate::organism::repair_stream::{PartitionRepair, repair_stream};
+use crate::organism::repair::AcceptedDamage;
+use crate::organism::repair_stream::{
+    AcceptedPartition, PartitionRepair, accept_stream_damage, repair_stream,
+};
 
 /// The side that a repair keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -45,6 +48,50 @@ pub fn run(
     }
 
     Ok(CommandExit::Done.into())
+}
+
+/// Accepts damage of streams, and prints which records stay without a proof.
+pub fn accept(
+    config: &Config,
+    accepted: AcceptedDamage,
+    note: &str,
+    is_json: bool,
+) -> anyhow::Result<ExitCode> {
+    let partitions = accept_stream_damage(config, accepted, note)?;
+    if is_json {
+        put_json(&json!({ "repaired": partitions.iter().map(accepted_json).collect::<Vec<_>>() }))?;
+        return Ok(CommandExit::Done.into());
+    }
+
+    if partitions.is_empty() {
+        put("no such damage to accept; nothing was recorded\n")?;
+    }
+
+    for AcceptedPartition { stream, damage } in &partitions {
+        let mut lines = vec![format!("stream       {stream}")];
+        if let Some((first, last)) = damage.unproved().filter(|_| accepted.key) {
+            lines.push(format!("accepted     records {first} to {last}, without a proof"));
+        }
+        if accepted.redaction {
+            let positions: Vec<_> = damage.redacted.iter().map(ToString::to_string).collect();
+            lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
+        }
+        lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
+        put(&lines.join("\n"))?;
+    }
+
+    Ok(CommandExit::Done.into())
+}
+
+fn accepted_json(partition: &AcceptedPartition) -> serde_json::Value {
+    let AcceptedPartition { stream, damage } = partition;
+    let unproved = damage.unproved();
+    json!({
+        "stream": stream,
+        "from": unproved.map(|(first, _)| first),
+        "to": unproved.map(|(_, last)| last),
+        "redacted": damage.redacted,
+    })
 }
 
 fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> String {

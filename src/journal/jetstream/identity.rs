@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
 use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Error, durable_file, partitions_in};
+use crate::journal::{Error, OperatorAcceptance, durable_file, partitions_in};
 use crate::mutant::mutant;
 use crate::nats::{self, BlockingClient};
 
@@ -22,11 +22,13 @@ pub struct JoiningHost<'a> {
     pub state: &'a Path,
     /// Id of the journal that an operator adopts or moves.
     pub accepts: Option<Uuid>,
+    /// Damage of the stream that an operator accepts.
+    pub damage: OperatorAcceptance,
 }
 
 impl<'a> JoiningHost<'a> {
     pub fn new(data: &'a Path, state: &'a Path) -> Self {
-        Self { data, state, accepts: None }
+        Self { data, state, accepts: None, damage: OperatorAcceptance::default() }
     }
 
     /// Id of the journal that this host takes part in.

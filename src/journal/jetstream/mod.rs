@@ -25,6 +25,7 @@ mod repair;
 mod settings;
 mod standby;
 mod stream_copier;
+mod stream_damage;
 mod stream_monitor;
 mod stream_position;
 mod stream_reader;
@@ -56,6 +57,7 @@ pub use projection_check::{StreamAgreement, compare_with_stream};
 pub use promote::{PromotedJournal, PromotionPhase, promote};
 pub use repair::{RepairSource, StreamRepair, recorded, repair};
 pub use standby::{LeaseCheck, Standby};
+pub use stream_damage::{StreamContent, StreamDamage, stream_content};
 pub use takeover::StreamTakeover;
 
 /// Names and settings of a journal on JetStream.
@@ -126,12 +128,18 @@ pub struct StreamLog {
     watch: LeadershipWatch,
     publisher: StreamPublisher,
     takeover: StreamTakeover,
+    damage: StreamDamage,
 }
 
 impl StreamJournal {
     /// How much of the stream was proved when this pump took it over.
     pub fn takeover(&self) -> &StreamTakeover {
         &self.log.takeover
+    }
+
+    /// Damage of the stream that an operator accepted when this pump took it over.
+    pub fn damage(&self) -> &StreamDamage {
+        &self.log.damage
     }
 
     /// Names the next holder of the lease, also after the journal was passed on.

@@ -23,6 +23,7 @@ use super::lease::Lease;
 use super::lease_renewal::LeaseRenewal;
 use super::publish::StreamPublisher;
 use super::standby::{FollowedProjection, Standby, StreamHost};
+use super::stream_damage::StreamDamage;
 use super::stream_monitor::LeadershipWatch;
 use super::stream_position;
 use super::sync_check;
@@ -79,7 +80,7 @@ impl StreamJournal {
         followed: FollowedProjection,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let StreamHost { servers, api, options, directories } = host;
+        let StreamHost { servers, api, options, directories, damage: accepted } = host;
         let (shown, first_id) = (lease.holder().to_owned(), lease.first_id());
         // Ordering rule: from here on the renewal owns the lease, so that any error releases it.
         let renewal = LeaseRenewal::start(options, Arc::clone(&lease))?;
@@ -107,7 +108,10 @@ impl StreamJournal {
         }
 
         warm.check(&bounds, &directories.data, publisher.last())?;
-        let takeover = StreamTakeover::judge(&warm.following.evidence(), options)?;
+        // The projection may hold records that an earlier version wrote without a proof.
+        let damage = StreamDamage::of(&warm.following.proof());
+        damage.refuse(*accepted, &options.stream())?;
+        let takeover = StreamTakeover::of(&warm.following.evidence(), options);
         takeover.report(options);
         publisher.epoch = warm.following.epoch() + 1;
         let put = publisher.publish(&CommitEncoder::epoch(publisher.epoch, &shown));
@@ -115,7 +119,7 @@ impl StreamJournal {
         failpoint("epoch-raised");
         let mark = LogMark { seq: publisher.last(), ..LogMark::default() };
         let followed = warm.following.caught_up(publisher.epoch)?;
-        let mut journal = followed.over(StreamLog { watch, publisher, takeover });
+        let mut journal = followed.over(StreamLog { watch, publisher, takeover, damage });
         journal.confirm(mark, journal.heads.last(), journal.heads.last_hash());
         Ok(journal)
     }
@@ -172,7 +176,7 @@ pub(super) fn foreign_journal(data: &Path, options: &Options, what: &str) -> Err
     Error::ForeignJournal { path: data.display().to_string(), detail }
 }
 
-fn half_moved(options: &Options) -> Error {
+pub(super) fn half_moved(options: &Options) -> Error {
     let detail = "has only a part of the journal that is moved there: `organism promote` goes on \
                   with it, where that journal is";
     Error::ForeignJournal {

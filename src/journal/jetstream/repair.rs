@@ -14,7 +14,7 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
-use crate::journal::{Error, TreeHeads, durable_file};
+use crate::journal::{CheckpointCopies, Error, acknowledged, durable_file};
 use crate::mutant::mutant;
 use crate::nats;
 
@@ -156,7 +156,11 @@ impl LockedHost<'_> {
 
         // Ordering rule: verified before anything is published, because published records must be
         // intact.
-        sqlite::scan(self.data, last, &mut TreeHeads::default(), &mut |_, _| Ok(()))?;
+        let uncovered = self.opening.uncovered_end(journal, last)?;
+        if let (Some(first), None) = (uncovered.filter(|first| *first > kept), from) {
+            return Err(self.unpublished(first, last));
+        }
+
         let from = from.unwrap_or(RepairSource::Projection);
         let fresh = StreamRepair { from, kept, acknowledged: last, aside: None };
         let note = noted.unwrap_or(fresh);
@@ -192,6 +196,18 @@ impl LockedHost<'_> {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
         known.is_some_and(|known| known.seq > seq && known.position <= last)
+    }
+
+    /// The error for records of the projection that no pump wrote.
+    fn unpublished(&self, first: Position, last: Position) -> Error {
+        let data = self.data.display();
+        let detail = format!(
+            "no MAC of a pump covers the records up to {last} of the projection in {data}, so they \
+             were not published, because nothing can be taken out of a stream. `organism repair \
+             --from stream` sets the projection aside, and `--from projection` publishes them all \
+             the same"
+        );
+        Error::broken(first.0, detail)
     }
 
     fn forked(&self, position: Position, stream: Position, projection: Position) -> Error {
@@ -244,6 +260,11 @@ impl LockedHost<'_> {
             return Err(Error::StreamShorter { stream: self.options.stream(), end, sources });
         };
 
+        if let Some((journal, _)) = found(self.opening)? {
+            // The directories may be restored from a backup, which does not note the journal.
+            sqlite::note_journal(self.data, self.state, journal)?;
+        }
+
         let note = match noted {
             Some(note) => note,
             None => self.note_of_stream(&info)?,
@@ -268,7 +289,18 @@ impl LockedHost<'_> {
         };
 
         let known = self.renewal.acknowledged().map_or(last, |known| known.position.max(last));
-        Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged: known, aside })
+        let acknowledged = known.max(self.shown_outside()?);
+        Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
+    }
+
+    /// The last record that the state directory or the copies of checkpoints show.
+    fn shown_outside(&self) -> Result<Position, Error> {
+        let noted = sqlite::noted_journal(self.data, self.state);
+        let Some(journal) = noted else { return Ok(Position(0)) };
+        let (mark, _) = acknowledged(self.state, journal)?;
+        let copies = self.options.checkpoints.as_ref();
+        let copies = copies.and_then(|at| CheckpointCopies::read(at, journal).ok());
+        Ok(mark.max(copies.map_or(Position(0), |copies| copies.last())))
     }
 
     fn set_aside(&self, aside: Option<&Path>) -> Result<(), Error> {

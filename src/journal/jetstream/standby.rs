@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::ids::Position;
 use crate::journal::log::LogMark;
 use crate::journal::sqlite::{CatchingUp, LockedJournalDir};
-use crate::journal::{Error, HashedRecord};
+use crate::journal::{Error, HashedRecord, OperatorAcceptance};
 use crate::mutant::mutant;
 use crate::nats;
 
@@ -28,6 +28,8 @@ pub(super) struct StreamHost {
     pub api: JetStreamApi,
     pub options: Options,
     pub directories: PumpDirectories,
+    /// Damage of the stream that an operator accepts.
+    pub damage: OperatorAcceptance,
 }
 
 /// Waits to take over.
@@ -81,7 +83,8 @@ impl Standby {
         let directories =
             PumpDirectories { data: member.data.to_owned(), state: member.state.to_owned() };
         let (servers, options) = (servers.clone(), options.clone());
-        let host = StreamHost { servers, api, options, directories };
+        let damage = member.damage;
+        let host = StreamHost { servers, api, options, directories, damage };
         Ok(Self { host, lease, seen: LastSeen::default(), followed })
     }
 
@@ -142,6 +145,12 @@ impl Standby {
         let mut warm = followed.warm(&host, before.as_ref(), None, visit)?;
         match warm.catch_up(&host, last, visit) {
             Ok(()) | Err(Error::Unavailable { .. }) => {}
+            // A repair or a move may still be publishing the rest, or an operator may be accepting
+            // it. The process that takes the lease refuses the stream.
+            Err(error) if warm.progress.is_refused => {
+                let (stream, detail) = (name, error.to_string());
+                return Err(Error::UnprovedStream { stream, detail });
+            }
             Err(error) => return Err(error),
         }
 
@@ -213,7 +222,8 @@ impl FollowedProjection {
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
         let (mark, known) = place_of(host, mark, bounds)?;
         let following = opening.follow(visit)?;
-        Ok(CaughtUp { journal, progress: StreamProgress { mark, known }, following })
+        let progress = StreamProgress { mark, known, is_refused: false };
+        Ok(CaughtUp { journal, progress, following })
     }
 }
 
@@ -258,8 +268,7 @@ impl CaughtUp {
         last: u64,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let StreamHost { api, options, .. } = host;
-        stream_position::read(api, options, &mut self.progress, last, &mut self.following, visit)
+        stream_position::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
     /// Refuses a stream that is shorter than, or differs from, what any source shows. The whole

@@ -5,14 +5,17 @@ use uuid::Uuid;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
 use crate::journal::log::{LogMark, StreamItem};
-use crate::journal::sqlite::CatchingUp;
+use crate::journal::sqlite::{CatchingUp, RecordsAhead};
 use crate::journal::{Error, HashedRecord};
 
 use super::Options;
 use super::api::{JetStreamApi, StoredMessage, code};
 use super::commit_codec::{CommitAssembler, CommitContents};
+use super::open::half_moved;
 use super::projection_alignment::newer;
 use super::read_failed;
+use super::standby::StreamHost;
+use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, damaged, patiently};
 
 /// Decodes a message that is a whole group by itself.
@@ -85,19 +88,28 @@ pub struct StreamProgress {
     /// Records up to this position may be repeated in the stream, because the projection has them
     /// already.
     pub known: Position,
+    /// Whether the last read refused records that are not proved.
+    pub is_refused: bool,
 }
 
 /// Lets `following` read everything after `progress`, up to message `last`. If the server becomes
 /// unreachable, `progress` shows how far the read came.
+///
+/// Refuses records that are not proved before they are written: where a MAC is missing or wrong, or
+/// a payload is blanked, the rest is read first. It may hold the record of the operator who accepts
+/// that.
 pub fn read(
-    api: &JetStreamApi,
-    options: &Options,
+    host: &StreamHost,
     progress: &mut StreamProgress,
     last: u64,
     following: &mut CatchingUp,
     visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    let StreamHost { api, options, damage, .. } = host;
     let reader = StreamReader::new(api, options);
+    let stream = options.stream();
+    let mut is_judged = false;
+    progress.is_refused = false;
     reader.read_after(progress.mark.seq, last, &mut |groups| {
         failpoint("during-recovery");
         let mut epoch = 0;
@@ -111,10 +123,54 @@ pub fn read(
             });
         }
 
-        if let Some(last) = groups.last() {
-            following.take_in(&taken, last.mark, epoch, visit)?;
-            progress.mark = last.mark;
-        }
+        let Some(end) = groups.last() else { return Ok(()) };
+        let mut judge = |read: &CatchingUp| {
+            let is_proved = StreamDamage::of(&read.proof()).refuse(*damage, &stream).is_ok();
+            if is_judged || is_proved {
+                return Ok(());
+            }
+
+            let mut ahead = read.read_ahead();
+            ahead.epoch = ahead.epoch.max(epoch);
+            let behind = StreamProgress { mark: end.mark, ..*progress };
+            let judged = judge_rest(host, behind, last, ahead);
+            is_judged = judged.is_ok();
+            progress.is_refused = judged.is_err();
+            judged
+        };
+
+        following.take_in(&taken, end.mark, epoch, &mut judge, visit)?;
+        progress.mark = end.mark;
         Ok(())
     })
+}
+
+/// Reads the stream after `progress`, up to message `last`, and writes nothing. Refuses it if it
+/// is not proved up to there.
+fn judge_rest(
+    host: &StreamHost,
+    progress: StreamProgress,
+    last: u64,
+    mut ahead: RecordsAhead,
+) -> Result<(), Error> {
+    let StreamHost { api, options, damage, .. } = host;
+    let reader = StreamReader::new(api, options);
+    reader.read_after(progress.mark.seq, last, &mut |groups| {
+        for group in groups {
+            let contents = reader.contents(group)?;
+            ahead.epoch = ahead.epoch.max(contents.epoch.unwrap_or_default());
+            for item in newer(contents.taken, progress.known) {
+                if let StreamItem::Step(row) = item {
+                    ahead.take(&row)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+
+    match StreamDamage::of(&ahead.proof()).refuse(*damage, &options.stream()) {
+        // The rest of a journal that is moved there is not published yet.
+        Err(_) if ahead.epoch == 0 && first(api, options)?.moving => Err(half_moved(options)),
+        judged => judged,
+    }
 }

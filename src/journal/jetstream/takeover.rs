@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::ids::Position;
+use crate::journal::KeyId;
 use crate::journal::sqlite::StreamEvidence;
-use crate::journal::{Error, KeyId};
 
 use super::Options;
 
@@ -23,27 +23,11 @@ pub struct StreamTakeover {
 }
 
 impl StreamTakeover {
-    /// Checks the evidence read from the stream of `options`. Refuses wrong MACs of this host's
-    /// key, and records without a MAC behind records that have one.
-    pub fn judge(evidence: &StreamEvidence<'_>, options: &Options) -> Result<Self, Error> {
-        let (coverage, last) = (evidence.coverage, evidence.last);
-        let name = options.stream();
-        if let Some(wrong) = coverage.wrong().filter(|wrong| coverage.covered() < *wrong) {
-            let detail = format!(
-                "the records of the stream {name} up to here are not those that the MAC of this \
-                 host covers"
-            );
-            return Err(Error::broken(wrong.0, detail));
-        }
-
-        if let Some((at, _)) = coverage.last().filter(|(at, _)| *at < last) {
-            let detail = format!("the records of the stream {name} from here on have no MAC");
-            return Err(Error::broken(at.0 + 1, detail));
-        }
-
+    /// Finds how much of the stream of `options` the evidence proves.
+    pub fn of(evidence: &StreamEvidence<'_>, options: &Options) -> Self {
         let signed = evidence.signed_by(&options.known_keys);
         let unknown = evidence.unknown_to(&options.known_keys);
-        Ok(Self { proved: signed.max(coverage.covered()), last, unknown })
+        Self { proved: signed.max(evidence.coverage.covered()), last: evidence.last, unknown }
     }
 
     /// Logs what was accepted without proof, and which keys are unknown.

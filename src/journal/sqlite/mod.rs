@@ -32,12 +32,14 @@ use super::{Error, TreeHeads};
 use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 
 pub use backup::{BackedUp, back_up};
-pub(in crate::journal) use directory::noted_journal;
 pub use directory::{
     DATABASE, DirectoryLock, LockHolder, is_free, lock_holder, make as make_directory,
 };
+pub(in crate::journal) use directory::{note_journal, noted_journal};
 pub use open::{FoundJournal, hold};
-pub(in crate::journal) use projection::{CatchingUp, LockedJournalDir, StreamEvidence};
+pub(in crate::journal) use projection::{
+    CatchingUp, LockedJournalDir, RecordProof, RecordsAhead, StreamEvidence,
+};
 pub use reader::{JournalMetadata, JournalReader};
 pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;

@@ -89,6 +89,17 @@ impl LockedJournalDir {
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
+    /// Verifies the chain of `journal` up to `last`. Returns the first record of an end that no MAC
+    /// of a pump covers, or that the MACs of this host contradict.
+    pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
+        let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
+        scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
+            coverage.take(sealed.hash, sealed.mac, heads);
+            Ok(())
+        })?;
+        Ok(coverage.uncovered_end(last))
+    }
+
     /// Reads and verifies every record of the file, and opens the file for writing.
     ///
     /// The connection that writes later takes the write lock first and keeps it until every record
@@ -100,7 +111,7 @@ impl LockedJournalDir {
         purpose: OpenPurpose,
         accept: OperatorAcceptance,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
-    ) -> Result<(SqliteJournal, ExternalMarks, JournalMetadata), Error> {
+    ) -> Result<VerifiedJournal, Error> {
         JournalReader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
@@ -170,9 +181,18 @@ impl LockedJournalDir {
         found: FoundJournal,
         mend: TableRepair,
         awaits_action: bool,
-    ) -> Result<(SqliteJournal, ExternalMarks, JournalMetadata), Error> {
+    ) -> Result<VerifiedJournal, Error> {
         let ProvedFile {
-            about, known, heads, coverage, unwritten, checked, refreshed, kept, ..
+            about,
+            redactions,
+            known,
+            heads,
+            coverage,
+            unwritten,
+            checked,
+            refreshed,
+            kept,
+            ..
         } = proved;
         let sealer = sealer(&self.key, about.journal, &coverage, &heads);
         let signer = CheckpointSigner {
@@ -215,8 +235,16 @@ impl LockedJournalDir {
             file,
         };
 
-        Ok((journal, known, about))
+        Ok(VerifiedJournal { journal, known, about, redactions })
     }
+}
+
+/// A journal whose file was verified, with the evidence that was read.
+pub(super) struct VerifiedJournal {
+    pub journal: SqliteJournal,
+    pub known: ExternalMarks,
+    pub about: JournalMetadata,
+    pub redactions: RedactedRecords,
 }
 
 /// State of a journal when it was opened.
@@ -293,7 +321,8 @@ impl SqliteJournal {
             });
         }
 
-        let (mut journal, ..) = opening.prove(OpenPurpose::Write, accept, visit)?;
+        let VerifiedJournal { mut journal, .. } =
+            opening.prove(OpenPurpose::Write, accept, visit)?;
         journal.recovery.found.set_aside = set_aside;
         failpoint("epoch-raised");
         if !journal.recovery.awaits_action {

@@ -11,10 +11,13 @@ use crate::journal::judge::{OpenPurpose, OperatorAcceptance};
 use crate::journal::log::{LogGroup, LogMark, StreamItem};
 use crate::journal::record_codec::StoredRow;
 use crate::journal::signers::CheckpointSigners;
-use crate::journal::{Checkpoint, Error, HashedRecord, KeyId, MacCoverage};
+use crate::journal::{
+    Checkpoint, Error, HashedRecord, KeyId, MacCoverage, RedactedRecords, TreeHeads,
+};
 use crate::mutant::mutant;
 use crate::thread::text::InternedNames;
 
+use super::open::VerifiedJournal;
 use super::{JournalMetadata, SqliteJournal};
 
 pub use super::open::LockedJournalDir;
@@ -23,6 +26,7 @@ pub use super::open::LockedJournalDir;
 pub struct CatchingUp {
     journal: SqliteJournal,
     known: ExternalMarks,
+    redactions: RedactedRecords,
     about: JournalMetadata,
     names: InternedNames,
 }
@@ -33,13 +37,13 @@ impl LockedJournalDir {
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<CatchingUp, Error> {
-        let (journal, known, about) =
+        let VerifiedJournal { journal, known, about, redactions } =
             self.prove(OpenPurpose::Follow, OperatorAcceptance::default(), visit)?;
         // The journal of record is the stream: anything that a power cut removes here is read from
         // there again.
         let relaxed = journal.file.db.execute_batch("PRAGMA synchronous = NORMAL");
         relaxed.map_err(Error::sqlite("opening the journal"))?;
-        Ok(CatchingUp { journal, known, about, names: InternedNames::default() })
+        Ok(CatchingUp { journal, known, redactions, about, names: InternedNames::default() })
     }
 }
 
@@ -50,7 +54,7 @@ impl LockedJournalDir {
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<SqliteJournal, Error> {
-        let (mut journal, ..) =
+        let VerifiedJournal { mut journal, .. } =
             self.prove(OpenPurpose::Move, OperatorAcceptance::default(), visit)?;
         journal.settle()?;
         journal.checkpoint(crate::clock::Time::now(), true)?;
@@ -105,7 +109,64 @@ impl StreamEvidence<'_> {
     }
 }
 
+/// Records of a stream as far as they were read, and what proves them.
+pub struct RecordProof<'f> {
+    pub coverage: &'f MacCoverage,
+    pub redactions: &'f RedactedRecords,
+    pub last: Position,
+    /// Whether this host has not acknowledged any record of the journal, so that the journal may be
+    /// older than MACs.
+    pub is_old: bool,
+}
+
+/// Records behind those of a projection, which are read to judge them before they are written.
+pub struct RecordsAhead {
+    /// Epoch of the last writer.
+    pub epoch: u32,
+    heads: TreeHeads,
+    coverage: MacCoverage,
+    redactions: RedactedRecords,
+    is_old: bool,
+    names: InternedNames,
+}
+
+impl RecordsAhead {
+    /// Reads the next record.
+    pub fn take(&mut self, row: &StoredRow<'_>) -> Result<(), Error> {
+        let heads = &mut self.heads;
+        let sealed = row.unseal(Position(heads.last().0 + 1), &mut self.names)?;
+        heads.follow(&sealed)?;
+        self.coverage.take(sealed.hash, sealed.mac, heads);
+        self.redactions.take(&sealed);
+        Ok(())
+    }
+
+    pub fn proof(&self) -> RecordProof<'_> {
+        let Self { coverage, redactions, heads, is_old, .. } = self;
+        RecordProof { coverage, redactions, last: heads.last(), is_old: *is_old }
+    }
+}
+
 impl CatchingUp {
+    pub fn proof(&self) -> RecordProof<'_> {
+        let SqliteJournal { coverage, heads, .. } = &self.journal;
+        let Self { redactions, known, .. } = self;
+        RecordProof { coverage, redactions, last: heads.last(), is_old: known.is_old }
+    }
+
+    /// Begins to read ahead of the projection, which stays unchanged.
+    pub fn read_ahead(&self) -> RecordsAhead {
+        let SqliteJournal { coverage, heads, .. } = &self.journal;
+        RecordsAhead {
+            epoch: self.about.epoch,
+            heads: heads.clone(),
+            coverage: coverage.clone(),
+            redactions: self.redactions.clone(),
+            is_old: self.known.is_old,
+            names: InternedNames::default(),
+        }
+    }
+
     pub fn evidence(&self) -> StreamEvidence<'_> {
         let SqliteJournal { coverage, heads, signer, .. } = &self.journal;
         let signers = &self.known.signers;
@@ -122,12 +183,14 @@ impl CatchingUp {
     }
 
     /// Appends the next items in one commit; `epoch` is that of their writer. If this process dies
-    /// before it has caught up, its successor learns of that epoch only here.
+    /// before it has caught up, its successor learns of that epoch only here. `judge` sees the items
+    /// before anything is written, and may refuse them.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],
         mark: LogMark,
         epoch: u32,
+        judge: &mut dyn FnMut(&Self) -> Result<(), Error>,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut group = LogGroup::default();
@@ -149,6 +212,7 @@ impl CatchingUp {
             }
         }
 
+        judge(self)?;
         let epoch = epoch.max(self.about.epoch);
         let about = JournalMetadata { epoch, ..self.about.clone() };
         let SqliteJournal { id, heads, signer, file, .. } = &mut self.journal;
@@ -166,12 +230,13 @@ impl CatchingUp {
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let heads = &mut self.journal.heads;
-        let sealed = row.unseal(crate::ids::Position(heads.last().0 + 1), &mut self.names)?;
+        let sealed = row.unseal(Position(heads.last().0 + 1), &mut self.names)?;
         heads.follow(&sealed)?;
         self.journal.coverage.take(sealed.hash, sealed.mac, heads);
         self.known.check(&sealed, heads)?;
         self.known.check_copies(sealed.record.position, heads)?;
         self.known.signers.take_record(&sealed.record);
+        self.redactions.take(&sealed);
         visit(sealed)
     }
 

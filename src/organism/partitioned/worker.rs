@@ -252,6 +252,7 @@ fn is_passing(error: &journal::Error) -> bool {
             | Error::Denied(_)
             | Error::Full { .. }
             | Error::Nats(_)
+            | Error::UnprovedStream { .. }
     )
 }
 

@@ -1,6 +1,6 @@
 //! Properties of a journal on JetStream that other journals do not have.
 
-mod attacks;
+pub mod attacks;
 mod bounds;
 mod death;
 mod fences;

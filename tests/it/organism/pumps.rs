@@ -2,6 +2,7 @@
 
 mod shorter;
 mod trusted;
+mod unproved;
 
 use std::io::Write as _;
 use std::process::Stdio;

@@ -11,13 +11,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
-use organism::ids::Position;
+use organism::ids::{Position, ThreadId};
 use organism::journal::jetstream::{StreamJournal, StreamTakeover, compare_with_stream};
-use organism::journal::{CheckpointCopies, Error, HashedRecord, Journal as _, host_key};
+use organism::journal::{
+    CheckpointCopies, Error, HashedRecord, Journal as _, OperatorAcceptance, host_key,
+};
+use organism::thread::Record;
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::journal::script::{Script, research};
+use crate::journal::attacks::replace;
+use crate::journal::script::{Script, decisions, research};
+use crate::nats::Admin;
 
 use Outcome::{Partly, Proved, Refused};
 use ProofVerdict::{Broken, NotProved};
@@ -64,6 +69,7 @@ impl Scene {
         };
         let mut journal = place.open().unwrap();
         journal.put_blob(b"the config").unwrap();
+        journal.put_blob(b"the schema").unwrap();
         append(&mut journal, &mut script, "sess-firsttree");
         journal.close(Time(0)).unwrap();
         let (earlier, early) = (place.copy(), messages(&place));
@@ -81,10 +87,16 @@ impl Scene {
             Runs => Some(journal),
         };
         let key = host_key(&place.state()).unwrap().public;
-        let id = place.reader().about().unwrap().journal;
         let copy = place.data().with_file_name("elsewhere");
-        std::fs::copy(CheckpointCopies::file_in(&place.state(), id), &copy).unwrap();
-        Self { place, key, journal, copy, earlier, early }
+        let scene = Self { place, key, journal, copy, earlier, early };
+        scene.copy_checkpoints();
+        scene
+    }
+
+    /// Copies the present checkpoints to the other storage.
+    fn copy_checkpoints(&self) {
+        let id = self.place.reader().about().unwrap().journal;
+        std::fs::copy(CheckpointCopies::file_in(&self.place.state(), id), &self.copy).unwrap();
     }
 
     fn messages(&self) -> Vec<String> {
@@ -93,13 +105,8 @@ impl Scene {
 
     /// Recreates the stream with these messages, and deletes the leases' record of its end.
     fn rewrite(&self, messages: &[String]) {
-        let (admin, stream) = (self.place.admin(), self.place.options.stream());
-        let config = admin.info(&stream)["config"].clone();
-        admin.delete(&stream);
-        admin.must(&format!("STREAM.CREATE.{stream}"), &config);
-        for message in messages {
-            admin.publish(&self.place.options.subject(), message);
-        }
+        let options = &self.place.options;
+        recreate(&self.place.admin(), &options.stream(), &options.subject(), messages);
         self.place.let_lapse();
     }
 
@@ -131,10 +138,23 @@ impl Scene {
     }
 }
 
-/// Every message of a stream.
 fn messages(place: &Place) -> Vec<String> {
-    let (admin, stream) = (place.admin(), place.options.stream());
-    let last = admin.info(&stream)["state"]["last_seq"].as_u64().unwrap();
+    messages_of(&place.admin(), &place.options.stream())
+}
+
+/// Recreates a stream with these messages.
+pub fn recreate(admin: &Admin, stream: &str, subject: &str, messages: &[String]) {
+    let config = admin.info(stream)["config"].clone();
+    admin.delete(stream);
+    admin.must(&format!("STREAM.CREATE.{stream}"), &config);
+    for message in messages {
+        admin.publish(subject, message);
+    }
+}
+
+/// Every message of a stream.
+pub fn messages_of(admin: &Admin, stream: &str) -> Vec<String> {
+    let last = admin.info(stream)["state"]["last_seq"].as_u64().unwrap();
     let message = |seq| {
         let got = admin.must(&format!("STREAM.MSG.GET.{stream}"), &json!({ "seq": seq }));
         let body = STANDARD.decode(got["message"]["data"].as_str().unwrap()).unwrap();
@@ -145,7 +165,12 @@ fn messages(place: &Place) -> Vec<String> {
 
 fn outcome(opened: &Result<StreamTakeover, Error>) -> Outcome {
     match opened {
-        Err(Error::Broken { .. } | Error::ForeignJournal { .. }) => Refused,
+        Err(
+            Error::Broken { .. }
+            | Error::ForeignJournal { .. }
+            | Error::UncoveredStream { .. }
+            | Error::WithoutMac { .. },
+        ) => Refused,
         Err(error) => panic!("{error}"),
         Ok(takeover) if takeover.proved == takeover.last => Proved,
         Ok(_) => Partly,
@@ -157,7 +182,7 @@ fn is_mac(line: &str) -> bool {
 }
 
 /// The message without its MAC.
-fn without_mac(message: &str) -> String {
+pub fn without_mac(message: &str) -> String {
     match message.find("{\"mac\":") {
         Some(at) => message[..at].to_owned(),
         None => message.to_owned(),
@@ -170,14 +195,25 @@ fn last_group(messages: &[String]) -> usize {
 
 /// A record that no pump wrote, after the last one of the setup, and the rest of its message.
 fn forged(scene: &Scene, after: &str) -> String {
-    let HashedRecord { mut record, hash, .. } = scene.place.records().pop().unwrap();
+    forged_behind(scene.place.records().pop().unwrap(), after)
+}
+
+/// A record that no pump wrote, behind `last`, and the rest of its message.
+pub fn forged_behind(last: HashedRecord, after: &str) -> String {
+    let HashedRecord { mut record, hash, .. } = last;
     record.previous = record.position;
     record.previous_hash = hash;
     record.position = Position(record.position.0 + 1);
     record.facts.clear();
+    let head = "{\"organism\":1,\"epoch\":2,\"part\":1,\"parts\":1}";
+    format!("{head}\n{}{after}", encoded(&record))
+}
+
+/// The record as an item of a message, with the correct hash.
+fn encoded(record: &Record) -> String {
     let mut body = Vec::new();
     record.write_text(&mut body).unwrap();
-    let hash = organism::journal::record_hash(&(&record).into(), &body);
+    let hash = organism::journal::record_hash(&record.into(), &body);
     let body = String::from_utf8(body).unwrap();
     let payloads: String = record.payloads().map(|payload| payload.bytes.to_string()).collect();
     let step = json!({ "step": {
@@ -190,8 +226,7 @@ fn forged(scene: &Scene, after: &str) -> String {
         "body": body.len(),
         "payloads": payloads.len(),
     }});
-    let head = "{\"organism\":1,\"epoch\":2,\"part\":1,\"parts\":1}";
-    format!("{head}\n{step}\n{body}{payloads}\n{after}")
+    format!("{step}\n{body}{payloads}\n")
 }
 
 fn nothing(_: &Scene, _: &mut Vec<String>) {}
@@ -218,6 +253,22 @@ fn cut(_: &Scene, messages: &mut Vec<String>) {
 fn reorder(_: &Scene, messages: &mut Vec<String>) {
     let at = last_group(messages);
     messages.swap(at - 1, at);
+}
+
+/// Puts the last record into another tree, under the same MAC.
+fn splice(scene: &Scene, messages: &mut Vec<String>) {
+    let all = scene.place.records();
+    let mut record = all.last().unwrap().record.clone();
+    let other = all.iter().rfind(|sealed| sealed.record.tree.as_str() == "sess-firsttree").unwrap();
+    record.tree = other.record.tree.clone();
+    record.previous = other.record.position;
+    record.previous_hash = other.hash;
+    record.facts.clear();
+    let at = last_group(messages);
+    let group = &mut messages[at];
+    let step = group.rfind("{\"step\":").unwrap();
+    let mac = group.rfind("{\"mac\":").unwrap();
+    *group = format!("{}{}{}", &group[..step], encoded(&record), &group[mac..]);
 }
 
 fn repeat(_: &Scene, messages: &mut Vec<String>) {
@@ -253,6 +304,29 @@ fn change_a_blob(_: &Scene, messages: &mut Vec<String>) {
     }
 }
 
+/// Gives each of two blobs the content of the other.
+fn swap_two_blobs(_: &Scene, messages: &mut Vec<String>) {
+    for message in messages.iter_mut() {
+        let is_config = message.contains("the config");
+        let (from, to) =
+            if is_config { ("the config", "the schema") } else { ("the schema", "the config") };
+        *message = message.replace(from, to);
+    }
+}
+
+fn put_old_data_back(scene: &Scene, _: &mut Vec<String>) {
+    replace(&scene.earlier.data(), &scene.place.data());
+}
+
+fn put_old_state_back(scene: &Scene, _: &mut Vec<String>) {
+    replace(&scene.earlier.state(), &scene.place.state());
+}
+
+fn put_both_back(scene: &Scene, messages: &mut Vec<String>) {
+    put_old_data_back(scene, messages);
+    put_old_state_back(scene, messages);
+}
+
 /// No host can read past the changed message, so the checkpoint copy of a later position does not
 /// help.
 fn change_a_blob_and_repeat_it(scene: &Scene, messages: &mut Vec<String>) {
@@ -273,7 +347,7 @@ fn blank_the_payloads(_: &Scene, messages: &mut Vec<String>) {
 }
 
 /// The message with NULs in place of the bytes of its steps' payloads.
-fn blanked(message: &str) -> String {
+pub fn blanked(message: &str) -> String {
     let (mut blanked, mut rest) = (String::new(), message);
     while let Some((line, after)) = rest.split_once('\n') {
         blanked.extend([line, "\n"]);
@@ -298,7 +372,10 @@ fn rewrite_with_another_key(scene: &Scene, messages: &mut Vec<String>) {
     messages[0] = messages[0].replace(&names[0], &names[1]);
 }
 
-type Attack = (&'static str, Pump, fn(&Scene, &mut Vec<String>), ProofVerdict, Outcome);
+/// A change of the messages of a stream, or of the directories of its host.
+type Change = fn(&Scene, &mut Vec<String>);
+
+type Attack = (&'static str, Pump, Change, ProofVerdict, Outcome);
 
 /// Checks the verdict of a proof on the pump's host, and the result of a takeover on another host.
 const ATTACKS: &[Attack] = &[
@@ -317,16 +394,44 @@ const ATTACKS: &[Attack] = &[
     ("remove a tree", Stopped, remove_a_tree, Broken, Refused),
     ("delete the last MAC", Stopped, delete_the_last_mac, Broken, Refused),
     ("delete the last MAC", Killed, delete_the_last_mac, Broken, Refused),
-    ("delete all MACs", Stopped, delete_all_macs, Broken, Proved),
-    ("delete all MACs", Killed, delete_all_macs, Broken, Partly),
+    ("delete all MACs", Stopped, delete_all_macs, Broken, Refused),
+    ("delete all MACs", Killed, delete_all_macs, Broken, Refused),
     ("delete the checkpoints", Stopped, delete_the_checkpoints, Broken, Partly),
     ("forge the checkpoints", Stopped, forge_a_checkpoint, Broken, Refused),
     ("change a blob", Stopped, change_a_blob, Broken, Refused),
     ("change a blob and repeat it", Stopped, change_a_blob_and_repeat_it, Broken, Refused),
     ("delete the blobs", Stopped, delete_the_blobs, Broken, Proved),
     ("another key", Stopped, rewrite_with_another_key, Broken, Partly),
-    // A takeover verifies digests alone; `verify` finds the missing payloads.
-    ("blank every payload", Stopped, blank_the_payloads, Broken, Proved),
+    ("blank every payload", Stopped, blank_the_payloads, Broken, Refused),
+    ("splice another tree", Stopped, splice, Broken, Refused),
+    // No checkpoint covers the record, and the other host has no key of its MAC.
+    ("splice another tree", Killed, splice, Broken, Partly),
+    ("swap two blobs", Stopped, swap_two_blobs, Broken, Refused),
+    ("swap two blobs", Killed, swap_two_blobs, Broken, Refused),
+    ("old data", Stopped, put_old_data_back, Broken, Proved),
+    ("old data", Killed, put_old_data_back, Broken, Partly),
+    ("old state", Stopped, put_old_state_back, ProofVerdict::Proved, Proved),
+    ("old state", Killed, put_old_state_back, ProofVerdict::Proved, Partly),
+    ("old data and state", Stopped, put_both_back, Broken, Proved),
+    // The kept copy has no checkpoint of the records that the projection lacks.
+    ("old data and state", Killed, put_both_back, NotProved, Partly),
+];
+
+/// Attacks while the pump runs, with the verdict of a proof beside it.
+const BESIDE_A_PUMP: &[(&str, Change, ProofVerdict)] = &[
+    ("nothing", nothing, ProofVerdict::Proved),
+    ("append without a MAC", append_without_a_mac, NotProved),
+    ("edit a record", edit, Broken),
+    ("cut the tail", cut, Broken),
+    ("reorder", reorder, Broken),
+    ("splice another tree", splice, Broken),
+    ("remove a tree", remove_a_tree, Broken),
+    ("delete the last MAC", delete_the_last_mac, Broken),
+    ("delete all MACs", delete_all_macs, Broken),
+    ("delete the checkpoints", delete_the_checkpoints, Broken),
+    ("swap two blobs", swap_two_blobs, Broken),
+    ("delete the blobs", delete_the_blobs, Broken),
+    ("another key", rewrite_with_another_key, Broken),
 ];
 
 #[test]
@@ -344,32 +449,99 @@ fn an_attack_on_a_stream_is_never_proved_where_its_pump_ran() {
     }
 }
 
+#[test]
+fn an_attack_on_a_stream_beside_its_pump_is_never_proved() {
+    for (name, attack, expected) in BESIDE_A_PUMP {
+        let scene = Scene::new(Runs);
+        let mut messages = scene.messages();
+        attack(&scene, &mut messages);
+        scene.rewrite(&messages);
+        let report = scene.verify();
+        assert_eq!(report.verdict, *expected, "{name}: {:?} {:?}", report.broken, report.unproved);
+        let alone = scene.verify_with(Vec::new());
+        assert_ne!(alone.verdict, ProofVerdict::Proved, "{name}: without a copy elsewhere");
+        drop(scene.journal);
+    }
+}
+
+/// Directories that an attacker with the key of the host replaces beside the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replaced {
+    Nothing,
+    Data,
+    DataAndState,
+    /// The data; the checkpoints and the watermark in the state are removed.
+    DataWithoutCopies,
+}
+
 /// An attacker with the key of the host and write access to the servers recreates the stream from
-/// an earlier copy, lets another pump continue it, and replaces the data and the state of the host.
+/// an earlier copy, and lets another pump continue it. The verdicts are those without and with a
+/// copy of the checkpoints elsewhere.
+const WITH_KEY: &[(Pump, Replaced, ProofVerdict, ProofVerdict)] = &[
+    (Stopped, Replaced::Nothing, Broken, Broken),
+    (Stopped, Replaced::Data, Broken, Broken),
+    (Stopped, Replaced::DataAndState, NotProved, Broken),
+    (Stopped, Replaced::DataWithoutCopies, NotProved, Broken),
+    (Killed, Replaced::Nothing, Broken, Broken),
+    (Killed, Replaced::Data, Broken, Broken),
+    // The pump signed no checkpoint after the kept copy.
+    (Killed, Replaced::DataAndState, NotProved, NotProved),
+    (Killed, Replaced::DataWithoutCopies, NotProved, NotProved),
+];
+
 #[test]
 fn a_stream_rewritten_with_the_key_is_contradicted_by_a_copy_elsewhere_and_proved_by_nothing() {
-    let scene = Scene::new(Stopped);
-    scene.rewrite(&scene.early);
-    let mut journal = scene.earlier.open().unwrap();
-    let mut script = Script::default();
-    let mut more: Vec<_> = (0..30).map(|_| script.boot(2)).collect();
-    journal.append(&mut more).unwrap();
-    journal.close(Time(0)).unwrap();
-    for (from, to) in
-        [(scene.earlier.data(), scene.place.data()), (scene.earlier.state(), scene.place.state())]
-    {
-        std::fs::remove_dir_all(&to).unwrap();
-        std::fs::create_dir_all(&to).unwrap();
-        for file in std::fs::read_dir(from).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    for (pump, replaced, without, with) in WITH_KEY {
+        let scene = Scene::new(*pump);
+        scene.rewrite(&scene.early);
+        let mut journal = scene.earlier.open().unwrap();
+        let mut script = Script::default();
+        let mut more: Vec<_> = (0..30).map(|_| script.boot(2)).collect();
+        journal.append(&mut more).unwrap();
+        journal.close(Time(0)).unwrap();
+        replace_beside(&scene, *replaced);
+
+        let case = format!("{pump:?}, {replaced:?}");
+        let alone = scene.verify_with(Vec::new());
+        assert_eq!(alone.verdict, *without, "{case}: {:?} {:?}", alone.broken, alone.unproved);
+        let compared = scene.verify();
+        assert_eq!(compared.verdict, *with, "{case}: {:?}", compared.unproved);
+    }
+}
+
+fn replace_beside(scene: &Scene, replaced: Replaced) {
+    let mut none = Vec::new();
+    match replaced {
+        Replaced::Nothing => {}
+        Replaced::Data => put_old_data_back(scene, &mut none),
+        Replaced::DataAndState => put_both_back(scene, &mut none),
+        Replaced::DataWithoutCopies => {
+            let id = scene.place.reader().about().unwrap().journal;
+            std::fs::remove_file(scene.place.watermark()).unwrap();
+            std::fs::remove_file(CheckpointCopies::file_in(&scene.place.state(), id)).unwrap();
+            put_old_data_back(scene, &mut none);
         }
     }
+}
 
-    let alone = scene.verify_with(Vec::new());
-    assert_eq!(alone.verdict, NotProved, "{:?} {:?}", alone.broken, alone.unproved);
-    let compared = scene.verify();
-    assert_eq!(compared.verdict, Broken, "{:?}", compared.unproved);
+/// The stream is the record, so a host whose directories went back reads it again.
+#[test]
+fn a_host_with_old_data_or_old_state_catches_up_with_its_stream() {
+    for pump in [Stopped, Killed] {
+        for attack in [put_old_data_back, put_old_state_back, put_both_back] {
+            let scene = Scene::new(pump);
+            let before = scene.place.records().len();
+            attack(&scene, &mut Vec::new());
+            scene.place.let_lapse();
+            let journal = scene.place.open().unwrap();
+            assert_eq!(journal.takeover().proved, journal.takeover().last);
+            journal.close(Time(0)).unwrap();
+            assert_eq!(scene.place.records().len(), before);
+            scene.copy_checkpoints();
+            let report = scene.verify();
+            assert_eq!(report.verdict, ProofVerdict::Proved, "{:?}", report.unproved);
+        }
+    }
 }
 
 #[test]
@@ -406,19 +578,86 @@ fn a_take_over_refuses_what_it_can_check_and_reports_what_it_accepted() {
 }
 
 #[test]
-fn the_pump_that_wrote_a_stream_refuses_records_that_its_own_macs_do_not_cover() {
+fn the_pump_that_wrote_a_stream_takes_no_record_without_its_mac_until_an_operator_accepts_it() {
     for attack in [append_without_a_mac, append_with_a_copied_mac] {
         let scene = Scene::new(Stopped);
-        let mut forged = Vec::new();
-        let all = scene.messages();
-        let group = all[last_group(&all)].clone();
-        forged.push(group);
-        attack(&scene, &mut forged);
-        let forged = forged.pop().unwrap();
-        scene.place.admin().publish(&scene.place.options.subject(), &forged);
-        let refused = scene.place.open().unwrap_err();
-        assert!(matches!(refused, Error::Broken { .. }), "{refused}");
+        let before = scene.place.records().len() as u64;
+        publish_at_the_end(&scene, attack);
+        for _ in 0..2 {
+            let refused = scene.place.open().unwrap_err();
+            assert!(matches!(refused, Error::UncoveredStream { .. }), "{refused}");
+            assert!(refused.to_string().contains("organism repair --accept-key"), "{refused}");
+            assert_eq!(scene.place.records().len() as u64, before, "it was written");
+        }
+
+        let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
+        let mut journal = scene.place.open_accepting(accept).unwrap();
+        let (first, last) = journal.damage().uncovered.unwrap();
+        assert!(first <= last && last == Position(before + 1), "{first} {last}");
+        let [.., action] = decisions();
+        let accepted = Script::default().step(&ThreadId::organism(), action).end();
+        journal.append(&mut [accepted]).unwrap();
+        journal.close(Time(0)).unwrap();
+        let journal = scene.place.open().unwrap();
+        assert_eq!(journal.takeover().proved, journal.takeover().last);
+        drop(journal);
+        scene.place.let_lapse();
+        assert_eq!(outcome(&scene.take_over()), Proved, "on another host");
+        scene.copy_checkpoints();
+        let report = scene.verify();
+        assert_eq!(
+            report.verdict,
+            ProofVerdict::Proved,
+            "{:?} {:?}",
+            report.broken,
+            report.unproved
+        );
     }
+}
+
+/// Adds the last message of an attack to the stream.
+fn publish_at_the_end(scene: &Scene, attack: fn(&Scene, &mut Vec<String>)) {
+    let all = scene.messages();
+    let mut forged = vec![all[last_group(&all)].clone()];
+    attack(scene, &mut forged);
+    scene.place.admin().publish(&scene.place.options.subject(), &forged.pop().unwrap());
+}
+
+/// A host that has no projection yet reads ahead before it writes, and a standby waits.
+#[test]
+fn no_host_writes_a_record_of_a_stream_before_a_mac_or_an_operator_covers_it() {
+    let scene = Scene::new(Stopped);
+    publish_at_the_end(&scene, append_without_a_mac);
+    let other = scene.place.elsewhere();
+    let refused = other.open().unwrap_err();
+    assert!(matches!(refused, Error::UncoveredStream { .. }), "{refused}");
+    assert!(other.records().is_empty(), "it was written");
+    let standby = super::standby::standby(&other).unwrap();
+    let waits = standby.follow(&mut |_| Ok(())).map(drop).unwrap_err();
+    assert!(matches!(waits, Error::UnprovedStream { .. }), "{waits}");
+    assert!(other.records().is_empty(), "it was written");
+
+    let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
+    let mut journal = scene.place.open_accepting(accept).unwrap();
+    journal.append(&mut [Script::default().boot(3)]).unwrap();
+    journal.close(Time(0)).unwrap();
+    super::standby::standby(&other).unwrap().follow(&mut |_| Ok(())).unwrap();
+    assert_eq!(other.records().len(), scene.place.records().len());
+}
+
+#[test]
+fn a_blanked_payload_of_a_stream_is_taken_by_no_host_until_an_operator_accepts_it() {
+    let scene = Scene::new(Stopped);
+    let mut messages = scene.messages();
+    blank_the_payloads(&scene, &mut messages);
+    scene.rewrite(&messages);
+    let other = scene.place.elsewhere();
+    let refused = other.open().unwrap_err().to_string();
+    assert!(refused.contains("organism repair --accept-redaction"), "{refused}");
+    assert!(other.records().is_empty(), "it was written");
+    let accept = OperatorAcceptance { redaction: true, ..OperatorAcceptance::default() };
+    let journal = other.open_accepting(accept).unwrap();
+    assert!(!journal.damage().redacted.is_empty());
 }
 
 #[test]

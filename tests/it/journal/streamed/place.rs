@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use organism::clock::Time;
-use organism::journal::jetstream::{Options, StreamDurability, StreamJournal, identity};
+use organism::journal::jetstream::{
+    JoiningHost, Options, StreamDurability, StreamJournal, identity,
+};
 use organism::journal::sqlite::JournalReader;
-use organism::journal::{Error, HashedRecord, Journal as _};
+use organism::journal::{Error, HashedRecord, Journal as _, OperatorAcceptance};
 use organism::thread::Record;
 use serde_json::json;
 use uuid::Uuid;
@@ -82,6 +84,21 @@ impl Place {
             }
             opened => opened,
         }
+    }
+
+    /// Opens the stream for an operator who accepts this damage of it.
+    pub fn open_accepting(&self, damage: OperatorAcceptance) -> Result<StreamJournal, Error> {
+        self.open_accepting_with(damage, &mut |_| Ok(()))
+    }
+
+    pub fn open_accepting_with(
+        &self,
+        damage: OperatorAcceptance,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<StreamJournal, Error> {
+        let (data, state) = (self.data(), self.state());
+        let member = JoiningHost { damage, ..JoiningHost::new(&data, &state) };
+        StreamJournal::open_as(&self.server().options(), &self.options, &member, visit)
     }
 
     /// From here on, the host belongs to the organism of this journal.

@@ -11,7 +11,7 @@ use organism::limits;
 use super::Place;
 use crate::journal::script::Script;
 
-fn standby(place: &Place) -> Result<Standby, Error> {
+pub fn standby(place: &Place) -> Result<Standby, Error> {
     let servers = place.server().options();
     let begin = || Standby::begin(&servers, &place.options, &place.data(), &place.state());
     match begin() {

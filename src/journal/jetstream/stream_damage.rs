@@ -1,0 +1,101 @@
+//! Damage of a stream that only an operator can accept: records that no MAC of a pump covers, a
+//! stream from before MACs, and blanked payloads. It is found before anything is written, because
+//! nothing can be removed from a stream afterwards.
+
+use crate::ids::Position;
+use crate::journal::log::StreamItem;
+use crate::journal::redactions::refuse_blanked;
+use crate::journal::sqlite::RecordProof;
+use crate::journal::{Error, OperatorAcceptance};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::nats;
+
+use super::api::code;
+use super::open::connect;
+use super::stream_reader::StreamReader;
+use super::{Options, read_failed};
+
+/// Damage of a stream up to its last record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StreamDamage {
+    /// First and last of the records that no MAC of a pump covers, or that the MACs of this host
+    /// contradict. The records of other hosts behind them count among them.
+    pub uncovered: Option<(Position, Position)>,
+    /// The last record, if no record has a MAC and this host knows of none.
+    pub without_mac: Option<Position>,
+    /// Records with blanked payloads that no recorded action accepts, at most
+    /// [`limits::ACTION_DETAILS_MAX`].
+    pub redacted: Vec<Position>,
+}
+
+impl StreamDamage {
+    /// Finds the damage of the records that were read.
+    pub fn of(proof: &RecordProof<'_>) -> Self {
+        let RecordProof { coverage, redactions, last, is_old } = *proof;
+        let is_without_mac = coverage.last().is_none() && last > Position(0);
+        let is_stripped = is_without_mac && !is_old;
+        let first = coverage.uncovered_end(last).or(is_stripped.then_some(Position(1)));
+        Self {
+            uncovered: first.map(|first| (first, last)),
+            without_mac: (is_without_mac && is_old).then_some(last),
+            redacted: redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect(),
+        }
+    }
+
+    /// First and last of the records that are not proved to be of a pump.
+    pub fn unproved(&self) -> Option<(Position, Position)> {
+        self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
+    }
+
+    /// Refuses the damage unless the operator accepts it.
+    pub fn refuse(&self, accept: OperatorAcceptance, stream: &str) -> Result<(), Error> {
+        if !accept.key && !mutant("trust-the-mac") {
+            if let Some((first, last)) = self.uncovered {
+                return Err(Error::UncoveredStream { stream: stream.to_owned(), first, last });
+            }
+            if let Some(records) = self.without_mac.filter(|_| !accept.without_mac) {
+                return Err(Error::WithoutMac { path: stream.to_owned(), records });
+            }
+        }
+
+        refuse_blanked(self.redacted.first().copied(), accept)
+    }
+}
+
+/// Content of a stream, as far as an operator's acceptance depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamContent {
+    NoRecords,
+    /// Records, and no MAC, as before MACs existed.
+    WithoutMac,
+    WithMac,
+}
+
+/// Reads the stream of `options` up to its first MAC.
+pub fn stream_content(servers: &nats::Options, options: &Options) -> Result<StreamContent, Error> {
+    let api = connect(servers, options)?;
+    let name = options.stream();
+    let last = match api.info(&name) {
+        Err(failed) if failed.is(code::STREAM_NOT_FOUND) => return Ok(StreamContent::NoRecords),
+        info => info.map_err(|f| read_failed(&format!("the stream {name}"), f))?.state.last_seq,
+    };
+
+    let mut content = StreamContent::NoRecords;
+    let read = StreamReader::new(&api, options).each_group(last, &mut |_, contents| {
+        for item in &contents.taken {
+            let StreamItem::Step(row) = item else { continue };
+            content = StreamContent::WithoutMac;
+            if row.mac.is_some() {
+                content = StreamContent::WithMac;
+                // Ends the read; the error is dropped below.
+                return Err(Error::Stopped { cause: "a MAC was found".to_owned() });
+            }
+        }
+        Ok(())
+    });
+    match content {
+        StreamContent::WithMac => Ok(content),
+        StreamContent::NoRecords | StreamContent::WithoutMac => read.map(|()| content),
+    }
+}

@@ -1,0 +1,186 @@
+//! Streams that hold records which no MAC of a pump covers, or blanked payloads: nothing starts and
+//! nothing is written until an operator has accepted that on record.
+
+use organism::journal::sqlite::JournalReader;
+
+use super::{House, ask, host, stream};
+use crate::journal::streamed::attacks::{
+    blanked, forged_behind, messages_of, recreate, without_mac,
+};
+use crate::nats::{Admin, Server};
+use crate::organism::proof::forge as forge_row;
+use crate::organism::{Running, until};
+
+const SUBJECT: &str = "organism.journal.";
+
+/// Leads the stream for one request.
+fn lead(house: &House, number: &str) {
+    let running = house.run();
+    ask(house, number);
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Adds a record to the stream that no pump wrote.
+fn forge(admin: &Admin, house: &House, stream: &str) {
+    let reader = house.reader();
+    let last = reader.record(reader.last().unwrap()).unwrap().unwrap();
+    admin.publish(&format!("{SUBJECT}{stream}.0"), &forged_behind(last, ""));
+}
+
+/// Changes every message of a partition's stream.
+fn change(admin: &Admin, stream: &str, partition: u32, change: fn(&str) -> String) {
+    let name = format!("{stream}-{partition}");
+    let messages = messages_of(admin, &name);
+    let messages: Vec<_> = messages.iter().map(|message| change(message)).collect();
+    recreate(admin, &name, &format!("{SUBJECT}{stream}.{partition}"), &messages);
+}
+
+#[track_caller]
+fn is_refused(house: &House, code: i32, way_on: &str) {
+    for command in [&["run"][..], &["send", "organism.toml", "--as", "desk"]] {
+        let refused = house.organism(command);
+        assert_eq!(refused.code, Some(code), "{refused:?}");
+        assert!(refused.err.contains(way_on), "{refused:?}");
+    }
+}
+
+#[track_caller]
+fn done(house: &House, command: &[&str]) -> String {
+    let output = house.organism(command);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    output.out
+}
+
+fn records(house: &House) -> u64 {
+    house.reader().last().unwrap().0
+}
+
+#[test]
+fn a_forged_end_of_a_stream_starts_nothing_until_an_operator_keeps_it_on_record() {
+    let server = Server::start();
+    let name = stream("forged");
+    let (one, other) = (host(&server, &name), host(&server, &name));
+    lead(&one, "1");
+    let before = records(&one);
+    forge(&server.admin(), &one, &name);
+    for house in [&one, &other] {
+        is_refused(house, 4, "organism repair --accept-key");
+    }
+    assert_eq!(records(&one), before, "the forged record was written");
+    assert_eq!(records(&other), 0, "records before a forged one were written");
+
+    let loss = one.organism(&["repair", "--accept-loss"]);
+    assert_eq!(loss.code, Some(2), "{loss:?}");
+    let kept = done(&one, &["repair", "--accept-key", "--note", "seen"]);
+    let first = before + 1;
+    assert!(kept.contains(&format!("records {first} to {first}, without a proof")), "{kept}");
+    let again = done(&one, &["repair", "--accept-key"]);
+    assert!(again.contains("nothing was recorded"), "{again}");
+    lead(&one, "2");
+    lead(&other, "3");
+    lead(&one, "4");
+
+    let exported = done(&one, &["export"]);
+    assert!(exported.contains(&format!("<detail name=\"from\">{first}</detail>")), "{exported}");
+    let verified = one.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+    let accepted = format!("accepted     records {first} to {first}");
+    assert!(verified.out.contains(&accepted), "{verified:?}");
+}
+
+/// A record of the projection that no pump wrote must not reach the stream.
+#[test]
+fn a_forged_end_of_a_projection_is_not_published() {
+    let server = Server::start();
+    let name = stream("unpublished");
+    let house = host(&server, &name);
+    lead(&house, "1");
+    let end = || server.admin().info(&format!("{name}-0"))["state"]["last_seq"].clone();
+    let before = end();
+    forge_row(&house);
+    is_refused(&house, 4, "organism repair");
+    let refused = house.organism(&["repair"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("organism repair --from stream"), "{refused:?}");
+    assert_eq!(end(), before, "the stream changed");
+    done(&house, &["repair", "--from", "stream"]);
+    lead(&house, "2");
+    assert_eq!(house.recorded("pong"), 2);
+}
+
+/// The servers let no pump remove a record, so an administrator deletes the stream.
+#[test]
+fn a_forged_end_of_a_stream_is_taken_out_by_publishing_the_projection_again() {
+    let server = Server::start();
+    let name = stream("taken-out");
+    let house = host(&server, &name);
+    lead(&house, "1");
+    let before = records(&house);
+    forge(&server.admin(), &house, &name);
+    is_refused(&house, 4, "organism repair --accept-key");
+    server.admin().delete(&format!("{name}-0"));
+    done(&house, &["repair", "--from", "projection"]);
+    let kept = house.reader().record(organism::ids::Position(before + 1)).unwrap().unwrap();
+    assert!(kept.mac.is_some(), "the forged record is still there");
+    lead(&house, "2");
+    assert_eq!(house.recorded("pong"), 2);
+    let verified = house.organism(&["verify", "--stream"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
+/// A host whose journal has two partitions.
+fn host_of_two(server: &Server, stream: &str) -> House {
+    let house = host(server, stream);
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let two = "durability = \"synced\"\npartitions = 2";
+    house.write("organism.toml", config.replace("durability = \"synced\"", two));
+    house
+}
+
+#[test]
+fn streams_from_before_macs_start_nothing_until_they_are_adopted_on_record() {
+    let server = Server::start();
+    let name = stream("before-macs");
+    let (one, other) = (host_of_two(&server, &name), host_of_two(&server, &name));
+    lead(&one, "1");
+    for partition in 0..2 {
+        change(&server.admin(), &name, partition, without_mac);
+    }
+    let log = std::fs::File::create(other.path("log")).unwrap();
+    let refused = Running { child: other.command(&["run"]).stderr(log).spawn().unwrap() };
+    until("the streams are refused", || {
+        (other.log().matches("`organism adopt`").count() >= 2).then_some(())
+    });
+    drop(refused);
+    done(&other, &["adopt", "--note", "from before"]);
+    let again = other.organism(&["adopt"]);
+    assert!(again.err.contains("no journal to adopt"), "{again:?}");
+    lead(&other, "2");
+    for partition in 0..2 {
+        let data = other.data().join(format!("p{partition}"));
+        let reader = JournalReader::open(&data).unwrap();
+        assert!(reader.last().unwrap().0 > 0);
+        let exported = done(&other, &["export", "--data", data.to_str().unwrap()]);
+        let detail = "<detail name=\"without-mac-up-to\">";
+        assert_eq!(exported.matches(detail).count(), 1, "{exported}");
+    }
+    let verified = other.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+}
+
+#[test]
+fn blanked_payloads_of_a_stream_start_nothing_until_they_are_accepted_on_record() {
+    let server = Server::start();
+    let name = stream("blanked");
+    let (one, other) = (host(&server, &name), host(&server, &name));
+    lead(&one, "1");
+    change(&server.admin(), &name, 0, blanked);
+    is_refused(&other, 4, "organism repair --accept-redaction");
+    assert_eq!(records(&other), 0, "blanked payloads were written");
+    let accepted = done(&other, &["repair", "--accept-redaction", "--note", "privacy"]);
+    assert!(accepted.contains("payloads of records"), "{accepted}");
+    lead(&other, "2");
+    let verified = other.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+    assert!(verified.out.contains("redacted"), "{verified:?}");
+}
