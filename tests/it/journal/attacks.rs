@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
-use organism::ids::Position;
+use organism::ids::{Digest, Position};
 use organism::journal::sqlite::{DATABASE, JournalReader, SqliteJournal};
 use organism::journal::{HashedRecord, Journal as _, OperatorAcceptance};
 use organism::thread::Record;
@@ -43,6 +43,9 @@ enum Auditor {
 
 use Auditor::{Elsewhere, Nothing, PublicKey, State, WaryState};
 
+/// Blobs that the first start lists.
+const BLOBS: [&[u8]; 2] = [b"the config", b"the schema"];
+
 /// A journal with an earlier copy, later records, and a copy of its checkpoints.
 struct Scene {
     place: Place,
@@ -69,6 +72,8 @@ impl Scene {
             }
         };
         let mut journal = place.open().unwrap();
+        let blobs = BLOBS.map(|bytes| journal.put_blob(bytes).unwrap());
+        journal.append(&mut [script.boot_with(1, &blobs)]).unwrap();
         append(&mut journal, &mut script, ["sess-firsttree", "sess-othertree"]);
         journal.close(Time(0)).unwrap();
         let earlier = place.copy();
@@ -179,6 +184,15 @@ fn cut(place: &Place, records: u64) {
 
 fn forget_trees(place: &Place) {
     sql(place, "DELETE FROM tree; UPDATE meta SET value = '0' WHERE key = 'refreshed'");
+}
+
+/// Notes the last record of the journal as acknowledged, in a watermark of this file.
+fn forge_mark(place: &Place, file: &Path) {
+    let last = last(place);
+    let mut mark = [&last.record.position.0.to_be_bytes()[..], &last.hash.0].concat();
+    let check = Digest::of(&mark);
+    mark.extend_from_slice(&check.0[..8]);
+    std::fs::write(file, mark).unwrap();
 }
 
 fn forget_mark(place: &Place) {
@@ -320,7 +334,13 @@ const NO_KEY: &[Attack] = &[
     (
         "delete a MAC",
         Killed,
-        |s| sql(&s.place, "UPDATE step SET mac = NULL WHERE position = 20"),
+        |s| {
+            sql(
+                &s.place,
+                "UPDATE step SET mac = NULL WHERE position = \
+                 (SELECT max(position) FROM step WHERE mac IS NOT NULL AND position <= 20)",
+            )
+        },
         State,
         Broken,
     ),
@@ -355,9 +375,54 @@ const NO_KEY: &[Attack] = &[
         Broken,
     ),
     (
-        "swap two blobs",
+        "add a blob under another digest",
         Stopped,
         |s| sql(&s.place, "INSERT INTO blob VALUES (printf('%064d', 0), x'01')"),
+        State,
+        Broken,
+    ),
+    ("swap two blobs", Stopped, swap_blobs, State, Broken),
+    ("swap two blobs", Runs, swap_blobs, Elsewhere, Broken),
+    ("delete every blob", Stopped, |s| sql(&s.place, "DELETE FROM blob"), State, Broken),
+    ("delete every blob", Killed, |s| sql(&s.place, "DELETE FROM blob"), Nothing, Broken),
+    ("delete every blob", Runs, |s| sql(&s.place, "DELETE FROM blob"), State, Broken),
+    (
+        "append, and forge a mark beside the journal",
+        Stopped,
+        |s| {
+            append(&s.place, "NULL");
+            forge_mark(&s.place, &s.place.data().join("watermark"))
+        },
+        State,
+        Broken,
+    ),
+    (
+        "append, and forge the mark",
+        Stopped,
+        |s| {
+            append(&s.place, LAST_MAC);
+            forge_mark(&s.place, &s.place.watermark())
+        },
+        State,
+        Broken,
+    ),
+    (
+        "append, and forge the mark",
+        Killed,
+        |s| {
+            append(&s.place, "NULL");
+            forge_mark(&s.place, &s.place.watermark())
+        },
+        Elsewhere,
+        Broken,
+    ),
+    (
+        "cut the tail, and forge the mark",
+        Stopped,
+        |s| {
+            cut(&s.place, 5);
+            forge_mark(&s.place, &s.place.watermark())
+        },
         State,
         Broken,
     ),
@@ -452,6 +517,31 @@ const WITH_KEY: &[Attack] = &[
         State,
         Broken,
     ),
+    (
+        "rewrite",
+        Killed,
+        |s| {
+            forge_with_key(s);
+            put_data_back(s)
+        },
+        State,
+        Broken,
+    ),
+    (
+        "rewrite",
+        Runs,
+        |s| {
+            forge_with_key(s);
+            put_data_back(s)
+        },
+        State,
+        Broken,
+    ),
+    ("rewrite, remove the copies", Runs, rewrite_without_copies, State, NotProved),
+    ("rewrite data and state", Runs, rewrite_data_and_state, State, NotProved),
+    ("rewrite data and state", Runs, rewrite_data_and_state, WaryState, NotProved),
+    // The pump signed no checkpoint after the kept copy.
+    ("rewrite data and state", Runs, rewrite_data_and_state, Elsewhere, NotProved),
     ("rewrite, remove the copies", Stopped, rewrite_without_copies, State, NotProved),
     ("rewrite, remove the copies", Stopped, rewrite_without_copies, Elsewhere, Broken),
     ("rewrite, remove the copies", Killed, rewrite_without_copies, State, NotProved),
@@ -479,6 +569,16 @@ fn rewrite_without_copies(scene: &Scene) {
     forget_mark(&scene.place);
     forget_copies(&scene.place);
     put_data_back(scene);
+}
+
+/// Gives each of two blobs the content of the other.
+fn swap_blobs(scene: &Scene) {
+    sql(
+        &scene.place,
+        "UPDATE blob SET bytes = CASE bytes \
+         WHEN CAST('the config' AS BLOB) THEN CAST('the schema' AS BLOB) \
+         ELSE CAST('the config' AS BLOB) END",
+    );
 }
 
 fn reorder(scene: &Scene) {

@@ -94,15 +94,20 @@ impl Script {
     }
 
     pub fn boot(&mut self, epoch: u32) -> Record {
+        self.boot_with(epoch, &[])
+    }
+
+    /// A start that lists these blobs.
+    pub fn boot_with(&mut self, epoch: u32, blobs: &[Digest]) -> Record {
         let mut step =
             self.step(&ThreadId::organism(), Input::Boot { detail: "started".to_owned() });
         let journal = Uuid::nil();
         step.facts.push(Fact::Booted {
             journal,
             epoch,
-            config: Digest::of(b"config"),
+            config: blobs.first().copied().unwrap_or_else(|| Digest::of(b"config")),
             core_version: 0,
-            blobs: Vec::new(),
+            blobs: blobs.to_vec(),
         });
         step.end()
     }
