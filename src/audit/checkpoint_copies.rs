@@ -154,7 +154,7 @@ impl ReadCopies {
         }
     }
 
-    /// Drops the checkpoints that cover records after `last`.
+    /// Drops the checkpoints after the one at `last`.
     pub fn drop_behind(&mut self, last: Position) {
         for file in &mut self.files {
             file.lines.retain(|line| line.position <= last);

@@ -151,7 +151,8 @@ impl JournalProof {
         let replaced = replaced.flatten();
         self.take_keys(options)?;
         let due = JournalReader::open(data)?.checkpoints()?.pop().map(|line| line.position);
-        self.copies = ReadCopies::read(data, options, self.journal, due.unwrap_or_default())?;
+        let due = due.unwrap_or_default();
+        self.copies = ReadCopies::read(data, options, self.journal, due)?;
         self.is_pinned = !options.keys.is_empty();
         if !self.is_pinned {
             self.at_hand.extend(self.copies.pinned_keys.iter().cloned());
@@ -161,7 +162,8 @@ impl JournalProof {
         let checkpoints = reader.checkpoints()?;
         let last = reader.last()?;
         if options.is_backup {
-            self.copies.drop_behind(last);
+            // A checkpoint that was made after the backup may cover no more records than it has.
+            self.copies.drop_behind(due);
         }
 
         if mark.0 > last {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
+use crate::journal::jetstream::identity;
 use crate::journal::sqlite::{BackedUp, DATABASE, back_up};
 use crate::journal::{partition_in, partitions_in};
 use crate::organism::{self, project};
@@ -47,6 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     if data.exists() {
         project::copy_stored(&from_data, &data).map_err(organism::Error::from)?;
+        identity::copy_notes(&from_state, &state).map_err(journal_target::failed)?;
     }
 
     Ok(CommandExit::Done.into())

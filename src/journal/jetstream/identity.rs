@@ -151,6 +151,32 @@ fn path(state: &Path, options: &Options) -> PathBuf {
     state.join(format!("{}.organism", options.stream))
 }
 
+/// Copies the noted ids of all organisms from one state directory into another, so that a host
+/// whose directories are restored knows its journals.
+pub fn copy_notes(from: &Path, to: &Path) -> Result<(), Error> {
+    let io = |path: &Path| Error::io(path.display().to_string());
+    if !from.exists() {
+        return Ok(());
+    }
+
+    for entry in std::fs::read_dir(from).map_err(io(from))? {
+        let path = entry.map_err(io(from))?.path();
+        let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(is_note)) else {
+            continue;
+        };
+        let bytes = durable_file::read(&path).map_err(io(&path))?.unwrap_or_default();
+        let copy = to.join(name);
+        let unfinished = copy.with_extension("organism.new");
+        durable_file::replace(&copy, &unfinished, &bytes).map_err(io(&copy))?;
+    }
+
+    Ok(())
+}
+
+fn is_note(extension: &std::ffi::OsStr) -> bool {
+    extension == "organism"
+}
+
 /// Id of the journal that this host began or adopted in the streams of `options`.
 pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     let path = path(state, options);

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
-use organism::journal::sqlite::SqliteJournal;
+use organism::journal::sqlite::{SqliteJournal, back_up};
 use organism::journal::{CheckpointCopies, Error, Journal as _, OperatorAcceptance};
+use organism::limits::CHECKPOINT_INTERVAL;
 
 use super::Place;
 use super::attacks::replace;
@@ -142,6 +143,33 @@ fn an_older_journal_with_its_older_state_is_a_loss_and_continues_once_it_is_acce
     copied.open(OperatorAcceptance::default()).unwrap().close(Time(0)).unwrap();
     let verified = copied.verify(Some(copied.directory()));
     assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
+}
+
+/// The pump signs the records of a quiet organism after they were copied.
+#[test]
+fn a_backup_is_proved_beside_checkpoints_that_were_made_after_it() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let mut journal = copied.open(OperatorAcceptance::default()).unwrap();
+    let mut more = research(&mut copied.script, "sess-othertree");
+    journal.append(&mut more).unwrap();
+    let backup = copied.place.home.path().join("backup");
+    let (data, state) = (backup.join("data"), backup.join("state"));
+    back_up(&copied.place.data(), &copied.place.state(), &data, &state).unwrap();
+    let later = more.last().unwrap().time.plus(CHECKPOINT_INTERVAL);
+    assert!(journal.checkpoint_if_due(later).unwrap());
+    journal.close(Time(0)).unwrap();
+
+    let options = VerifyOptions {
+        state: Some(state),
+        key_state: Some(copied.place.state()),
+        checkpoints: Some(copied.directory()),
+        is_backup: true,
+        ..VerifyOptions::default()
+    };
+    let report = audit::verify_with(&data, &options, &mut |_, _| {}).unwrap();
+    assert_eq!(report.verdict, ProofVerdict::Proved, "{:?} {:?}", report.broken, report.unproved);
+    assert_eq!(report.covered.0, report.records);
 }
 
 #[test]

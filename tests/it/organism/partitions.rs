@@ -5,6 +5,7 @@ mod follows;
 mod load;
 mod proved;
 mod repeated;
+mod restored;
 mod shares;
 mod shorter;
 mod takeover;

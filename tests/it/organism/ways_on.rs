@@ -74,6 +74,44 @@ fn a_backup_restored_without_its_key_continues_after_one_repair() {
     goes_on(&house);
 }
 
+/// Restores a backup with the copy of the key that was kept apart.
+fn restore_with_key(house: &House, backup: &Path) {
+    let kept = house.path("kept-key");
+    std::fs::copy(house.state().join("key"), &kept).unwrap();
+    restore(house, backup);
+    std::fs::copy(&kept, house.state().join("key")).unwrap();
+}
+
+#[test]
+fn a_backup_restored_with_its_kept_key_continues_at_once() {
+    let house = answered();
+    let backup = backed_up(&house);
+    restore_with_key(&house, &backup);
+    goes_on(&house);
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
+#[test]
+fn a_backup_restored_beside_newer_copies_names_its_lost_records_and_continues_after_one_repair() {
+    let house = answered();
+    let backup = backed_up(&house);
+    let kept = last(&house);
+    done(&house.send_text(&say("later"), &[]));
+    let lost = last(&house);
+    restore_with_key(&house, &backup);
+    refused(&house, 4, "organism repair --accept-loss");
+    let repaired = house.organism(&["repair", "--accept-loss", "--note", "restored"]);
+    done(&repaired);
+    assert!(repaired.out.contains(&format!("records {} to {lost}", kept.0 + 1)), "{repaired:?}");
+    let copies = std::fs::read_dir(house.copies()).unwrap();
+    let mut names = copies.map(|copy| copy.unwrap().file_name().into_string().unwrap());
+    assert!(names.any(|name| name.ends_with(".lost-1")), "the copies of lost records");
+    goes_on(&house);
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
 #[test]
 fn a_journal_that_names_no_project_is_repaired_and_adopted_in_either_order() {
     for commands in

@@ -1,0 +1,122 @@
+//! A backup of several partitions, and its way back after the streams and the directories are lost.
+
+use std::path::Path;
+
+use super::{PARTITIONS, ask_in, host, root, run};
+use crate::nats::Server;
+use crate::organism::{CommandOutput, House, numbered};
+
+#[track_caller]
+fn done(output: &CommandOutput) {
+    assert_eq!(output.code, Some(0), "{output:?}");
+}
+
+fn ask_with_key(house: &House, partition: u32) -> String {
+    let (new, key) = (root(partition, 0), format!("key-{partition}"));
+    let sent = house.send_text(&numbered("ping", "1"), &["--new", &new, "--key", &key]);
+    done(&sent);
+    sent.out
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+/// Deletes the streams, the leases and the directories, and restores the backup with its key.
+fn lose_and_restore(server: &Server, house: &House, backup: &Path) {
+    let admin = server.admin();
+    for partition in 0..PARTITIONS {
+        admin.delete(&format!("ORGANISM-talk-{partition}"));
+    }
+    admin.delete("KV_ORGANISM-talk-pumps");
+    let kept = house.path("kept-key");
+    std::fs::copy(house.state().join("key"), &kept).unwrap();
+    for (from, to) in [("data", house.data()), ("state", house.state())] {
+        std::fs::remove_dir_all(&to).unwrap();
+        copy_all(&backup.join(from), &to);
+    }
+    std::fs::copy(&kept, house.state().join("key")).unwrap();
+}
+
+/// The log of an `organism run` that does not pump its partitions.
+fn refused(house: &House) -> String {
+    let log = std::fs::File::create(house.path("log")).unwrap();
+    let child = house.command(&["run", "--partitions", "0,1,2,3"]).stderr(log).spawn().unwrap();
+    let running = crate::organism::Running { child };
+    crate::organism::until("a partition is refused", || {
+        house.log().contains("stopped pumping the partition").then_some(())
+    });
+    drop(running);
+    house.log()
+}
+
+#[test]
+fn a_backup_of_several_partitions_is_proved_and_brings_lost_streams_back() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0,1,2,3");
+    let answers: Vec<_> =
+        (0..PARTITIONS).map(|partition| ask_with_key(&house, partition)).collect();
+    assert_eq!(running.stop(), Some(0));
+    let backup = house.path("backup");
+    let path = backup.to_str().unwrap();
+    let made = house.organism(&["backup", path, "--json"]);
+    done(&made);
+    assert_eq!(made.json().len(), PARTITIONS as usize, "{made:?}");
+    assert!(!backup.join("state/key").exists());
+
+    let proved = house.organism(&["verify", path, "--json"]);
+    assert_eq!(proved.code, Some(5), "{proved:?}");
+    for report in proved.json() {
+        assert_eq!(report["covered"], report["records"], "{report}");
+        let reasons = report["unproved"].as_array().unwrap();
+        assert_eq!(reasons.len(), 1, "only the stream was not compared: {report}");
+        assert!(reasons[0].as_str().unwrap().contains("projection of a stream"), "{report}");
+    }
+
+    lose_and_restore(&server, &house, &backup);
+    assert!(refused(&house).contains("organism repair"), "{}", house.log());
+    let repaired = house.organism(&["repair", "--note", "restored"]);
+    done(&repaired);
+    assert_eq!(repaired.out.matches("published    records 1 to").count(), 4, "{repaired:?}");
+    let running = run(&house, "0,1,2,3");
+    for partition in 0..PARTITIONS {
+        assert_eq!(ask_with_key(&house, partition), answers[partition as usize]);
+        assert_eq!(ask_in(&house, partition, 1).code, Some(0));
+    }
+    assert_eq!(running.stop(), Some(0));
+    let verified = house.organism(&["verify", "--stream"]);
+    done(&verified);
+}
+
+/// The copies of checkpoints elsewhere show what the backup lacks.
+#[test]
+fn a_backup_of_several_partitions_beside_newer_copies_continues_after_the_loss_is_accepted() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0,1,2,3");
+    let backup = house.path("backup");
+    let before: Vec<_> = (0..PARTITIONS).map(|partition| ask_with_key(&house, partition)).collect();
+    done(&house.organism(&["backup", backup.to_str().unwrap()]));
+    for partition in 0..PARTITIONS {
+        assert_eq!(ask_in(&house, partition, 1).code, Some(0));
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    lose_and_restore(&server, &house, &backup);
+    let published = house.organism(&["repair", "--note", "restored"]);
+    assert_eq!(published.code, Some(4), "{published:?}");
+    assert!(published.err.contains("the checkpoints in"), "{published:?}");
+    let accepted = house.organism(&["repair", "--from", "stream", "--note", "restored"]);
+    done(&accepted);
+    assert_eq!(accepted.out.matches("given up").count(), 4, "{accepted:?}");
+    let running = run(&house, "0,1,2,3");
+    for partition in 0..PARTITIONS {
+        assert_eq!(ask_with_key(&house, partition), before[partition as usize]);
+    }
+    assert_eq!(running.stop(), Some(0));
+    let verified = house.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+}
