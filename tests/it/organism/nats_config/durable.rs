@@ -24,6 +24,20 @@ fn run(house: &House) -> Running {
     house.run_with(command)
 }
 
+/// The warning of a journal whose servers sync at intervals.
+const LAZY: &str = "the journal is durable as the server syncs it, by default every two minutes: if the \
+                    machine of the server loses its power";
+
+#[test]
+fn each_start_on_a_lazy_journal_warns_of_what_it_may_lose() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    for _ in 0..2 {
+        assert_eq!(run(house).stop(), Some(0), "{}", house.log());
+        assert_eq!(house.log().matches(LAZY).count(), 1, "{}", house.log());
+    }
+}
+
 #[test]
 fn servers_that_sync_are_taken_by_their_own_word_and_without_it_nothing_is_claimed() {
     let guarded = guarded();
@@ -39,6 +53,7 @@ fn servers_that_sync_are_taken_by_their_own_word_and_without_it_nothing_is_claim
         assert!(log.contains(told), "{log}");
         assert_eq!(log.contains("cannot verify"), asks.is_empty(), "{log}");
         assert!(!log.contains("did not state"), "{log}");
+        assert!(!log.contains(LAZY), "{log}");
     }
     // A key without the permission to query, and an unknown key.
     std::fs::copy(guarded.seed("operator"), guarded.seed("system")).unwrap();
