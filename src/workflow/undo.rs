@@ -274,6 +274,8 @@ struct UndoQueue {
     current: Option<LeftCall>,
     /// The thread of the current one, with the message that asked for it.
     thread: Option<(ThreadId, Option<MessageId>)>,
+    /// A wait was refused since the current one was requested.
+    was_idle: bool,
 }
 
 /// Something that an undo wants done.
@@ -397,11 +399,12 @@ impl RunUndo {
     }
 
     /// Whether a refusal is of the request for the current thread, or of the call in it.
-    fn concerns_current(&self, message: &Message, element: &Element) -> bool {
-        let UndoPhase::Undoing(queue) = &self.phase else { return false };
-        // Where nothing is open, the current undo is not open either.
+    fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
+        let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
+        // Where nothing is open, the current undo is not open either. The first such refusal may be of
+        // a wait from before the undo.
         if is_about_wait(element) {
-            return true;
+            return queue.thread.is_some() || std::mem::replace(&mut queue.was_idle, true);
         }
         match &queue.thread {
             Some((_, request)) => message.cause.is_some() && message.cause == *request,
@@ -424,6 +427,7 @@ impl RunUndo {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return None };
         if let Some(target) = queue.pending.last() {
             queue.current = Some(target.call.clone());
+            queue.was_idle = false;
             let label = label_of(target.call.call);
             return Some(UndoStep::Undo { label, payload: target.payload.clone() });
         }
@@ -488,6 +492,16 @@ mod tests {
         RunUndo::new(goal, GoalFailure::new("charge-failed", "no money"))
     }
 
+    fn call() -> LeftCall {
+        LeftCall {
+            call: CallId(id(1)),
+            listener: ListenerName::parse("hotel").unwrap(),
+            payload: "book".to_owned(),
+            thread: ThreadId::parse("sess-aaaaaaaa.first").unwrap(),
+            reason: "no-undo".to_owned(),
+        }
+    }
+
     fn is_failed(step: Option<&UndoStep>) -> bool {
         matches!(step, Some(UndoStep::Failed { left, .. }) if left.is_empty())
     }
@@ -516,19 +530,27 @@ mod tests {
         let report = core("thread-spawned", "assigned_id=\"sess-aaaaaaaa.undo-report\"", "");
         assert!(is_failed(undo.take(&report, true).as_ref()));
 
-        let call = LeftCall {
-            call: CallId(id(1)),
-            listener: ListenerName::parse("hotel").unwrap(),
-            payload: "book".to_owned(),
-            thread: ThreadId::parse("sess-aaaaaaaa.first").unwrap(),
-            reason: "no-undo".to_owned(),
-        };
+        let call = call();
         undo.left.push(call.clone());
         let refused = core("huh", "code=\"busy\"", "");
         let Some(UndoStep::Failed { left, .. }) = undo.take(&refused, true) else {
             panic!("the list reached no person, and stands nowhere")
         };
         assert_eq!(left, [call]);
+    }
+
+    #[test]
+    fn an_undo_without_a_thread_ends_with_the_second_refused_wait() {
+        let mut undo = undo();
+        let call = call();
+        let queue = UndoQueue { current: Some(call.clone()), ..UndoQueue::default() };
+        undo.phase = UndoPhase::Undoing(Box::new(queue));
+        let refused = core("system-error", "code=\"nothing-to-wait-for\" about=\"wait\"", "");
+        assert_eq!(undo.take(&refused, false), None, "it is of a wait from before");
+        let Some(UndoStep::Failed { left, .. }) = undo.take(&refused, false) else {
+            panic!("the run waits for ever")
+        };
+        assert_eq!(left, [LeftCall { reason: "undo-failed".to_owned(), ..call }]);
     }
 
     #[test]

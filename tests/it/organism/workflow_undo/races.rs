@@ -145,13 +145,17 @@ fn a_run_whose_time_is_over_is_undone() {
 }
 
 #[test]
-fn an_undo_that_the_gate_refuses_is_listed() {
-    let undo = "number = \"reply/number\", remark = \"'longer than a remark'\" }";
-    let config = with_goals(&format!("{FIRST}{PAY}"));
+fn an_undo_that_the_gate_refuses_is_listed_and_stops_no_other() {
+    let undo = "number = \"reply/number\", remark = \"request/n\" }";
+    let second = "second = { listener = \"hotel\", payload = \"book\", with = { n = \"'longer than a \
+                  remark'\" } }\n";
+    let config = with_goals(&format!("{FIRST}{second}{PAY}"));
     let house = house(&config.replace("number = \"reply/number\" }", undo));
     let sent = send(&house, &[]);
     assert_eq!(sent.out.matches("<why>undo-failed</why>").count(), 1, "{sent:?}");
-    assert_eq!(ledger(&house), ["book 1", "charge 1"]);
+    assert!(sent.out.contains("<thread>sess-travel00.second</thread>"), "{sent:?}");
+    let lines = ["book 1", "book longer than a remark", "charge 1", "cancel 1-1"];
+    assert_eq!(ledger(&house), lines);
     house.verified();
 }
 
@@ -276,6 +280,37 @@ fn a_run_on_its_recorded_definition_sends_its_list_to_a_person() {
     house.write("answer.xml", answer);
     let answered = house.organism(&["answer", id, "answer.xml"]);
     assert_eq!(answered.code, Some(0), "{answered:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_run_whose_listener_is_no_peer_any_more_is_undone() {
+    let tell = "tell = { listener = \"till\", payload = \"notify\", with = { n = \"'7'\" } }\n";
+    let house = house(&with_goals(&format!("{FIRST}{PAY}{tell}")));
+    edited_while_it_waits(&house, &with_goals(&format!("{FIRST}{PAY}")));
+    house.write("accept-charge", "");
+    let running = house.run();
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>tell</goal><code>not-in-vocabulary</code>"), "{sent:?}");
+    assert_each_cancelled_once(&house, 1);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_list_is_declined_where_its_question_has_left_the_config() {
+    let (house, running, _) = reported_to_owner("\"owner\"");
+    assert_eq!(running.stop(), Some(0));
+    let running = house.run();
+    let listed = house.organism(&["answer", "--json"]).json();
+    let [report] = listed.as_slice() else { panic!("{listed:?}") };
+    let id = report["message"].as_str().unwrap();
+    let declined = house.organism(&["refuse", id, "--reason", "it is settled"]);
+    assert_eq!(declined.code, Some(0), "{declined:?}");
+    let listed = house.organism(&["answer", "--json"]).json();
+    assert!(listed.is_empty(), "{listed:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
