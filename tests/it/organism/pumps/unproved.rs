@@ -88,6 +88,23 @@ fn a_forged_end_of_a_stream_starts_nothing_until_an_operator_keeps_it_on_record(
     assert!(verified.out.contains(&accepted), "{verified:?}");
 }
 
+#[test]
+fn a_repair_that_is_killed_before_its_record_has_accepted_nothing() {
+    let server = Server::start();
+    let name = stream("killed-acceptance");
+    let house = host(&server, &name);
+    lead(&house, "1");
+    let first = records(&house) + 1;
+    forge(&server.admin(), &house, &name);
+    let mut command = house.command(&["repair", "--accept-key"]);
+    let killed = command.env("ORGANISM_FAILPOINT", "epoch-raised").output().unwrap();
+    assert_eq!(killed.status.code(), None, "{killed:?}");
+    is_refused(&house, 4, "organism repair --accept-key");
+    let kept = done(&house, &["repair", "--accept-key"]);
+    assert!(kept.contains(&format!("records {first} to {first}, without a proof")), "{kept}");
+    lead(&house, "2");
+}
+
 /// A record of the projection that no pump wrote must not reach the stream.
 #[test]
 fn a_forged_end_of_a_projection_is_not_published() {
