@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::sqlite::is_free;
-use crate::journal::{Checkpoint, CheckpointCopies, Error, directory_problem};
+use crate::journal::{Checkpoint, CheckpointCopies, Error, TreeHeads, directory_problem};
 use crate::limits;
 use crate::mutant::mutant;
 
@@ -39,6 +39,14 @@ pub(super) struct CopyDifference {
     pub file: PathBuf,
 }
 
+/// A checkpoint in a copy that was made after the backup that is verified.
+#[derive(Debug)]
+struct LaterCopy {
+    line: Checkpoint,
+    file: PathBuf,
+    is_elsewhere: bool,
+}
+
 /// All copies of checkpoints that were read.
 #[derive(Debug, Default)]
 pub(super) struct ReadCopies {
@@ -51,6 +59,9 @@ pub(super) struct ReadCopies {
     due: Position,
     /// Position of the last record that is covered by a matching copy kept elsewhere.
     vouched: Position,
+    /// Checkpoints that were made after a backup, the first one last.
+    later: Vec<LaterCopy>,
+    later_differences: Vec<CopyDifference>,
     /// Reasons why some of the named files do not count.
     pub unread: Vec<String>,
     /// Keys that signed checkpoints in files that the auditor named.
@@ -154,12 +165,40 @@ impl ReadCopies {
         }
     }
 
-    /// Drops the checkpoints after the one at `last`.
-    pub fn drop_behind(&mut self, last: Position) {
+    /// Sets aside the checkpoints that were made after a backup up to `last` was: its table ends before
+    /// them. Those that cover no more records than the backup has are compared with its records.
+    pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
-            file.lines.retain(|line| line.position <= last);
+            let later = file.lines.extract_if(.., |line| line.position > self.due);
+            self.later.extend(later.filter(|line| line.position <= last).map(|line| LaterCopy {
+                line,
+                file: file.path.clone(),
+                is_elsewhere: file.is_elsewhere,
+            }));
         }
+        self.later.sort_by_key(|later| std::cmp::Reverse(later.line.position));
         self.files.retain(|file| !file.lines.is_empty());
+    }
+
+    /// Compares the later checkpoints at the last position of `heads` with the records up to it. Matching
+    /// copies that are kept elsewhere vouch for these records.
+    pub fn compare_later(&mut self, heads: &mut TreeHeads) {
+        let position = heads.last();
+        while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
+            let is_same = later.line.position == position
+                && later.line.is_genuine()
+                && later.line.merkle_root == heads.merkle_root();
+            if !is_same {
+                self.later_differences.push(CopyDifference { position, file: later.file });
+            } else if later.is_elsewhere {
+                self.vouched = self.vouched.max(position);
+            }
+        }
+    }
+
+    /// Later checkpoints that the records contradict.
+    pub fn later_differences(&mut self) -> Vec<CopyDifference> {
+        std::mem::take(&mut self.later_differences)
     }
 
     /// Returns the copies that differ from the checkpoints in the journal. Matching copies that are

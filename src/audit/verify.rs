@@ -163,7 +163,7 @@ impl JournalProof {
         let last = reader.last()?;
         if options.is_backup {
             // A checkpoint that was made after the backup may cover no more records than it has.
-            self.copies.drop_behind(due);
+            self.copies.set_later_aside(last);
         }
 
         if mark.0 > last {
@@ -171,8 +171,9 @@ impl JournalProof {
         }
 
         reader.check_structure()?;
-        let differs = self.copies.differences(&checkpoints);
+        let mut differs = self.copies.differences(&checkpoints);
         self.read_all(data, last, mark, &checkpoints, progress)?;
+        differs.extend(self.copies.later_differences());
         self.judge_copies(differs)?;
         if let Some(beyond) = checkpoints.iter().find(|checkpoint| checkpoint.position > last) {
             let detail = format!("a checkpoint speaks of position {}", beyond.position);
@@ -243,6 +244,7 @@ impl JournalProof {
             if let Some(checkpoint) = due.remove(&position) {
                 self.hold_to(checkpoint, heads)?;
             }
+            self.copies.compare_later(heads);
             if position.0 % limits::SCAN_RECORDS == 0 || position == last {
                 progress(position.0, last.0);
             }

@@ -173,6 +173,31 @@ fn a_backup_is_proved_beside_checkpoints_that_were_made_after_it() {
 }
 
 #[test]
+fn a_backup_that_was_rewritten_with_the_key_is_broken_beside_later_checkpoints() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let earlier = copied.place.copy();
+    copied.run("sess-othertree");
+    let mut journal = earlier.open().unwrap();
+    let mut script = Script::default();
+    let mut more: Vec<_> = (0..100).map(|_| script.boot(2)).collect();
+    journal.append(&mut more).unwrap();
+    // Without a checkpoint, the table ends before those in the copies.
+    drop(journal);
+
+    let options = VerifyOptions {
+        state: Some(earlier.state()),
+        key_state: Some(copied.place.state()),
+        checkpoints: Some(copied.directory()),
+        is_backup: true,
+        ..VerifyOptions::default()
+    };
+    let report = audit::verify_with(&earlier.data(), &options, &mut |_, _| {}).unwrap();
+    let broken = report.broken.expect("the copies contradict it");
+    assert!(broken.detail.contains(&copied.file().display().to_string()), "{broken:?}");
+}
+
+#[test]
 fn copies_that_lag_are_completed_by_the_next_start() {
     let mut copied = Copied::new();
     copied.run("sess-firsttree");
