@@ -225,7 +225,10 @@ impl MacCoverage {
                 (self.checked, self.covered) = (Some(mac), at);
             }
             Some(_) => {
-                self.wrong.get_or_insert(at);
+                // An operator's record covers a wrong MAC that was accepted; the next one counts again.
+                if self.wrong.is_none_or(|wrong| wrong <= self.covered) {
+                    self.wrong = Some(at);
+                }
                 self.checked = None;
             }
             None => {
@@ -262,7 +265,8 @@ impl MacCoverage {
         self.last
     }
 
-    /// The first record whose MAC of this host's key is wrong.
+    /// The first record whose MAC of this host's key is wrong and, if there is one, not covered by a later
+    /// MAC.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }

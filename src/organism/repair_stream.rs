@@ -27,13 +27,20 @@ pub fn repair_stream(
 ) -> Result<Vec<PartitionRepair>, Error> {
     refuse_hosted_start(config)?;
     let mut due = Vec::new();
+    let mut refused = None;
     for partition in 0..config.partitions() {
         let config = config.of_partition(partition);
         let StorageConfig::JetStream { servers, journal } = &config.storage else {
             return Err(Error::NotOnJetStream);
         };
-        let repair = jetstream::repair(servers, journal, &config.data, &config.state, from)?;
-        due.extend(repair.map(|repair| (partition, repair)));
+        // A partition whose repair needs a choice keeps no other one from what needs none.
+        match jetstream::repair(servers, journal, &config.data, &config.state, from) {
+            Ok(repair) => due.extend(repair.map(|repair| (partition, repair))),
+            Err(error) => drop(refused.get_or_insert(error)),
+        }
+    }
+    if let Some(error) = refused {
+        return Err(error.into());
     }
 
     // Ordering rule: each partition is repaired before any repair is recorded. A record needs a

@@ -144,6 +144,10 @@ impl Standby {
         let before = followed.found()?;
         let mut warm = followed.warm(&host, before.as_ref(), None, visit)?;
         match warm.catch_up(&host, last, visit) {
+            // The heads include records that were not written. The next attempt begins anew.
+            Err(error @ Error::Unavailable { .. }) if warm.progress.is_refused => {
+                return Err(error);
+            }
             Ok(()) | Err(Error::Unavailable { .. }) => {}
             // A repair or a move may still be publishing the rest, or an operator may be accepting
             // it. The process that takes the lease refuses the stream.

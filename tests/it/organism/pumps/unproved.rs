@@ -27,6 +27,15 @@ fn forge(admin: &Admin, house: &House, stream: &str) {
     admin.publish(&format!("{SUBJECT}{stream}.0"), &forged_behind(last, ""));
 }
 
+/// As [`forge`], with the MAC of the record before, so that the MAC names the key of the host.
+fn forge_with_a_mac(admin: &Admin, house: &House, stream: &str) {
+    let reader = house.reader();
+    let last = reader.record(reader.last().unwrap()).unwrap().unwrap();
+    let head = last.mac.expect("the last record of a commit carries a MAC");
+    let mac = format!("{{\"mac\":{{\"head\":\"{head}\"}}}}\n\n");
+    admin.publish(&format!("{SUBJECT}{stream}.0"), &forged_behind(last, &mac));
+}
+
 /// Changes every message of a partition's stream.
 fn change(admin: &Admin, stream: &str, partition: u32, change: fn(&str) -> String) {
     let name = format!("{stream}-{partition}");
@@ -88,6 +97,27 @@ fn a_forged_end_of_a_stream_starts_nothing_until_an_operator_keeps_it_on_record(
     assert!(verified.out.contains(&accepted), "{verified:?}");
 }
 
+/// An operator's acceptance covers one wrong MAC, and not the next one.
+#[test]
+fn a_second_forged_record_with_a_wrong_mac_is_refused_as_the_first_one() {
+    let server = Server::start();
+    let name = stream("again");
+    let house = host(&server, &name);
+    lead(&house, "1");
+    let first = records(&house) + 1;
+    for number in 0..2 {
+        forge_with_a_mac(&server.admin(), &house, &name);
+        is_refused(&house, 4, "organism repair --accept-key");
+        let kept = done(&house, &["repair", "--accept-key"]);
+        assert!(kept.contains("without a proof"), "{number}: {kept}");
+        lead(&house, "2");
+    }
+
+    let verified = house.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+    assert!(verified.out.contains(&format!("accepted     records {first} to")), "{verified:?}");
+}
+
 #[test]
 fn a_repair_that_is_killed_before_its_record_has_accepted_nothing() {
     let server = Server::start();
@@ -136,7 +166,7 @@ fn a_forged_end_of_a_stream_is_taken_out_by_publishing_the_projection_again() {
     forge(&server.admin(), &house, &name);
     is_refused(&house, 4, "organism repair --accept-key");
     server.admin().delete(&format!("{name}-0"));
-    done(&house, &["repair", "--from", "projection"]);
+    done(&house, &["repair"]);
     let kept = house.reader().record(organism::ids::Position(before + 1)).unwrap().unwrap();
     assert!(kept.mac.is_some(), "the forged record is still there");
     lead(&house, "2");
