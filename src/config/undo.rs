@@ -78,7 +78,8 @@ pub(super) fn resolve(
         found
     };
 
-    let mut rules = Vec::new();
+    let mut rules: Vec<UndoRule> = Vec::new();
+    let mut places = Vec::new();
     for declared in &member.undo {
         let request = accepted(&declared.request.value, &declared.request.place);
         let payload = accepted(&declared.payload.value.value, &declared.payload.place);
@@ -86,6 +87,28 @@ pub(super) fn resolve(
         let with = with.map(|(name, value)| (name.value.clone(), value.value.value.clone()));
         if let (Some(request), Some(payload)) = (request, payload) {
             rules.push(UndoRule { request, payload, with: with.collect() });
+            places.push(&declared.request.place);
+        }
+    }
+
+    for (number, (rule, place)) in rules.iter().zip(places).enumerate() {
+        let listener = &member.name.value;
+        let request = &rule.request.local;
+        let is_second = rules.iter().take(number).any(|before| before.request == rule.request);
+        if is_second {
+            let message = format!("listener `{listener}` has two undos for `{request}`");
+            problems.push(
+                ConfigProblem::new(ProblemCode::DuplicateEntry, place, message)
+                    .help("keep one of them"),
+            );
+        }
+        if let Some(other) = rules.iter().find(|other| other.payload == rule.request) {
+            let undone = &other.request.local;
+            let message = format!("`{request}` undoes `{undone}`, so it has no undo of its own");
+            problems.push(
+                ConfigProblem::new(ProblemCode::DuplicateEntry, place, message)
+                    .help("remove this undo, or undo with another payload"),
+            );
         }
     }
 

@@ -128,7 +128,7 @@ impl WorkflowHandler {
         for (position, message) in messages.iter().enumerate().skip(folded.max(1)) {
             let is_over = fold.is_over();
             let taken = fold.take(message);
-            if is_over && taken.is_empty() {
+            if is_over && taken.is_empty() && fold.is_over() {
                 was_over |= position == known;
                 refused_replies += u32::from(payloads::is_refusal(message));
             }

@@ -334,7 +334,8 @@ impl RunUndo {
         if let Some(thread) = opened {
             // What is on record counts, also where the config of today would plan something else.
             if thread.label().starts_with(REPORT_LABEL) {
-                return Some(self.over(Vec::new(), message.cause));
+                let left = self.left.clone();
+                return Some(self.over(left, message.cause));
             }
             self.opened(thread, message.cause);
             return None;

@@ -271,7 +271,7 @@ fn the_list_stands_in_the_result_where_its_person_is_no_peer_any_more() {
 #[test]
 fn a_run_on_its_recorded_definition_sends_its_list_to_a_person() {
     let (house, running, sent) = reported_to_owner("\"owner\"");
-    assert!(!sent.out.contains("not-undone"), "the person has the list: {sent:?}");
+    assert!(sent.out.contains("not-undone"), "{sent:?}");
     let listed = house.organism(&["answer", "--json"]).json();
     let [report] = listed.as_slice() else { panic!("{listed:?}") };
     assert!(report["payload"].as_str().unwrap().contains("<why>nothing-selected</why>"));
