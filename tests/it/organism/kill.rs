@@ -141,10 +141,10 @@ pub fn environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn after_a_hundred_kills_under_load_nothing_is_lost_or_done_twice_and_no_start_is_refused() {
+fn after_kills_under_load_nothing_is_lost_or_done_twice_and_no_start_is_refused() {
     let mut counted = Counted::new("kills under load");
     let mut choices = choices();
-    let kills = environment("KILLS").unwrap_or(if torture() { 1_000 } else { 100 });
+    let kills = kills();
     while counted.total.kills < kills && counted.total.refused.len() < REFUSED_MAX {
         let left = kills - counted.total.kills;
         campaign(left.min(KILLS_A_JOURNAL), &mut choices, &mut counted.total);
@@ -220,6 +220,11 @@ pub fn choices() -> Choices {
 /// Whether long tests run, too.
 pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
+}
+
+/// The number of kills of a campaign: `KILLS`, or few enough for each run of all tests.
+fn kills() -> u64 {
+    environment("KILLS").unwrap_or(if torture() { 1_000 } else { 40 })
 }
 
 /// Eight listener processes, started with the interpreter itself: the `python3` script of a version

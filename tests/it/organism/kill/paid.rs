@@ -15,7 +15,7 @@ use organism::thread::{Fact, Input, Record};
 use super::super::model_calls::{CONFIG, records};
 use super::super::provider::{Provider, ScriptedResponse, WORD};
 use super::super::{numbered, say, talk_reply, until, until_within};
-use super::{Choices, House, PATIENCE, Running, choices, environment, torture};
+use super::{Choices, House, PATIENCE, Running, choices, kills};
 use crate::campaign::Campaign;
 
 /// Two listeners that get every `ping`, and repeat their answers.
@@ -202,9 +202,9 @@ impl Bill {
 fn after_kills_at_paid_work_each_key_has_one_result_and_each_reservation_one_charge() {
     let mut report = Campaign::new("kills at paid work");
     let mut choices = choices();
-    let kills = environment("KILLS").unwrap_or(if torture() { 1_000 } else { 100 }) / 10;
+    let rounds = (kills() / 5).clamp(4, 100);
     let mut work = PaidWork::new();
-    for number in 0..kills.max(2) {
+    for number in 0..rounds {
         work.round(number, &mut choices);
     }
 
@@ -213,5 +213,5 @@ fn after_kills_at_paid_work_each_key_has_one_result_and_each_reservation_one_cha
     assert_eq!(running.stop(), Some(0), "{}", work.house.log());
     work.judge();
     let (sent, cancelled) = (work.requests.len(), work.cancelled);
-    report.note(format!("{sent} requests, {cancelled} of them cancelled"));
+    report.note(format!("{rounds} kills, {sent} requests, {cancelled} of them cancelled"));
 }
