@@ -177,7 +177,8 @@ impl ReadCopies {
             }));
         }
         self.later.sort_by_key(|later| std::cmp::Reverse(later.line.position));
-        self.files.retain(|file| !file.lines.is_empty());
+        let is_compared = |file: &CopyFile| self.later.iter().any(|later| later.file == file.path);
+        self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
     /// Compares the later checkpoints at the last position of `heads` with the records up to it. Matching
