@@ -45,7 +45,8 @@ pub enum Role {
     /// A person who answers questions at any time. No process runs for a person.
     #[serde(rename = "human")]
     Human,
-    /// A listener whose handler is a definition: may send goals to agents, spawn, wait.
+    /// A listener that runs a workflow definition. A workflow may send goals to agents, spawn threads and
+    /// wait.
     #[serde(rename = "workflow")]
     Workflow,
 }
@@ -122,7 +123,7 @@ pub struct Contract {
     /// Questions that a workflow may put to people.
     #[serde(rename = "questions", default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<WorkflowQuestion>,
-    /// How its calls are undone.
+    /// The payloads of the listener that undo calls to it.
     #[serde(rename = "undo", default, skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<UndoRule>,
 }
@@ -211,7 +212,7 @@ impl Vocabulary {
         self.names.iter()
     }
 
-    /// The payloads that answer typed goals, each the goals that name it.
+    /// Payloads that answer typed goals. Each answers only goals that name it.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
     }
@@ -286,8 +287,8 @@ fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
 }
 
 /// Builds the vocabulary of one sender from its own names, the names of its peers and its replies,
-/// in this order. An agent's vocabulary also contains core words and notes; a workflow's, the
-/// definition of its runs.
+/// in this order. An agent's vocabulary also contains core words and notes, and a workflow's the
+/// record of its definition.
 fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],
