@@ -81,10 +81,13 @@ fn waits_failures_and_restarts_are_counted_by_listener() {
         let under_way = page.get("organism_deliveries_under_way", &holder);
         (waiting + under_way == 3.0 && under_way > 0.0).then_some(())
     });
-    let died = std::process::Command::new("pkill")
-        .args(["-KILL", "-P", &running.child.id().to_string(), "-f", "player.py holder"])
-        .status();
-    assert!(died.unwrap().success());
+    // A message is handed over while its process is still being started.
+    until("the process of the holder runs and is killed", || {
+        let killed = std::process::Command::new("pkill")
+            .args(["-KILL", "-P", &running.child.id().to_string(), "-f", "player.py holder"])
+            .status();
+        killed.unwrap().success().then_some(())
+    });
     let page = until("it is started again", || {
         let page = page(at);
         (page.get("organism_restarts_total", &holder) >= 1.0).then_some(page)
