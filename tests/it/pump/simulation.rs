@@ -8,7 +8,7 @@ use organism::bus::Delivery;
 use organism::contract::{Approval, Contract, Gather, Role, TreeLimits};
 use organism::envelope::{AttemptFailure, Turn};
 use organism::ids::{CallId, Digest, ListenerName, ThreadId};
-use organism::pump::core::{Event, Receipt, Target};
+use organism::pump::core::{CORE_VERSION, Event, Receipt, Target};
 use organism::thread::Hold;
 
 use super::world::{World, agent, client, core, listener, word};
@@ -373,4 +373,34 @@ fn whatever_happens_the_promises_hold_and_the_work_ends() {
 #[test]
 fn a_seed_gives_the_same_run_every_time() {
     assert!(run(7) == run(7), "two runs of one seed differ");
+}
+
+/// The seeds whose records are compared with those of earlier builds.
+const PINNED_SEEDS: u64 = 25;
+
+/// The version of the core that decided the pinned seeds, and the digest of their records.
+const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/decisions.txt");
+
+/// The digest of what the steps of the pinned seeds decided and wrote, the version among it.
+fn decisions() -> String {
+    let records: String = (1..=PINNED_SEEDS).map(run).collect();
+    Digest::of(records.as_bytes()).to_string()
+}
+
+#[test]
+fn a_step_that_decides_otherwise_has_a_new_version() {
+    let decided = decisions();
+    let pinned = std::fs::read_to_string(PINNED).unwrap();
+    let (version, digest) = pinned.trim().split_once(' ').unwrap();
+    if digest == decided {
+        return;
+    }
+
+    assert!(
+        version.parse::<u32>().unwrap() < CORE_VERSION,
+        "the core decides or writes something else than version {version} did: add a line to \
+         src/pump/core/version.rs; where only this test changed, write `{version} {decided}` to \
+         {PINNED}"
+    );
+    panic!("the core has a new version: write `{CORE_VERSION} {decided}` to {PINNED}");
 }
