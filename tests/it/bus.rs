@@ -6,6 +6,7 @@ mod exits;
 mod faults;
 pub mod harness;
 mod kit;
+mod launch;
 mod memory;
 mod mines;
 mod names;
