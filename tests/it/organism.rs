@@ -38,6 +38,7 @@ mod pipes;
 mod playback;
 mod project;
 mod promote;
+mod prompts;
 pub mod proof;
 mod provider;
 mod pumps;
