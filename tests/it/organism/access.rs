@@ -15,11 +15,16 @@ const CONFIG: &str = r#"
 name = "talk"
 
 [clients.desk]
-peers = ["commander", "sender", "echo"]
+peers = ["commander", "sender", "echo", "boss"]
 secret_file = "desk.secret"
 
 [clients.errands]
 peers = ["echo"]
+
+[humans.boss]
+schema = "people.xsd"
+accepts = ["question"]
+replies = ["decision", "pass"]
 
 [listeners.echo]
 command = ["./player.py", "echo"]
@@ -58,6 +63,7 @@ struct Hosted {
 fn house(commander: &str) -> House {
     let house = House::with(&config(commander));
     house.copy("commander.py");
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
     let made = house.organism(&["secret", "new", "--out", "desk.secret"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     house
@@ -128,6 +134,36 @@ fn a_hosted_process_uses_no_verb_of_the_control_socket() {
     assert_eq!(hosted.house.recorded("ping"), 1, "nothing was forged");
     assert_eq!(hosted.held()[0]["message"], *message, "it waits on");
     assert_eq!(hosted.refused_senders(), ["commander"; 10]);
+    assert_eq!(hosted.running.stop(), Some(0));
+    hosted.house.verified();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hosted_process_answers_no_question_to_a_person() {
+    let hosted = hosted("commander");
+    hosted.house.write("question.xml", "<question xmlns=\"urn:example:people\">May I?</question>");
+    hosted.house.write("pass.xml", "<pass xmlns=\"urn:example:people\"/>");
+    let sent = hosted.house.organism(&["send", "--as", "desk", "--no-wait", "question.xml"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let open = || hosted.house.organism(&["answer", "--json"]).json();
+    let question = until("the question is open", || open().pop());
+    let text = |key: &str| question[key].as_str().unwrap().to_owned();
+    let (message, thread) = (text("message"), text("thread"));
+
+    for mode in ["plain", "unmarked", "detached"] {
+        let told = hosted.runs(&format!("{mode} answer {message} pass.xml"));
+        let expected = if mode == "detached" { "detached itself" } else { "hosted-process: " };
+        assert!(told.starts_with("65 ") && told.contains(expected), "{mode}: {told}");
+    }
+
+    assert_eq!(open().len(), 1, "the question is open");
+    let note = ["answer", &message, "pass.xml", "--note", "after lunch"];
+    let answered = hosted.house.organism(&note);
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    let uid = u64::from(rustix::process::geteuid().as_raw());
+    let expected = ("answer".to_owned(), uid, "after lunch".to_owned());
+    assert_eq!(decisions(&hosted.house, &thread), [expected]);
     assert_eq!(hosted.running.stop(), Some(0));
     hosted.house.verified();
 }
@@ -347,6 +383,7 @@ fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let house = House::with(&config("commander"));
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
     house.copy("commander.py");
     let printed = house.organism(&["secret", "new"]);
     assert_eq!((printed.code, printed.out.trim().len()), (Some(0), 43), "{printed:?}");
@@ -373,8 +410,10 @@ fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
     assert!(weak.code == Some(78) && weak.err.contains("secret-weak"), "{weak:?}");
 }
 
-/// The decisions in the timeline of a thread: verb, uid and note.
+/// The decisions in the timeline of a thread: verb, uid and note. Each is by this user.
 fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
+    let own = std::process::Command::new("id").arg("-un").output().unwrap();
+    let own = String::from_utf8(own.stdout).unwrap();
     let shown = house.organism(&["thread", thread, "--json"]);
     let story: Json = serde_json::from_str(&shown.out).unwrap_or_else(|e| panic!("{e}: {shown:?}"));
     let items = story["items"].as_array().unwrap().iter().map(|item| &item["decision"]);
@@ -382,6 +421,7 @@ fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
     let shown = items.filter(|decision| decision.is_object()).map(|decision| {
         let origin = &decision["origin"];
         let uid = origin["who"]["uid"].as_u64().unwrap();
+        assert_eq!(origin["who"]["login"], own.trim(), "{origin}");
         (text(&decision["verb"]), uid, text(&origin["note"]))
     });
     shown.collect()
