@@ -20,9 +20,9 @@ use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::thread::{Fact, Record};
 use crate::workflow::{
     IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, failed_name,
-    generated_answer, goal_schema, is_undo_report, judgement_name, output_name, peers_of,
-    question_schema, read_compiled, recorded_definition, run_schema, typed_answers, verdict_name,
-    verdict_schema, workflow_questions,
+    generated_answer, goal_schema, has_verdicts, is_undo_report, output_name, peers_of,
+    question_name, question_schema, read_compiled, recorded_definition, run_schema, typed_answers,
+    verdict_name, verdict_schema, workflow_questions,
 };
 
 /// Definitions of new runs and of those on record, with the config that they need.
@@ -213,18 +213,14 @@ fn add_typed_goals(
     let questions = workflow_questions(definition);
     let mut asked = definition.clone();
     asked.goals.retain(|goal| {
-        let id = goal.id.value.as_str();
-        questions.iter().any(|one| *one.question.local == *id && is_new(&one.question))
+        let name = question_name(definition, goal);
+        name.is_some_and(|name| is_new(&name))
     });
     if let Some(report) = questions.iter().find(|one| is_undo_report(&one.question.local)) {
         gone.report_to.take_if(|_| !is_new(&report.answer));
         asked.report_to.take_if(|_| !is_new(&report.question));
     }
-    let verdicts = [verdict_name(), judgement_name()];
-    let answers = typed_answers(definition);
-    let is_verdict = |name: &PayloadName| answers.iter().any(|answer| answer.payload == *name);
-    let lacks_verdicts =
-        verdicts.iter().any(|name| is_verdict(name) && !config.schemas.contains(name));
+    let lacks_verdicts = has_verdicts(definition) && is_new(&verdict_name());
     let verdicts = lacks_verdicts.then(verdict_schema);
     let name = &definition.name.value;
     let goals = goal_schema(&gone).map(|schema| (format!("goals of {name}"), schema));

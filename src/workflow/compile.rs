@@ -77,6 +77,9 @@ pub(super) const FIELDS: &str = "fields";
 /// The form of an answer that is the goal's output.
 pub(super) const ASK_OUTPUT: &str = "output";
 
+/// Value of `is`: the supervisor is a human.
+pub(super) const HUMAN: &str = "human";
+
 /// The words of [`FieldCount`].
 pub(super) const COUNTS: [(&str, FieldCount); 3] = [
     ("once", FieldCount::Once),
@@ -193,10 +196,11 @@ fn policy(policy: &FailurePolicy) -> Element {
 }
 
 fn supervisor(supervision: &Supervision) -> Element {
-    let Supervision { supervisor, supervise, corrections } = supervision;
-    leaf("supervisor", supervise)
+    let Supervision { supervisor, is_human, supervise, corrections } = supervision;
+    let out = leaf("supervisor", supervise)
         .with_attribute("name", supervisor.value.as_str())
-        .with_attribute("corrections", corrections.to_string())
+        .with_attribute("corrections", corrections.to_string());
+    if *is_human { out.with_attribute("is", HUMAN) } else { out }
 }
 
 fn delegates(roles: &DelegatedRoles) -> Element {

@@ -323,6 +323,8 @@ pub enum FailurePolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
     pub supervisor: Placed<ListenerName>,
+    /// Whether the supervisor is a human, as the config declares it.
+    pub is_human: bool,
     /// Faults that the supervisor looks for.
     pub supervise: String,
     pub corrections: u32,

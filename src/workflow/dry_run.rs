@@ -148,11 +148,17 @@ impl DryRun<'_> {
     }
 
     fn supervision(&mut self, number: usize, goal: &GoalDefinition) {
-        let Some(Supervision { supervise, .. }) = &goal.supervision else { return };
+        let Some(Supervision { supervisor, is_human, supervise, .. }) = &goal.supervision else {
+            return;
+        };
         let Some(prompt) = prompt_of(goal) else { return };
         let mut document = self.document(number, goal, prompt);
         document.add_judged(entries(goal));
         document.ask_supervisor(supervise);
+        if *is_human {
+            let title = format!(", supervisor, question to {}", supervisor.value);
+            return self.put(&title, goal, document.prompt.trim());
+        }
         self.put(", supervisor", goal, &document.text());
     }
 

@@ -54,7 +54,9 @@ pub use handler::WorkflowHandler;
 pub use input::{InputError, fit_children, input_payload};
 pub use not_run::not_run;
 pub use payloads::{failed_name, input_name, output_name, run_schema, schema as generated_schema};
-pub use questions::{is_undo_report, questions as workflow_questions, schema as question_schema};
+pub use questions::{
+    is_undo_report, question_name, questions as workflow_questions, schema as question_schema,
+};
 pub use read_compiled::{CompiledFormError, read_compiled};
 pub use run_definition::{
     IdentifiedDefinition, RunDefinitions, recorded_definition, write_run_definition,
@@ -66,7 +68,7 @@ pub use run_state::{
     RunStep, WorkflowRun,
 };
 pub use run_watch::{GoalStatus, RunWatch};
-pub use typed_outputs::{generated_answer, goal_schema, typed_answers};
+pub use typed_outputs::{generated_answer, goal_schema, has_verdicts, typed_answers};
 pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep};
 pub use verdicts::{judgement_name, verdict_name, verdict_schema};
 pub use view::{ViewEntry, ViewValue};

@@ -2,14 +2,10 @@
 
 use super::check::{DefinitionFault, DefinitionProblem};
 use super::definition::{GoalDefinition, PlaceId, WorkflowDefinition};
-use crate::ids::ListenerName;
 
 /// One problem for each setting that a run of `definition` would leave out. An organism with one of
 /// them does not start.
-pub fn not_run(
-    definition: &WorkflowDefinition,
-    is_human: impl Fn(&ListenerName) -> bool,
-) -> Vec<DefinitionProblem> {
+pub fn not_run(definition: &WorkflowDefinition) -> Vec<DefinitionProblem> {
     let mut found = Vec::new();
     let mut add = |place: PlaceId, setting: &str| {
         let problem = DefinitionProblem {
@@ -28,7 +24,7 @@ pub fn not_run(
     };
 
     for goal in &definition.goals {
-        for setting in settings_of(goal, &is_human) {
+        for setting in settings_of(goal) {
             add(goal.id.place, setting);
         }
     }
@@ -36,18 +32,13 @@ pub fn not_run(
     found
 }
 
-fn settings_of(
-    goal: &GoalDefinition,
-    is_human: impl Fn(&ListenerName) -> bool,
-) -> Vec<&'static str> {
+fn settings_of(goal: &GoalDefinition) -> Vec<&'static str> {
     let mut settings = Vec::new();
     let mut add = |is_there: bool, setting| {
         if is_there {
             settings.push(setting);
         }
     };
-    let supervisor = goal.supervision.as_ref().map(|supervision| &supervision.supervisor.value);
-    add(supervisor.is_some_and(is_human), "a human as `supervisor`");
     add(goal.roles.is_some(), "`roles`");
     settings
 }

@@ -18,9 +18,10 @@ use super::definition::{AskForm, GoalDefinition, GoalForm, GoalOutput, WorkflowD
 use super::document::{ContextEntry, GoalDocument, trimmed};
 use super::payloads::{failure_report, failure_type};
 use super::run_state::GoalFailure;
+use super::shapes::SUPERVISOR_SUFFIX;
 use super::typed_outputs::{answer_of, goal_name};
 use super::undo::LeftCall;
-use super::verdicts::verdict_type;
+use super::verdicts::{verdict_name, verdict_type};
 
 /// The answer to a question, as a type; `None` where the form is a payload of a schema.
 pub fn answer_type(goal: &GoalDefinition) -> Option<Cow<'_, ShortType>> {
@@ -39,6 +40,22 @@ fn answer_name(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Payloa
     answer_of(definition, goal).unwrap_or_else(generated)
 }
 
+/// The payload of the question that a run of the goal puts to a person, if it puts one: its own
+/// question, or that of its supervisor.
+pub fn question_name(
+    definition: &WorkflowDefinition,
+    goal: &GoalDefinition,
+) -> Option<PayloadName> {
+    let id = goal.id.value.as_str();
+    let is_supervised = goal.supervision.as_ref().is_some_and(|one| one.is_human);
+    let local = match goal.form {
+        GoalForm::Ask { .. } => id.to_owned(),
+        _ if is_supervised => format!("{id}{SUPERVISOR_SUFFIX}"),
+        _ => return None,
+    };
+    Some(PayloadName::new(&questions_namespace(definition), &local))
+}
+
 fn questions_namespace(definition: &WorkflowDefinition) -> String {
     format!("{}/questions", definition.namespace())
 }
@@ -47,12 +64,12 @@ fn questions_namespace(definition: &WorkflowDefinition) -> String {
 pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
     let namespace = questions_namespace(definition);
     let asked = definition.goals.iter().filter_map(|goal| {
-        let GoalForm::Ask { human, .. } = &goal.form else { return None };
-        Some(WorkflowQuestion {
-            human: human.value.clone(),
-            question: PayloadName::new(&namespace, goal.id.value.as_str()),
-            answer: answer_name(definition, goal),
-        })
+        let question = question_name(definition, goal)?;
+        let (human, answer) = match (&goal.form, &goal.supervision) {
+            (GoalForm::Ask { human, .. }, _) => (human, answer_name(definition, goal)),
+            (_, supervision) => (&supervision.as_ref()?.supervisor, verdict_name()),
+        };
+        Some(WorkflowQuestion { human: human.value.clone(), question, answer })
     });
     let report = definition.report_to.iter().map(|human| WorkflowQuestion {
         human: human.value.clone(),
@@ -87,12 +104,12 @@ pub fn report_answer() -> ShortType {
     ShortType::Fields(vec![text])
 }
 
-/// The question of a goal: its prompt, and the outputs that its document shows.
-pub fn question(definition: &WorkflowDefinition, document: &GoalDocument) -> Element {
-    let namespace = questions_namespace(definition);
-    let named = |local: &str| Element::new(QName::new(Some(&namespace), local));
+/// The question `name`: the prompt of a document, the outputs that it shows, and the corrections so
+/// far.
+pub fn question(name: &PayloadName, document: &GoalDocument) -> Element {
+    let named = |local: &str| Element::new(QName::new(Some(&name.namespace), local));
     let prompt = named("prompt").with_text(trimmed(&document.prompt));
-    let mut question = named(&document.goal).with_child(prompt);
+    let mut question = named(&name.local).with_child(prompt);
     let output = |entry: &ContextEntry| {
         let output = named("output").with_attribute("goal", entry.id.clone());
         output.with_text(trimmed(&entry.body))
@@ -106,12 +123,15 @@ pub fn question(definition: &WorkflowDefinition, document: &GoalDocument) -> Ele
             question = question.with_child(output(entry).with_attribute("iteration", number));
         }
     }
+    for correction in &document.corrections {
+        question = question.with_child(named("correction").with_text(trimmed(correction)));
+    }
     question
 }
 
 /// The XSD of the questions of a workflow; `None` if there are none.
 pub fn schema(definition: &WorkflowDefinition) -> Option<String> {
-    let asked = definition.goals.iter().filter(|goal| matches!(goal.form, GoalForm::Ask { .. }));
+    let asked = definition.goals.iter().filter_map(|goal| question_name(definition, goal));
     let asked: Vec<_> = asked.collect();
     let has_report = definition.report_to.is_some();
     if asked.is_empty() && !has_report {
@@ -123,8 +143,8 @@ pub fn schema(definition: &WorkflowDefinition) -> Option<String> {
     let report: &[_] = if has_report { &[(REPORT, &failure)] } else { &[] };
     let mut text = short_form_xsd(&namespace, report);
     let mut questions = String::new();
-    for goal in asked {
-        let name = escape_attribute(goal.id.value.as_str());
+    for question in asked {
+        let name = escape_attribute(&question.local);
         let _ = writeln!(questions, "  <xs:element name=\"{name}\" type=\"q:question\"/>");
     }
     questions.push_str(QUESTION_TYPE);
@@ -148,6 +168,7 @@ const QUESTION_TYPE: &str = r#"  <xs:complexType name="question">
           </xs:simpleContent>
         </xs:complexType>
       </xs:element>
+      <xs:element name="correction" type="xs:string" minOccurs="0" maxOccurs="unbounded"/>
     </xs:sequence>
   </xs:complexType>
 "#;

@@ -12,7 +12,7 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::schema::{ShortField, ShortType};
 use crate::xml::element::Element;
 
-use super::compile::{ASK_OUTPUT, COUNTS, EXPRESSION, FIELDS, LAST_GOAL, compile};
+use super::compile::{ASK_OUTPUT, COUNTS, EXPRESSION, FIELDS, HUMAN, LAST_GOAL, compile};
 use super::definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
     GoalForm, GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Mapping, PlaceId,
@@ -240,8 +240,10 @@ impl<'a> CompiledElement<'a> {
     }
 
     fn supervision(self) -> ReadResult<Supervision> {
+        let human = self.optional("is", |word| (word == HUMAN).then_some(()))?;
         Ok(Supervision {
             supervisor: self.name("name")?,
+            is_human: human.is_some(),
             supervise: self.0.own_text(),
             corrections: self.number("corrections")?,
         })

@@ -93,7 +93,7 @@ fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> Run
     }
     if let Some(supervision) = &goal.supervision {
         let judged = if matches!(goal.form, GoalForm::Each(_)) { parts } else { 1 };
-        size = size.plus(RunSize::of(judged, true).times(tries));
+        size = size.plus(RunSize::of(judged, !supervision.is_human).times(tries));
         size = size.times(u64::from(supervision.corrections) + 1);
     }
 

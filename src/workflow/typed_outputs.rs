@@ -66,7 +66,7 @@ pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
         if let Some(payload) = answer_of(definition, goal) {
             agents_of(goal).into_iter().for_each(|agent| add(agent, payload.clone()));
         }
-        if let Some(supervision) = &goal.supervision {
+        if let Some(supervision) = goal.supervision.as_ref().filter(|one| !one.is_human) {
             add(&supervision.supervisor.value, verdict_name());
         }
         for judge in judges_of(goal) {
@@ -74,6 +74,11 @@ pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
         }
     }
     answers
+}
+
+/// Whether supervisors or judges answer goals or questions of the workflow.
+pub fn has_verdicts(definition: &WorkflowDefinition) -> bool {
+    definition.goals.iter().any(|goal| goal.supervision.is_some() || has_judge(goal))
 }
 
 /// Whether a judge decides a condition of the goal.

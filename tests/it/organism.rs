@@ -63,6 +63,7 @@ mod ways_on;
 mod workflow;
 mod workflow_asks;
 mod workflow_reviews;
+mod workflow_supervisors;
 mod workflow_undo;
 
 use std::io::Write as _;

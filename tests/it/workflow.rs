@@ -234,22 +234,10 @@ fn a_dry_run_shows_items_agents_supervisors_and_questions() {
         </current-goal>
 
         </workflow>
-        == frame, supervisor
-        <workflow name="decision">
-
-        <context>
-          <goal id="frame">
-        [output of frame]
-          </goal>
-        </context>
-
-        <current-goal id="frame[supervisor]">
+        == frame, supervisor, question to owner
         Frame this decision: the options (at most four), the criteria with their weight, what is unknown.
         Move?
         [input/facts]
-        </current-goal>
-
-        </workflow>
         == evaluate, optimist
         <workflow name="decision">
 

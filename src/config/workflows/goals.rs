@@ -410,7 +410,9 @@ impl WorkflowReader<'_> {
         let corrections = read.count32("corrections", limits::CORRECTIONS_CEILING);
         let supervisor = self.name("supervisor", read)?;
         let corrections = corrections.unwrap_or(limits::CORRECTIONS_DEFAULT);
-        Some(Supervision { supervisor, supervise, corrections })
+        // A reference to a section that could not be read is reported with that section.
+        let is_human = self.humans.contains(&supervisor.value);
+        Some(Supervision { supervisor, is_human, supervise, corrections })
     }
 
     fn roles(&mut self, read: &mut TableReader<'_>) -> Option<DelegatedRoles> {

@@ -12,9 +12,8 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
-    compile, exceeded_limits, failed_name, generated_schema, goal_schema, input_name,
-    judgement_name, output_name, peers_of, question_schema, typed_answers, verdict_name,
-    verdict_schema, workflow_questions,
+    compile, exceeded_limits, failed_name, generated_schema, goal_schema, has_verdicts, input_name,
+    output_name, peers_of, question_schema, typed_answers, verdict_schema, workflow_questions,
 };
 
 use super::ConfiguredWorkflow;
@@ -41,7 +40,14 @@ pub(super) fn read(
     problems: &mut ConfigProblems,
 ) -> DeclaredWorkflows {
     let Some(section) = &sections.workflows else { return DeclaredWorkflows::default() };
-    let mut reader = WorkflowReader { directory, around, payloads, places: PlaceTable::default() };
+    let humans = sections.members.iter().filter(|member| member.role == Role::Human);
+    let mut reader = WorkflowReader {
+        directory,
+        around,
+        payloads,
+        places: PlaceTable::default(),
+        humans: humans.map(|member| member.name.value.clone()).collect(),
+    };
     let workflows = reader.read(section, problems);
     DeclaredWorkflows { workflows, places: reader.places }
 }
@@ -94,12 +100,8 @@ impl DeclaredWorkflows {
 
     /// Registers the answers of supervisors and judges, where a definition has any.
     fn declare_verdicts(&self, payloads: &mut PayloadResolver, problems: &mut ConfigProblems) {
-        let names = [verdict_name(), judgement_name()];
-        let has_any = |workflow: &DeclaredWorkflow| {
-            let answers = typed_answers(&workflow.definition);
-            answers.iter().any(|answer| names.contains(&answer.payload))
-        };
-        let Some(first) = self.workflows.iter().find(|workflow| has_any(workflow)) else { return };
+        let first = self.workflows.iter().find(|workflow| has_verdicts(&workflow.definition));
+        let Some(first) = first else { return };
         if let Err(found) = payloads.add_generated("[workflows] verdicts", &verdict_schema()) {
             let place = self.places.range(first.definition.name.place);
             let message = format!("the answers of supervisors have no schema: {found}");
@@ -117,7 +119,7 @@ impl DeclaredWorkflows {
     ) -> (Vec<ConfiguredWorkflow>, ConfigProblems) {
         let Self { workflows, places } = &self;
         report::check(workflows, places, sections, contracts, &payloads.schemas, problems);
-        let unsupported = report::unsupported(workflows, places, sections);
+        let unsupported = report::unsupported(workflows, places);
         for workflow in &mut self.workflows {
             let definition = &mut workflow.definition;
             resolve::payloads(definition, &self.places, contracts, &payloads.schemas, problems);
@@ -144,6 +146,7 @@ pub(super) struct WorkflowReader<'a> {
     pub around: &'a ConfigEnvironment,
     pub payloads: &'a mut PayloadResolver,
     pub places: PlaceTable,
+    pub humans: Vec<ListenerName>,
 }
 
 impl WorkflowReader<'_> {

@@ -1,6 +1,6 @@
 //! Problems of definitions, at their places in the config.
 
-use crate::contract::{Contracts, Role};
+use crate::contract::Contracts;
 use crate::ids::ListenerName;
 use crate::schema::Schemas;
 use crate::workflow::{
@@ -52,13 +52,8 @@ pub(in super::super) fn check(
 pub(in super::super) fn unsupported(
     workflows: &[DeclaredWorkflow],
     places: &PlaceTable,
-    sections: &DeclaredSections,
 ) -> ConfigProblems {
-    let is_human = |name: &ListenerName| {
-        let mut members = sections.members.iter();
-        members.any(|member| member.name.value == *name && member.role == Role::Human)
-    };
-    let found = workflows.iter().flat_map(|workflow| not_run(&workflow.definition, is_human));
+    let found = workflows.iter().flat_map(|workflow| not_run(&workflow.definition));
     found.map(|found| problem(&found, places)).collect()
 }
 

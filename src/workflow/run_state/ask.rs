@@ -18,8 +18,11 @@ impl WorkflowRun<'_> {
         human: &ListenerName,
         prompt: &Placed<String>,
     ) -> Result<GoalCall, XPathError> {
+        let goal = self.graph.goal(run.goal);
+        let name = goal.and_then(|goal| questions::question_name(self.definition, goal));
+        let name = name.ok_or_else(|| XPathError::Invalid("the goal asks no person".to_owned()))?;
         let document = self.document(run, prompt)?;
-        let payload = questions::question(self.definition, &document);
+        let payload = questions::question(&name, &document);
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 

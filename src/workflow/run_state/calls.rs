@@ -93,8 +93,7 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Agent { agent: agent.value.clone(), document, answer })
     }
 
-    /// The call of a goal's supervisor, which is an agent: definitions with a human as supervisor do
-    /// not start.
+    /// The call of a goal's supervisor: the document of an agent, or a question to a person.
     fn supervisor_call(
         &self,
         run: &GoalRun,
@@ -103,7 +102,10 @@ impl WorkflowRun<'_> {
         let missing = || XPathError::Invalid("the goal has no supervisor".to_owned());
         let supervision = goal.supervision.as_ref().ok_or_else(missing)?;
         let prompt = prompt_of(goal).ok_or_else(missing)?;
-        self.agent_call(run, &supervision.supervisor, prompt)
+        match supervision.is_human {
+            true => self.question(run, &supervision.supervisor.value, prompt),
+            false => self.agent_call(run, &supervision.supervisor, prompt),
+        }
     }
 
     fn target_call(

@@ -178,16 +178,6 @@ fn a_supervisor_that_corrects_too_often_fails_the_goal() {
     house.verified();
 }
 
-#[test]
-fn a_human_as_supervisor_does_not_start_yet() {
-    let human = BRIEF.replace("supervisor = \"lead\"", "supervisor = \"owner\"");
-    let config = format!("{human}\n[humans.owner]\ndescription = \"the owner\"\n");
-    let house = brief_house(&config);
-    let checked = house.organism(&["check"]);
-    assert_eq!(checked.code, Some(78), "{checked:?}");
-    assert!(checked.err.contains("no run carries out a human as `supervisor`"), "{checked:?}");
-}
-
 /// A run that is killed and resumed.
 struct KilledRun {
     house: fn() -> House,

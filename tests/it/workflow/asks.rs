@@ -197,6 +197,73 @@ fn a_corrected_goal_gets_every_correction_so_far() {
     .assert_eq(document);
 }
 
+/// A goal whose output the owner judges.
+fn supervised(mut goal: GoalDefinition) -> GoalDefinition {
+    let supervise = "Look for gaps.".to_owned();
+    let supervisor = name("owner");
+    goal.supervision = Some(Supervision { supervisor, is_human: true, supervise, corrections: 2 });
+    goal
+}
+
+#[test]
+fn a_person_who_supervises_gets_the_output_and_the_corrections_so_far() {
+    let definition = workflow(vec![agent("a", "Plan."), supervised(agent("b", "Write."))]);
+    let (graph, _) = GoalGraph::new(&definition);
+    let mut run = WorkflowRun::new(&definition, &graph, input());
+    let mut steps = run.step(RunEvent::Started);
+    let correct = "<verdict><decision>correct</decision><text>a &lt; b</text></verdict>";
+    for output in ["a plan", "one", correct, "two </output>"] {
+        let [RunStep::Start { run: started, .. }] = steps.as_slice() else { panic!("{steps:?}") };
+        let output = match Element::read(output) {
+            Some(payload) => ViewValue::Payload(payload),
+            None => ViewValue::Text(output.to_owned()),
+        };
+        steps = run.step(RunEvent::Completed { run: started.clone(), output });
+    }
+
+    let [RunStep::Start { label, call: GoalCall::Payload { listener, payload }, .. }] =
+        steps.as_slice()
+    else {
+        panic!("{steps:?}");
+    };
+    assert_eq!(label, "b_supervisor");
+    assert_eq!(listener.as_str(), "owner");
+    expect![[r#"
+        <b_supervisor xmlns="https://xml-pipeline.org/ns/workflow/v1/test/questions"><prompt>Write.
+
+        Look for gaps.</prompt><output goal="a">a plan</output><output goal="b">two &lt;/output&gt;</output><correction>a &lt; b</correction></b_supervisor>"#]]
+    .assert_eq(&payload.to_xml());
+}
+
+#[test]
+fn a_supervisor_in_a_loop_gets_a_question_about_the_pass() {
+    let goals = vec![
+        repeated("improve", &["a"], "last-line(a) = 'done'", 2, LoopEnd::Fail),
+        supervised(agent("a", "Write.")),
+        agent("end", "x"),
+    ];
+    let definition = workflow(goals);
+    let (graph, _) = GoalGraph::new(&definition);
+    let mut run = WorkflowRun::new(&definition, &graph, input());
+    let mut steps = run.step(RunEvent::Started);
+    let go_on = "<verdict><decision>continue</decision></verdict>";
+    for output in ["one", go_on, "two"] {
+        let [RunStep::Start { run: started, .. }] = steps.as_slice() else { panic!("{steps:?}") };
+        let output = match Element::read(output) {
+            Some(payload) => ViewValue::Payload(payload),
+            None => ViewValue::Text(output.to_owned()),
+        };
+        steps = run.step(RunEvent::Completed { run: started.clone(), output });
+    }
+    let [RunStep::Start { call: GoalCall::Payload { payload, .. }, .. }] = steps.as_slice() else {
+        panic!("{steps:?}");
+    };
+    let outputs = payload.children().filter(|child| child.local_name() == "output");
+    let shown = outputs.map(|output| (output.attribute("iteration"), output.text()));
+    let shown: Vec<_> = shown.collect();
+    assert_eq!(shown, [(Some("1"), "one".to_owned()), (Some("2"), "two".to_owned())]);
+}
+
 #[test]
 fn corrections_without_end_fail_the_question() {
     let mut events = vec![completed(0, "one")];

@@ -177,6 +177,7 @@ impl DefinitionGenerator {
             budget: self.budget(),
             supervision: self.maybe(|all| Supervision {
                 supervisor: name("owner"),
+                is_human: all.below(2) == 0,
                 supervise: all.text().value,
                 corrections: all.number(),
             }),

@@ -242,6 +242,7 @@ fn items_that_all_fail_are_collected_however_many_they_are() {
 fn supervised(form: GoalForm) -> GoalDefinition {
     let supervision = Supervision {
         supervisor: name("lead"),
+        is_human: false,
         supervise: "Look for gaps.".to_owned(),
         corrections: 1,
     };
