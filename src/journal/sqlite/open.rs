@@ -90,14 +90,19 @@ impl LockedJournalDir {
     }
 
     /// Verifies the chain of `journal` up to `last`. Returns the first record of an end that no MAC
-    /// of a pump covers, or that the MACs of this host contradict.
+    /// of a pump covers, or that the MACs of this host contradict. A file without any MAC is such an
+    /// end if this host has acknowledged a record of the journal.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
             Ok(())
         })?;
-        Ok(coverage.uncovered_end(last))
+
+        let is_stripped = coverage.last().is_none()
+            && last > Position(0)
+            && CommitWatermark::read(&self.state, journal)?.is_some();
+        Ok(coverage.uncovered_end(last).or(is_stripped.then_some(Position(1))))
     }
 
     /// Reads and verifies every record of the file, and opens the file for writing.

@@ -155,6 +155,24 @@ fn a_forged_end_of_a_projection_is_not_published() {
     assert_eq!(house.recorded("pong"), 2);
 }
 
+/// As after the deletion of the stream by an administrator.
+#[test]
+fn a_projection_whose_macs_were_all_removed_is_not_published() {
+    let server = Server::start();
+    let name = stream("stripped");
+    let house = host(&server, &name);
+    lead(&house, "1");
+    let file = house.data().join("journal.db");
+    let database = rusqlite::Connection::open(file).unwrap();
+    assert!(database.execute("UPDATE step SET mac = NULL", ()).unwrap() > 0);
+    drop(database);
+    server.admin().delete(&format!("{name}-0"));
+
+    let refused = house.organism(&["repair"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("no MAC of a pump covers the records"), "{refused:?}");
+}
+
 /// The servers let no pump remove a record, so an administrator deletes the stream.
 #[test]
 fn a_forged_end_of_a_stream_is_taken_out_by_publishing_the_projection_again() {
