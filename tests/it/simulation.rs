@@ -15,7 +15,7 @@ mod judge;
 mod listeners;
 mod machine;
 mod neighbour;
-mod run;
+pub mod run;
 
 use std::panic::catch_unwind;
 

@@ -13,7 +13,7 @@ use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{
     CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Submission, Target,
 };
-use organism::thread::{Decision, Hold, client_result};
+use organism::thread::{Decision, Hold, Record, client_result};
 use uuid::Uuid;
 
 use super::bill;
@@ -30,7 +30,7 @@ const SUBMISSIONS: usize = 8;
 
 /// The result of a run.
 pub struct Run {
-    pub records: String,
+    pub records: Vec<Record>,
     pub tally: Tally,
     pub totals: Totals,
 }
@@ -143,8 +143,7 @@ pub fn run(seed: u64) -> Run {
     let (turned_away, charged_after) = (judge.turned_away_so_far(), judge.bill.after_the_call());
     let totals = Totals { records, effects, starts, turned_away, charged_after };
     crate::journal::substrate::comes_back(&machine.records);
-    let records = serde_json::to_string(&machine.records).unwrap();
-    Run { records, tally: dice.tally, totals }
+    Run { records: machine.records, tally: dice.tally, totals }
 }
 
 impl Simulation {
