@@ -554,8 +554,11 @@ pub const STANDBY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub const STANDBY_READ_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay before a standby contacts an unreachable server again.
 pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
-/// Delay before a standby whose disk is full tries to write again.
-pub const STANDBY_RETRY_FULL: Duration = Duration::from_secs(10);
+/// Maximum delay before a standby tries again: after a full disk, or after a long read of a stream
+/// that is refused.
+pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
+/// Delay before a refused stream is read again, as a multiple of the duration of the last read.
+pub const STANDBY_READ_SHARE: u32 = 10;
 /// How long a request waits for a partition that has no pump; slightly longer than a takeover.
 pub const PARTITION_TIMEOUT: Duration = Duration::from_secs(10);
 pub const PARTITION_RETRY: Duration = Duration::from_millis(50);

@@ -268,6 +268,7 @@ impl LeaseWait<'_> {
     fn wait_for_turn(&self) -> Result<Option<AcquiredJournal>, Error> {
         let mut warned = String::new();
         loop {
+            let begun = Instant::now();
             let error = match self.follow() {
                 Err(Error::Journal(error)) if is_passing(&error) => error,
                 other => return other,
@@ -275,7 +276,11 @@ impl LeaseWait<'_> {
             self.passing(&error, &mut warned);
             // Each attempt reads the whole projection again, so some errors need a longer pause.
             let pause = match error {
-                journal::Error::Full { .. } => limits::STANDBY_RETRY_FULL,
+                journal::Error::Full { .. } => limits::STANDBY_RETRY_MAX,
+                // An operator has to act first, and each attempt reads the whole stream.
+                journal::Error::UnprovedStream { .. } => (limits::STANDBY_READ_SHARE
+                    * begun.elapsed())
+                .clamp(limits::STANDBY_RETRY, limits::STANDBY_RETRY_MAX),
                 _ => limits::STANDBY_RETRY,
             };
             if self.is_released_within(pause) {
