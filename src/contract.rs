@@ -7,6 +7,7 @@ mod capability;
 mod goal;
 mod peers;
 mod question;
+mod schedule;
 mod undo;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ pub use goal::{
     read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_typed_goal,
 };
 pub use question::WorkflowQuestion;
+pub use schedule::{DailyTime, MissedPolicy, PassedTimes, Schedule, ScheduleTimes, WEEKDAYS};
 pub use undo::UndoRule;
 
 /// A map whose keys come from the config. The pump looks names up several times for each message.

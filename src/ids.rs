@@ -147,6 +147,29 @@ impl<'de> Deserialize<'de> for ListenerName {
     }
 }
 
+/// A schedule's name: one token, formed like a listener's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ScheduleName(pub ListenerName);
+
+impl ScheduleName {
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Returns the partition whose pump sends for this schedule when there are `partitions`
+    /// partitions.
+    pub fn partition(&self, partitions: u32) -> u32 {
+        partition_of(self.as_str(), partitions)
+    }
+}
+
+impl fmt::Display for ScheduleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Id of a thread. A root thread's id is `sess-` and 8 to 59 lowercase alphanumerics; each level
 /// beneath the root adds `.label`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -228,10 +251,7 @@ impl ThreadId {
     /// Returns the partition of this thread's tree when there are `partitions` partitions. The
     /// partition of a tree never changes.
     pub fn partition(&self, partitions: u32) -> u32 {
-        let digest = Digest::of(self.root().0.as_bytes());
-        let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
-        let rest = u64::from_be_bytes(*head) % u64::from(partitions.max(1));
-        u32::try_from(rest).unwrap_or_default()
+        partition_of(&self.root().0, partitions)
     }
 
     /// Returns the last label of the id, or the whole id of a root thread.
@@ -274,6 +294,14 @@ impl<'de> Deserialize<'de> for ThreadId {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_str(Parsed(Self::parse))
     }
+}
+
+/// The partition to which a text hashes.
+fn partition_of(text: &str, partitions: u32) -> u32 {
+    let digest = Digest::of(text.as_bytes());
+    let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
+    let rest = u64::from_be_bytes(*head) % u64::from(partitions.max(1));
+    u32::try_from(rest).unwrap_or_default()
 }
 
 /// Name of a payload: `{namespace}local`. Two namespaces are equal if all their characters are.

@@ -616,6 +616,16 @@ pub const SECRET_CHARS_MIN: usize = 8;
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
+// Schedules.
+/// Minimum time between the runs of a schedule.
+pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
+pub const SCHEDULE_INTERVAL_CEILING: Duration = TIMER_MAX;
+/// A running pump that comes this late to a time of a schedule has missed it, because the machine
+/// slept, the process was frozen, or the clock was set forward.
+pub const SCHEDULE_LATE_MAX: Duration = Duration::from_secs(60);
+/// Maximum of the runs of one schedule that a config may allow at once.
+pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
+
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 // A submission crosses the control socket in base64; one MiB is for the JSON around the base64.

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::clock::Time;
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProviderConfig, StorageConfig,
 };
-use crate::contract::{Approval, Contract, Role};
+use crate::contract::{Approval, Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use crate::journal::directory_problem;
 
 use super::render::{RenderOutput, put, wrap};
@@ -84,6 +85,8 @@ fn screen(config: &Config) -> String {
         (definition.name.value.to_string(), format!("{goals} goals"))
     });
     section(&mut out, "workflows", workflows);
+    let schedules = config.schedules.iter().map(|one| (one.name.to_string(), schedule(one)));
+    section(&mut out, "schedules", schedules);
     let models = config.models.iter().map(|model| {
         let description = match &model.provider {
             ProviderConfig::Playback { recording, .. } => format!("plays {}", recording.display()),
@@ -173,6 +176,26 @@ fn peers(contract: &Contract) -> String {
     }
     let names: Vec<_> = contract.peers.iter().map(ToString::to_string).collect();
     format!("may address {}", names.join(", "))
+}
+
+/// When a schedule sends, and as which client. Only a time of day is known before a pump runs.
+fn schedule(schedule: &Schedule) -> String {
+    let times = match &schedule.times {
+        ScheduleTimes::Every(interval) => format!("every {}", config::show_duration(*interval)),
+        daily @ ScheduleTimes::Daily(_) => {
+            format!("{daily}, next at {}", daily.after(Time::now()))
+        }
+    };
+
+    let most = match schedule.concurrency {
+        1 => String::new(),
+        most => format!("; up to {most} runs at once"),
+    };
+    let missed = match schedule.missed {
+        MissedPolicy::Once => "a missed time is made up once",
+        MissedPolicy::Skip => "a missed time is skipped",
+    };
+    format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
 fn takes(contract: &Contract) -> String {

@@ -77,6 +77,11 @@ codes! {
     ExpressionNeverMatches = "expression-never-matches",
     LabelTooLong = "label-too-long",
     BudgetTooLarge = "budget-too-large",
+    // Schedules.
+    BadTime = "bad-time",
+    UnknownZone = "unknown-zone",
+    SendMissing = "send-missing",
+    SendRefused = "send-refused",
     // Codes about directories and files that a config names.
     DirectoryShared = "directory-shared",
     DirectoryIsFile = "directory-is-file",

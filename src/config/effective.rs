@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::contract::{Contract, TreeLimits};
+use crate::contract::{Contract, Schedule, TreeLimits};
 use crate::ids::{Digest, ListenerName};
 use crate::thread::{OperatorKeys, OperatorPublicKey};
 
@@ -37,6 +37,37 @@ pub(super) struct EffectiveConfig<'a> {
     /// Digests of the compiled definitions by name.
     #[serde(rename = "workflows", skip_serializing_if = "BTreeMap::is_empty")]
     pub workflows: BTreeMap<&'a str, Digest>,
+    #[serde(rename = "schedules", skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<EffectiveSchedule<'a>>,
+}
+
+/// A schedule with the digest of its payload.
+#[derive(Serialize)]
+pub(super) struct EffectiveSchedule<'a> {
+    #[serde(rename = "name")]
+    name: &'a str,
+    #[serde(rename = "times")]
+    times: String,
+    #[serde(rename = "as")]
+    client: &'a str,
+    #[serde(rename = "payload")]
+    payload: Digest,
+    #[serde(rename = "missed")]
+    missed: &'static str,
+    #[serde(rename = "concurrency")]
+    concurrency: u32,
+}
+
+pub(super) fn schedules(schedules: &[Schedule]) -> Vec<EffectiveSchedule<'_>> {
+    let shown = schedules.iter().map(|schedule| EffectiveSchedule {
+        name: schedule.name.as_str(),
+        times: schedule.times.to_string(),
+        client: schedule.client.as_str(),
+        payload: Digest::of(schedule.payload.as_bytes()),
+        missed: schedule.missed.as_str(),
+        concurrency: schedule.concurrency,
+    });
+    shown.collect()
 }
 
 /// A process listener with its command as the config writes it, because values of variables in it

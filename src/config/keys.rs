@@ -273,6 +273,21 @@ pub(super) const ROLES: KnownSection = KnownSection {
     keys: &[("agent", Text), ("max", Integer), ("depth", Integer), ("names", List)],
 };
 
+pub(super) const SCHEDULES: KnownSection = KnownSection {
+    name: "schedules",
+    member: Some("schedule"),
+    keys: &[
+        ("every", Duration),
+        ("at", Text),
+        ("on", List),
+        ("zone", Text),
+        ("send", Text),
+        ("as", Text),
+        ("missed", Text),
+        ("concurrency", Integer),
+    ],
+};
+
 pub(super) const JOURNAL: KnownSection = KnownSection {
     name: "journal",
     member: None,
@@ -317,9 +332,9 @@ pub(super) const TELEMETRY: KnownSection = KnownSection {
     ],
 };
 
-pub(super) const SECTIONS: [&KnownSection; 14] = [
+pub(super) const SECTIONS: [&KnownSection; 15] = [
     &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &OPERATORS, &CLIENTS, &LISTENERS,
-    &HUMANS, &AGENTS, &MODELS, &PAYLOADS, &WORKFLOWS,
+    &HUMANS, &AGENTS, &MODELS, &PAYLOADS, &WORKFLOWS, &SCHEDULES,
 ];
 
 impl KnownSection {

@@ -26,6 +26,7 @@ mod project;
 mod proof;
 mod read;
 mod remotes;
+mod schedules;
 mod secrets;
 mod sections;
 mod short_types;
@@ -48,7 +49,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use crate::agent::{ActionTransport, FinalFormat, FinalMode, MemoryScope};
-use crate::contract::{Contracts, TreeLimits};
+use crate::contract::{Contracts, Schedule, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::journal::{jetstream, partition_in};
 use crate::model::TokenPrice;
@@ -116,6 +117,10 @@ pub struct Config {
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
     pub workflows: Vec<ConfiguredWorkflow>,
+    pub schedules: Vec<Schedule>,
+    /// Whether a pump of this process plans and runs the schedules. If not, those on record stay as
+    /// they are.
+    pub runs_schedules: bool,
     pub limits: TreeLimits,
     /// Notes for the author of the config about settings that are valid but may surprise.
     pub notes: Vec<String>,
@@ -462,14 +467,23 @@ fn check_sections(
     check_proof(sections, path, around, problems);
 }
 
-/// Contracts of all members and workflows, the workflows, and their settings that no run carries
-/// out.
-fn contracts_and_workflows(
+/// The parts of a config that depend on its payloads.
+struct ResolvedSections {
+    /// Contracts of all members and workflows; `None` after a problem.
+    contracts: Option<Contracts>,
+    workflows: Vec<ConfiguredWorkflow>,
+    /// Settings of workflows that no run carries out.
+    unsupported: ConfigProblems,
+    schedules: Vec<Schedule>,
+}
+
+/// Resolves all payload names, and what depends on them.
+fn resolve(
     sections: &sections::DeclaredSections,
     payloads: &mut payloads::PayloadResolver,
     place: (&Path, &ConfigEnvironment),
     problems: &mut ConfigProblems,
-) -> (Option<Contracts>, Vec<ConfiguredWorkflow>, ConfigProblems) {
+) -> ResolvedSections {
     payloads.declare(&sections.payloads, problems);
     let workflows = workflows::read(sections, payloads, place, problems);
     let of_workflows = workflows.contracts(&sections.limits, payloads, problems);
@@ -479,7 +493,9 @@ fn contracts_and_workflows(
     }
     let (workflows, unsupported) =
         workflows.configured(sections, contracts.as_ref(), payloads, problems);
-    (contracts, workflows, unsupported)
+    let schemas = &payloads.schemas;
+    let schedules = schedules::schedules(sections, contracts.as_ref(), schemas, place.0, problems);
+    ResolvedSections { contracts, workflows, unsupported, schedules }
 }
 
 /// Notes for the author about transports of agents.
@@ -518,8 +534,8 @@ fn load_with(
     let directory = file::directory(path, around);
     check_sections(&sections, &source, path, around, &mut problems);
     let mut payloads = payloads::PayloadResolver::new(&directory);
-    let (contracts, workflows, unsupported) =
-        contracts_and_workflows(&sections, &mut payloads, (&directory, around), &mut problems);
+    let ResolvedSections { contracts, workflows, unsupported, schedules } =
+        resolve(&sections, &mut payloads, (&directory, around), &mut problems);
     let processes = processes(&sections, &directory, around, keys, &mut problems);
     let remotes = remotes::remotes(&sections, &mut problems);
     let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
@@ -531,19 +547,16 @@ fn load_with(
     let mut hints = Vec::new();
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
     let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
-    if keys == KeyRequirement::Needed {
-        problems.also(keys_missing.of_pump(&agents, &models));
-        problems.also(unsupported.clone());
-    }
-
+    let unmet = [keys_missing.of_pump(&agents, &models), unsupported.clone()];
+    report_unmet(keys, unmet, &mut problems);
     problems.sort();
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
     else {
         return Err(problems);
     };
-    let text =
-        effective_text(name, &sections, &contracts, (&agents, &models, &workflows), &payloads);
+    let parts = (&*agents, &*models, &*workflows, &*schedules);
+    let text = effective_text(name, &sections, &contracts, parts, &payloads);
     let ProjectFolders { project, data, state } = sections.directories(name, path, around);
     Ok(Config {
         name: name.clone(),
@@ -568,6 +581,8 @@ fn load_with(
         agents,
         models,
         workflows,
+        schedules,
+        runs_schedules: true,
         limits: sections.limits,
         notes: payloads.notes.into_iter().chain(notes).chain(hints).collect(),
         payload_bytes: sections.payload_bytes,
@@ -580,11 +595,22 @@ fn load_with(
     })
 }
 
+/// Reports what a start lacks, to commands that start an organism.
+fn report_unmet(keys: KeyRequirement, unmet: [ConfigProblems; 2], problems: &mut ConfigProblems) {
+    if keys == KeyRequirement::Needed {
+        unmet.into_iter().for_each(|own| problems.also(own));
+    }
+}
+
+/// Agents, models, workflows and schedules.
+type EffectiveParts<'a> =
+    (&'a [AgentSpec], &'a [ModelSpec], &'a [ConfiguredWorkflow], &'a [Schedule]);
+
 fn effective_text(
     name: &str,
     sections: &sections::DeclaredSections,
     contracts: &Contracts,
-    (agents, models, workflows): (&[AgentSpec], &[ModelSpec], &[ConfiguredWorkflow]),
+    (agents, models, workflows, schedules): EffectiveParts<'_>,
     payloads: &payloads::PayloadResolver,
 ) -> String {
     let effective = effective::EffectiveConfig {
@@ -598,6 +624,7 @@ fn effective_text(
         operators: effective::operators(&sections.operators.keys()),
         schemas: payloads.digests(),
         workflows: effective::workflows(workflows),
+        schedules: effective::schedules(schedules),
     };
 
     effective.text()

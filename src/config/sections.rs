@@ -21,6 +21,7 @@ use super::models::{self, DeclaredModel};
 use super::operators::DeclaredOperators;
 use super::project::{self, ProjectPaths};
 use super::read::TableReader;
+use super::schedules::{self, DeclaredSchedule};
 use super::short_types::{self, DeclaredPayloads};
 use super::source_text::{ConfigSource, SourceRange};
 use super::storage;
@@ -46,6 +47,7 @@ pub(super) struct DeclaredSections {
     pub models: Vec<DeclaredModel>,
     pub operators: DeclaredOperators,
     pub payloads: DeclaredPayloads,
+    pub schedules: Vec<DeclaredSchedule>,
     /// The section of definitions, as it was written.
     pub workflows: Option<TomlEntry>,
     /// Names of members that could not be read. A reference to such a name is not reported as
@@ -138,6 +140,10 @@ pub(super) fn read(
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
     let mut operators = DeclaredOperators::default();
     each(root, &keys::OPERATORS, problems, |name, reader| operators.read(name, reader));
+    let mut schedules = Vec::new();
+    each(root, &keys::SCHEDULES, problems, |name, reader| {
+        schedules.extend(schedules::read(name, reader));
+    });
     let unread = unread(root, &declared, &models);
     DeclaredSections {
         name,
@@ -154,6 +160,7 @@ pub(super) fn read(
         models,
         operators,
         payloads,
+        schedules,
         workflows: None,
         unread,
     }
@@ -164,7 +171,8 @@ fn unread(
     members: &[DeclaredMember],
     models: &[DeclaredModel],
 ) -> HashSet<String> {
-    let apart = [keys::OPERATORS.name, keys::PAYLOADS.name, keys::WORKFLOWS.name];
+    let apart =
+        [keys::OPERATORS.name, keys::PAYLOADS.name, keys::WORKFLOWS.name, keys::SCHEDULES.name];
     let is_named =
         |section: &&&KnownSection| section.member.is_some() && !apart.contains(&section.name);
     let sections = SECTIONS.iter().filter(is_named);

@@ -73,6 +73,9 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
+    /// The payload of a schedule passed the check of the config, and not the gate of the pump.
+    #[error("the payload of a schedule is refused: {detail}")]
+    Schedule { detail: String },
     /// The built-in schemas do not load, which is a bug.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },

@@ -18,11 +18,11 @@ use super::{local_agents, nats_listeners};
 use crate::bus::native_host::NativeHost;
 use crate::bus::process::{Options, ProcessHost, PumpMark, end_leftovers};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ProcessSpec};
+use crate::config::{Config, ProcessSpec, StorageConfig};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
-use crate::pump::core::Core;
+use crate::pump::core::{Core, Schedules};
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 use crate::service::PumpService;
@@ -63,6 +63,7 @@ impl PumpRuntime {
         end_earlier_processes(&mark);
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
+        let core = with_schedules(core, config, &gate)?;
         let pump = Pump::new(core, journal, gate).with_blobs(blobs);
         let mut pump = pump.traced(tracer.clone());
         let watched = PumpHealth::new(config, pump.counts());
@@ -197,6 +198,22 @@ fn hosts(
 
     hosts.extend(local_agents::agents(config, sink, runtime, models, tracer)?);
     Ok(hosts)
+}
+
+/// The core with the schedules of its partition, if this process runs schedules.
+fn with_schedules(core: Core, config: &Config, gate: &Gate) -> Result<Core, Error> {
+    if !config.runs_schedules {
+        return Ok(core);
+    }
+
+    let partition = match &config.storage {
+        StorageConfig::Embedded => 0,
+        StorageConfig::JetStream { journal, .. } => journal.partition,
+    };
+    let schedules = Schedules::new(&config.schedules, gate, (partition, config.partitions()));
+    schedules
+        .map(|schedules| core.with_schedules(schedules))
+        .map_err(|refusal| Error::Schedule { detail: refusal.message })
 }
 
 /// Hosts of workflows: each run is a function of its definition and the messages of its call.

@@ -82,7 +82,9 @@ impl Organism {
 
         access::refuse_hosted_start(&config)?;
         check_start(&config)?;
-        let config = Arc::new(with_core_words(config)?);
+        // A command ends with its own work. A run that it began would end with it, unfinished.
+        let runs_schedules = config.runs_schedules && !for_command;
+        let config = Arc::new(Config { runs_schedules, ..with_core_words(config)? });
         project::begin(&config.directories(), false)?;
         let presence = if for_command { Some(CommandPresence::take(&config.data)?) } else { None };
 

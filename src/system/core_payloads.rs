@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::huh::{Huh, write_huh};
-use super::{ActionReport, ErrorCode, NAMESPACE, WaitFor};
+use super::{ActionReport, ErrorCode, NAMESPACE, ScheduleEvent, WaitFor};
 use crate::clock::Time;
 use crate::envelope::{Payload, Refusal, RefusalRule};
-use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ThreadId, TimerId};
+use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ScheduleName, ThreadId, TimerId};
 use crate::xml::escape::{escape_attribute, escape_text};
 
 /// How the work of another thread ended.
@@ -130,6 +130,12 @@ pub enum CorePayload {
     },
     ApprovalGranted(DecisionPayload),
     ApprovalRefused(DecisionPayload),
+    ScheduleEvent {
+        schedule: ScheduleName,
+        event: ScheduleEvent,
+        /// The next time of the schedule; `None` if none is planned by this event.
+        next: Option<Time>,
+    },
     /// A complete `model-turn` payload, as the agent's host wrote it.
     ModelTurn(String),
 }
@@ -188,6 +194,7 @@ impl CorePayload {
             Self::ApprovalRequested { .. } => "approval-requested",
             Self::ApprovalGranted(_) => "approval-granted",
             Self::ApprovalRefused(_) => "approval-refused",
+            Self::ScheduleEvent { .. } => "schedule-event",
             Self::ModelTurn(_) => "model-turn",
         }
     }
@@ -260,6 +267,10 @@ impl CorePayload {
                 tag.maybe("until", until.as_ref()).empty()
             }
             Self::ApprovalGranted(ruling) | Self::ApprovalRefused(ruling) => ruled(tag, ruling),
+            Self::ScheduleEvent { schedule, event, next } => {
+                let tag = tag.with("schedule", schedule).with("event", event.word());
+                event.attributes(tag).maybe("next", next.as_ref()).empty()
+            }
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }

@@ -9,6 +9,7 @@ mod errors;
 mod examples;
 mod huh;
 mod primitive;
+mod schedule_event;
 
 pub use action::ActionReport;
 pub use core_payloads::{CorePayload, DecisionPayload, ThreadStatus};
@@ -16,6 +17,7 @@ pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};
 pub use huh::Huh;
 pub use primitive::{Primitive, ThreadAllotment, WaitFor, When};
+pub use schedule_event::ScheduleEvent;
 
 use crate::ids::PayloadName;
 

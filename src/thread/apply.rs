@@ -8,7 +8,7 @@ use super::request_counts::RECORDED_SINCE;
 use super::state::{
     AwaitedAction, Held, KeyUse, PendingMessage, ReplyOrder, State, Thread, Timer, Tree,
 };
-use super::{Call, Closing, Fact, Opener, Opening};
+use super::{Call, Closing, Fact, Opener, Opening, ScheduledRun};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{AttemptFailure, Disposition, Message, MessageKind, Spending};
@@ -44,7 +44,11 @@ impl State {
             | Fact::HandedOver { .. }
             | Fact::Accepted { .. }
             | Fact::Signed { .. }
-            | Fact::StoodStill { .. } => {}
+            | Fact::StoodStill { .. }
+            | Fact::SchedulePlanned { .. }
+            | Fact::ScheduleDue { .. }
+            | Fact::ScheduleRefused { .. }
+            | Fact::ScheduleCancelled { .. } => {}
             Fact::ThreadOpened { thread, by, bound, allotment } => {
                 home.open_thread(thread, by, *bound, *allotment);
             }
@@ -106,6 +110,7 @@ impl State {
 
         self.calls.insert(CallId(message.id), tree.clone());
         home.open_call(message, opening);
+        self.mark_sent(message.id);
         if let Some(key) = key {
             self.key_used(message, key);
         }
@@ -130,6 +135,20 @@ impl State {
                 // expired signatures are dropped.
                 self.nonces.retain(|_, signed| signed.plus(limits::SIGNATURE_VALIDITY) >= time);
                 self.nonces.insert(*nonce, *signed);
+            }
+            Fact::SchedulePlanned { schedule, timer, due, times } => {
+                self.plan_schedule(schedule, (*timer, *due), times);
+            }
+            Fact::ScheduleDue { schedule, due, request, thread } => {
+                let thread = thread.clone();
+                let run = ScheduledRun { request: *request, thread, due: *due, is_sent: false };
+                self.begin_scheduled_run(schedule, run);
+            }
+            Fact::ScheduleRefused { schedule, request } => {
+                self.drop_scheduled_run(schedule, *request);
+            }
+            Fact::ScheduleCancelled { schedule } => {
+                self.schedules.remove(schedule);
             }
             _ => {}
         }

@@ -9,7 +9,9 @@ use super::Allotment;
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{AttemptFailure, Disposition, Message, Money, Refusal, Spending};
-use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
+use crate::ids::{
+    Attempt, CallId, Digest, ListenerName, MessageId, ScheduleName, ThreadId, TimerId,
+};
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
 
@@ -355,5 +357,46 @@ pub enum Fact {
     Warned {
         #[serde(rename = "budget")]
         budget: String,
+    },
+    /// The next time of a schedule is planned. It replaces the one that was planned before.
+    #[serde(rename = "schedule-planned")]
+    SchedulePlanned {
+        #[serde(rename = "schedule")]
+        schedule: ScheduleName,
+        #[serde(rename = "timer")]
+        timer: TimerId,
+        #[serde(rename = "due")]
+        due: Time,
+        /// The times of the schedule as text.
+        #[serde(rename = "times")]
+        times: String,
+    },
+    /// A time of a schedule has come. The request of its run is sent into this thread by a step of
+    /// its own.
+    #[serde(rename = "schedule-due")]
+    ScheduleDue {
+        #[serde(rename = "schedule")]
+        schedule: ScheduleName,
+        #[serde(rename = "due")]
+        due: Time,
+        #[serde(rename = "request")]
+        request: MessageId,
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+    },
+    /// The request of a run was refused, so there is no run.
+    #[serde(rename = "schedule-refused")]
+    ScheduleRefused {
+        #[serde(rename = "schedule")]
+        schedule: ScheduleName,
+        #[serde(rename = "request")]
+        request: MessageId,
+    },
+    /// The config no longer has the schedule. Its planned time and its unsent requests are
+    /// cancelled.
+    #[serde(rename = "schedule-cancelled")]
+    ScheduleCancelled {
+        #[serde(rename = "schedule")]
+        schedule: ScheduleName,
     },
 }

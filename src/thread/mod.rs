@@ -15,6 +15,7 @@ mod request_counts;
 mod reservations;
 mod result;
 mod rounds;
+mod schedules;
 mod signature;
 mod state;
 pub mod text;
@@ -30,6 +31,7 @@ pub use record::{Input, Record, Verdict};
 pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use reservations::ModelReservation;
 pub use result::client_result;
+pub use schedules::{PlannedSchedule, ScheduledRun};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
     AwaitedAction, ByListener, Call, Held, KeptFault, KeyUse, Map, PendingMessage, ReplyOrder,

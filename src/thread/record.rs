@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Turn};
-use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
+use crate::ids::{
+    Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
+};
 
 use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
 
@@ -242,6 +244,14 @@ pub enum Input {
     /// An operator acted on the organism itself.
     #[serde(rename = "operator")]
     Operator(OperatorAction),
+    /// The planned time of a schedule has come.
+    #[serde(rename = "schedule")]
+    Schedule {
+        #[serde(rename = "schedule")]
+        schedule: ScheduleName,
+        #[serde(rename = "timer")]
+        timer: TimerId,
+    },
 }
 
 impl Input {

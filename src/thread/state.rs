@@ -8,11 +8,13 @@ use uuid::Uuid;
 
 use super::allotments::AllotmentUsage;
 use super::reservations::TreeReservations;
-use super::{Closing, Hold, Opening, Renewal};
+use super::{Closing, Hold, Opening, PlannedSchedule, Renewal};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Message, MessageKind, Money, Spending};
-use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
+use crate::ids::{
+    Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
+};
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
 
@@ -35,6 +37,8 @@ pub struct State {
     pub keys: Map<(ListenerName, String), KeyUse>,
     /// Nonces of signatures that are still valid, with the time of each signature.
     pub nonces: BTreeMap<Uuid, Time>,
+    /// The schedules of this partition that have a planned time.
+    pub schedules: BTreeMap<ScheduleName, PlannedSchedule>,
     /// Number of accepted messages without a disposition in all thread trees.
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.

@@ -100,6 +100,20 @@ const GUARDS: &[(&str, &str)] = &[
         "acknowledge-too-early",
         "pump::core_words::an_empty_answer_waits_while_a_thread_of_the_call_runs",
     ),
+    ("forget-a-schedule", "pump::schedules::a_planned_time_survives_a_restart_and_is_planned_once"),
+    ("forget-a-run", "pump::schedules::a_run_is_sent_once_though_the_pump_dies_before_or_after"),
+    (
+        "miss-nothing",
+        "organism::schedules::times_without_an_organism_are_missed_on_record_and_made_up_once",
+    ),
+    (
+        "make-up-what-is-skipped",
+        "organism::schedules::times_without_an_organism_are_skipped_where_the_schedule_says_so",
+    ),
+    (
+        "overlap-runs",
+        "pump::schedules::a_time_that_comes_while_a_run_is_open_is_passed_over_on_record",
+    ),
     (
         "let-bound-threads-run",
         "pump::bound::a_bound_thread_ends_with_its_call_however_the_call_ends",

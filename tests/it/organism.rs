@@ -49,6 +49,7 @@ pub mod repeated_keys;
 mod revoked;
 mod rounds;
 mod run;
+mod schedules;
 mod send;
 mod signed;
 mod stray_answers;

@@ -29,6 +29,7 @@ mod renewals;
 mod replay;
 mod restart;
 mod rounds;
+mod schedules;
 mod signed;
 mod simulation;
 mod slow_disk;

@@ -17,6 +17,7 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
         }
         "timer-set" | "timer-fired" | "timer-cancelled" => attribute("label"),
         "huh" | "system-error" => attribute("code"),
+        "schedule-event" => Some(format!("{} {}", attribute("schedule")?, attribute("event")?)),
         _ => None,
     }
 }
@@ -60,6 +61,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         "huh" => return reasons(root),
         "todo-until" => return checklist(root),
         "system-error" => leave_out(&mut root, &["code"]),
+        "schedule-event" => leave_out(&mut root, &["schedule", "event"]),
         _ => {}
     }
 
@@ -184,6 +186,12 @@ mod tests {
                 "<a timer_id=\"1\" fires_at=\"noon\" label=\"tea\"/>",
                 "tea",
                 "fires_at: noon",
+            ),
+            (
+                "schedule-event",
+                "<a schedule=\"nightly\" event=\"missed\" policy=\"skip\"/>",
+                "nightly missed",
+                "policy: skip",
             ),
             (
                 "huh",

@@ -122,6 +122,11 @@ pub enum Event {
         reservation: Reservation,
     },
     Alarm(Alarm),
+    /// Like [`Alarm::ScheduledRun`], with a trace that the run may begin.
+    SendScheduled {
+        request: MessageId,
+        begun: Option<TraceParent>,
+    },
     Decide(CallDecision),
     Cancel(Cancellation),
     Joined {
@@ -211,6 +216,14 @@ pub enum Alarm {
     Unsettled {
         call: CallId,
         attempt: Attempt,
+    },
+    /// The planned time of a schedule has come.
+    Schedule {
+        timer: TimerId,
+    },
+    /// The request of a schedule's run is to be sent.
+    ScheduledRun {
+        request: MessageId,
     },
 }
 

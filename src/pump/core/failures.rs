@@ -141,6 +141,8 @@ impl Core {
             Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),
             Alarm::Held { call } => self.hold_alarm(step, call),
             Alarm::Unsettled { call, attempt } => self.unsettled(step, call, attempt),
+            Alarm::Schedule { timer } => self.schedule_alarm(step, timer),
+            Alarm::ScheduledRun { request } => self.send_scheduled(step, request, None),
         }
     }
 

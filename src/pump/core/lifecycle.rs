@@ -48,6 +48,7 @@ impl Core {
 
         let answer = CorePayload::Boot { epoch, version: detail, core_version, config };
         self.organism_note(step, &answer);
+        self.plan_schedules(step);
         self.pick_up(step);
     }
 
@@ -142,7 +143,7 @@ impl Core {
         step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
     }
 
-    fn organism_note(&mut self, step: &mut Step, answer: &CorePayload) {
+    pub(super) fn organism_note(&mut self, step: &mut Step, answer: &CorePayload) {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
 

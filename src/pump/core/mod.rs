@@ -28,6 +28,7 @@ mod refusals;
 pub mod replay;
 mod reservations;
 mod scheduler;
+mod schedules;
 mod signatures;
 mod step;
 mod submit;
@@ -42,6 +43,7 @@ pub use event::{
     Submission, Target,
 };
 pub use open_work::OpenWork;
+pub use schedules::Schedules;
 pub use step::Step;
 pub use version::CORE_VERSION;
 
@@ -69,6 +71,8 @@ pub struct Core {
     contracts: Arc<Contracts>,
     /// Keys of operators. If there are none, decisions need no signature.
     operators: OperatorKeys,
+    /// Schedules of this pump; `None` for a pump that leaves schedules alone.
+    schedules: Option<Arc<Schedules>>,
     budgets: Budgets,
     config: Digest,
     draining: bool,
@@ -90,6 +94,7 @@ impl Core {
             holds: Holds::default(),
             contracts,
             operators: OperatorKeys::default(),
+            schedules: None,
             budgets: Budgets::new(limits),
             config,
             draining: false,
@@ -157,6 +162,9 @@ impl Core {
                 self.reserve(&mut step, call, attempt, reservation);
             }
             Event::Alarm(alarm) => self.alarm(&mut step, alarm),
+            Event::SendScheduled { request, begun } => {
+                self.send_scheduled(&mut step, request, begun);
+            }
             Event::Decide(decision) => self.decide(&mut step, decision),
             Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
             Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),

@@ -56,6 +56,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         | Input::Timer { .. }
         | Input::Gone { .. }
         | Input::ThreadTime { .. }
+        | Input::Schedule { .. }
         | Input::Held { .. } => Event::Alarm(alarm_of(&record.input)?),
         Input::NotTaken { listener, call, attempt, detail } => {
             Event::NotTaken { listener, call, attempt, detail }
@@ -102,6 +103,7 @@ fn alarm_of(input: &Input) -> Option<Alarm> {
         Input::Gone { call } => Alarm::Gone { call },
         Input::ThreadTime { call } => Alarm::ThreadTime { call },
         Input::Held { call } => Alarm::Held { call },
+        Input::Schedule { timer, .. } => Alarm::Schedule { timer },
         Input::Unsettled { call, attempt } => Alarm::Unsettled { call, attempt },
         _ => return None,
     })

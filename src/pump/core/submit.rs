@@ -50,6 +50,10 @@ impl Core {
             }
         };
 
+        if step.record.is_some() && !matches!(receipt, Receipt::Accepted { .. }) {
+            self.end_refused_run(step, id, &receipt);
+        }
+
         // The receipt comes first among the effects: a call may end in the step that opens it, and
         // its result is delivered only to callers that already know the call.
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
@@ -185,7 +189,9 @@ impl Core {
                             .to_owned(),
                     ));
                 };
-                if self.state.trees.contains_key(&thread) {
+                let of_schedule = self.state.unsent_run_in(&thread);
+                let is_reserved = of_schedule.is_some_and(|run| run.request != submission.id);
+                if is_reserved || self.state.trees.contains_key(&thread) {
                     return Err(refused(format!("the thread id {thread} is taken")));
                 }
                 Ok(thread)

@@ -51,6 +51,10 @@ const CHANGES: &[(u32, &str)] = &[
     (33, "a question of a workflow takes its own answer alone"),
     (34, "the rounds of a workflow have no bound: its run ends by itself"),
     (35, "a call that undoes another has one attempt"),
+    (
+        36,
+        "a schedule has a planned time, its runs are sent by the core, and its events are recorded",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -236,7 +236,7 @@ impl Handle {
         };
 
         let id = MessageId(Uuid::now_v7());
-        let begun = self.tracer.begin(id.0, SpanId::of_call(CallId(id)));
+        let begun = self.begin_trace(id);
         let by = client.clone();
         let submission = Submission { id, client: by, target, key, payload, trace, begun };
         let (receipt, answer) = oneshot::channel();
@@ -257,6 +257,11 @@ impl Handle {
 
         let completions = Completions::of(calls, completed);
         Ok((receipt, completions))
+    }
+
+    /// A trace that a request begins if its thread belongs to none. `None` if nothing is traced.
+    pub(super) fn begin_trace(&self, request: MessageId) -> Option<TraceParent> {
+        self.tracer.begin(request.0, SpanId::of_call(CallId(request)))
     }
 
     /// Records a refusal by an entry point, under the name of the actual sender.

@@ -41,7 +41,7 @@ use crate::ids::{Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant;
-use crate::pump::core::{Core, Effect, Event, Step};
+use crate::pump::core::{Alarm, Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use crate::thread::Map;
 use crate::trace::SpanTracer;
@@ -283,6 +283,10 @@ impl Pump {
                 self.arrivals.stepped(listener, *call, *attempt);
             }
             _ => {}
+        }
+
+        if let Event::Alarm(Alarm::ScheduledRun { request }) = event {
+            event = Event::SendScheduled { request, begun: self.handle.begin_trace(request) };
         }
 
         if let Event::Outcome { turn: Some(turn), .. } = &mut event {

@@ -6,6 +6,7 @@ mod load;
 mod proved;
 mod repeated;
 mod restored;
+mod schedules;
 mod shares;
 mod shorter;
 mod takeover;

@@ -8,14 +8,19 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::{CONFIG, House, PATIENCE, TALK, numbered, until_within};
+use super::{CONFIG, House, PATIENCE, TALK, numbered, say, until_within};
 use crate::nats::{Server, shared};
 
 /// A host whose journal is on `server`.
 fn host(server: &Server, stream: &str) -> House {
+    host_of(CONFIG, server, stream)
+}
+
+/// A host with this config, whose journal is on `server`.
+fn host_of(config: &str, server: &Server, stream: &str) -> House {
     let address = server.address();
     House::settled(&format!(
-        "{CONFIG}\n[journal]\nstore = \"jetstream\"\nstream = \"{stream}\"\n\
+        "{config}\n[journal]\nstore = \"jetstream\"\nstream = \"{stream}\"\n\
          durability = \"synced\"\n\n[nats]\nurl = \"{address}\"\n"
     ))
 }
@@ -123,6 +128,38 @@ fn a_pump_that_was_killed_is_at_once_followed_by_another_on_its_own_host() {
     assert_eq!(running.stop(), Some(0));
     assert_eq!(house.recorded("pong"), 2);
     house.verified();
+}
+
+#[test]
+fn the_pump_that_takes_over_goes_on_with_the_schedules() {
+    let stream = stream("schedules");
+    let config =
+        format!("{CONFIG}\n[schedules.tick]\nevery = \"1s\"\nsend = \"tick.xml\"\nas = \"desk\"\n");
+    let [one, other] = [0, 1].map(|_| {
+        let house = host_of(&config, shared(), &stream);
+        house.write("tick.xml", say("tick"));
+        house
+    });
+    let more = |house: &House, than: usize| {
+        until_within(PATIENCE, "a run is answered", || {
+            (house.recorded("said") > than).then_some(())
+        })
+    };
+
+    let mut first = one.run();
+    more(&one, 0);
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let second = other.run();
+    more(&other, other.recorded("say"));
+    assert_eq!(second.stop(), Some(0));
+
+    let exported = other.organism(&["export", "--format", "jsonl"]).out;
+    assert_eq!(exported.matches("event=\\\"planned\\\"").count(), 1, "{exported}");
+    let started = exported.matches("event=\\\"started\\\"").count();
+    // The pump may have stopped between the event of a run and its request.
+    assert!(started - other.recorded("say") <= 1, "{started}");
+    other.verified();
 }
 
 #[test]

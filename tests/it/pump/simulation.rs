@@ -5,13 +5,15 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use organism::bus::Delivery;
-use organism::contract::{Approval, Contract, Gather, Role, TreeLimits};
+use organism::contract::{
+    Approval, Contract, Gather, MissedPolicy, Role, Schedule, ScheduleTimes, TreeLimits,
+};
 use organism::envelope::{AttemptFailure, Turn};
-use organism::ids::{CallId, Digest, ListenerName, ThreadId};
+use organism::ids::{CallId, Digest, ListenerName, ScheduleName, ThreadId};
 use organism::pump::core::{CORE_VERSION, Event, Receipt, Target};
 use organism::thread::Hold;
 
-use super::world::{World, agent, client, core, listener, word};
+use super::world::{World, agent, client, core, listener, name, word};
 use crate::campaign::Campaign;
 
 const SEEDS: u64 = 200;
@@ -86,6 +88,26 @@ fn limits(dice: &mut Dice) -> TreeLimits {
     limits
 }
 
+/// Up to two schedules, which send requests of a client.
+fn schedules(dice: &mut Dice) -> Vec<Schedule> {
+    let all = ["nightly", "hourly"].into_iter().filter_map(|own| {
+        let times = ScheduleTimes::Every(Duration::from_secs(20 + dice.next() % 100));
+        let missed = if dice.one_in(2) { MissedPolicy::Once } else { MissedPolicy::Skip };
+        let payload = word(dice.pick(&["look", "plan", "ask"]), own);
+        let concurrency = 1 + u32::try_from(dice.below(2)).unwrap();
+        let schedule = Schedule {
+            name: ScheduleName(name(own)),
+            times,
+            client: name("desk"),
+            payload,
+            missed,
+            concurrency,
+        };
+        (!dice.one_in(4)).then_some(schedule)
+    });
+    all.collect()
+}
+
 fn answer_of(who: &str) -> &'static str {
     match who {
         "thinker" => "answer",
@@ -154,6 +176,7 @@ struct Simulation {
     threads: Vec<(&'static str, ThreadId)>,
     /// Listeners with `serial_per_thread`.
     serial: HashSet<ListenerName>,
+    has_schedules: bool,
 }
 
 impl Simulation {
@@ -163,7 +186,19 @@ impl Simulation {
         let serial = contracts.iter().filter(|contract| contract.serial_per_thread);
         let serial = serial.map(|contract| contract.name.clone()).collect();
         let world = World::with_limits(contracts, limits);
-        Self { world, dice, old: Vec::new(), threads: Vec::new(), serial }
+        let has_schedules = dice.one_in(3);
+        let mut simulation =
+            Self { world, dice, old: Vec::new(), threads: Vec::new(), serial, has_schedules };
+        simulation.change_schedules();
+        simulation
+    }
+
+    /// Restarts the pump with other schedules, if it has any.
+    fn change_schedules(&mut self) {
+        if self.has_schedules {
+            let schedules = schedules(&mut self.dice);
+            self.world.restart_scheduled(Some(schedules));
+        }
     }
 
     fn submit(&mut self) {
@@ -217,6 +252,7 @@ impl Simulation {
                 self.world.pass(Duration::from_secs(seconds));
             }
             5 if self.dice.one_in(2) => self.world.restart(),
+            5 if self.dice.one_in(2) => self.change_schedules(),
             6 if !self.threads.is_empty() => {
                 let (_, thread) = self.threads[self.dice.below(self.threads.len())].clone();
                 // The thread may have no open call.
@@ -288,6 +324,9 @@ impl Simulation {
 
     /// Lets all listeners answer, so that all work ends.
     fn drain(&mut self) {
+        if self.has_schedules {
+            self.world.restart_scheduled(Some(Vec::new()));
+        }
         for _ in 0..2_000 {
             while let Some(delivery) = self.world.deliveries.pop_front() {
                 let reply = word(answer_of(delivery.listener.as_str()), "done");
@@ -321,7 +360,7 @@ fn run(seed: u64) -> String {
 }
 
 /// Events that must occur in a run with many seeds; without them, the run proves little.
-const MET: [&str; 25] = [
+const MET: [&str; 28] = [
     "\"expired\"",
     "\"late\"",
     "\"cancelled\"",
@@ -347,6 +386,9 @@ const MET: [&str; 25] = [
     "approval-granted",
     "approval-refused",
     "wrong-hash",
+    "schedule-planned",
+    "schedule-due",
+    "schedule-cancelled",
 ];
 
 // O11

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::clock::Time;
-use organism::contract::{Contract, Contracts, Role, TreeLimits, goal_schema};
+use organism::contract::{Contract, Contracts, Role, Schedule, TreeLimits, goal_schema};
 use organism::envelope::{
     AttemptFailure, Disposition, Message, MessageKind, Money, NotReserved, Refusal, Reservation,
     Spending, Turn,
@@ -17,8 +17,8 @@ use organism::ids::{
 };
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
-    Alarm, CallDecision, Cancellation, Core, Effect, Event, GatedAnswer, Receipt, Submission,
-    Target,
+    Alarm, CallDecision, Cancellation, Core, Effect, Event, GatedAnswer, Receipt, Schedules,
+    Submission, Target,
 };
 use organism::pump::gate::Gate;
 use organism::schema::{SchemaCompiler, Schemas};
@@ -91,8 +91,10 @@ pub struct World {
     /// The state according to the records alone, updated with each record.
     shadow: Core,
     seen: Seen,
-    /// Gate, limits and config of every start, in order.
-    starts: Vec<(Gate, TreeLimits, Digest)>,
+    /// Schedules of the config; `None` for a pump that leaves schedules alone.
+    schedules: Option<Vec<Schedule>>,
+    /// Gate, limits, config and schedules of every start, in order.
+    starts: Vec<(Gate, TreeLimits, Digest, Option<Vec<Schedule>>)>,
     submissions: u32,
     /// Trace of the submissions.
     pub trace: Option<TraceParent>,
@@ -148,6 +150,7 @@ impl World {
             shadow: core(),
             config,
             seen: Seen::default(),
+            schedules: None,
             starts: Vec::new(),
             gate: Gate::new(contracts, schemas),
             now: Time(1_700_000_000_000_000),
@@ -179,7 +182,8 @@ impl World {
     pub fn boot(&mut self) {
         let epoch = self.core.state().epoch + 1;
         let journal = Uuid::from_u128(7);
-        self.starts.push((self.gate.clone(), self.limits, self.config));
+        let schedules = self.schedules.clone();
+        self.starts.push((self.gate.clone(), self.limits, self.config, schedules));
         self.step(Event::Boot { journal, epoch, detail: "test".to_owned(), blobs: Vec::new() });
         let is_lost = |(_, alarm): &mut (Time, Alarm)| matches!(alarm, Alarm::Lost { .. });
         let lost: Vec<_> = self.alarms.extract_if(.., is_lost).collect();
@@ -213,9 +217,16 @@ impl World {
         self.restart();
     }
 
+    /// Kills the pump and restarts it with these schedules.
+    pub fn restart_scheduled(&mut self, schedules: Option<Vec<Schedule>>) {
+        self.schedules = schedules;
+        self.restart();
+    }
+
     fn rebuilt(&self, records: &[Record]) -> Core {
         let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
-        let mut core = core.with_operators(self.operators.clone());
+        let core = core.with_operators(self.operators.clone());
+        let mut core = scheduled(core, self.schedules.as_deref(), &self.gate);
         records.iter().for_each(|record| core.replay(record));
         core
     }
@@ -228,9 +239,11 @@ impl World {
         let mut pump = None;
         for record in &self.records {
             if matches!(record.input, Input::Boot { .. }) {
-                let (gate, limits, config) = starts.next().expect("a start for every boot");
+                let start = starts.next().expect("a start for every boot");
+                let (gate, limits, config, schedules) = start;
                 let core = Core::new(gate.contracts.clone(), *limits, *config);
-                let mut core = core.with_operators(self.operators.clone());
+                let core = core.with_operators(self.operators.clone());
+                let mut core = scheduled(core, schedules.as_deref(), gate);
                 again.iter().for_each(|record| core.replay(record));
                 pump = Some((core, gate));
             }
@@ -595,6 +608,14 @@ impl World {
                 format!("{how:?}: {}", gists.join(", ")).to_lowercase()
             }
         }
+    }
+}
+
+/// The core with these schedules, as the only partition.
+fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
+    match schedules {
+        Some(schedules) => core.with_schedules(Schedules::new(schedules, gate, (0, 1)).unwrap()),
+        None => core,
     }
 }
 

@@ -1,0 +1,292 @@
+//! Schedules: plans their times, begins their runs, and records what became of each time.
+//!
+//! A time that has come is one record in `sess-organism`. The request of its run is sent by a step
+//! of its own, as a submission of the schedule's client, because its record belongs to another
+//! tree. If the pump dies in between, the next boot sends the request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::event::{Alarm, Effect, Receipt, Submission, Target};
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::contract::{MissedPolicy, PassedTimes, Schedule};
+use crate::envelope::Refusal;
+use crate::ids::{Digest, MessageId, ScheduleName, ThreadId, TimerId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::pump::gate::{Checked, Gate};
+use crate::system::{CorePayload, ScheduleEvent};
+use crate::thread::{Fact, Input, ScheduledRun};
+use crate::trace::TraceParent;
+
+/// The schedules of one partition, with payloads that passed the gate.
+#[derive(Debug)]
+pub struct Schedules {
+    by_name: BTreeMap<ScheduleName, (Schedule, Checked)>,
+    partition: u32,
+    partitions: u32,
+}
+
+impl Schedules {
+    /// Takes those of `schedules` that belong to `partition`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal of the first payload that does not pass the gate.
+    pub fn new(
+        schedules: &[Schedule],
+        gate: &Gate,
+        (partition, partitions): (u32, u32),
+    ) -> Result<Self, Refusal> {
+        let mut by_name = BTreeMap::new();
+        for schedule in schedules {
+            if schedule.name.partition(partitions) == partition {
+                let checked = gate.check(&schedule.client, schedule.payload.as_bytes())?;
+                by_name.insert(schedule.name.clone(), (schedule.clone(), checked));
+            }
+        }
+
+        Ok(Self { by_name, partition, partitions })
+    }
+}
+
+impl Core {
+    /// Makes this core plan and run `schedules`. Without a call of this, schedules on record stay as
+    /// they are.
+    #[must_use]
+    pub fn with_schedules(self, schedules: Schedules) -> Self {
+        Self { schedules: Some(Arc::new(schedules)), ..self }
+    }
+
+    /// Compares the schedules on record with those of the config: cancels, plans, and takes the
+    /// times that came while no pump ran.
+    pub(super) fn plan_schedules(&mut self, step: &mut Step) {
+        let Some(schedules) = self.schedules.clone() else { return };
+        let on_record = self.state.schedules.iter();
+        let gone = on_record.filter(|(name, _)| !schedules.by_name.contains_key(*name));
+        let gone: Vec<_> = gone.map(|(name, planned)| (name.clone(), planned.due)).collect();
+        for (name, due) in gone {
+            self.fact(step, Fact::ScheduleCancelled { schedule: name.clone() });
+            self.schedule_note(step, &name, ScheduleEvent::Cancelled { due }, None);
+        }
+
+        let runs = self.state.schedules.values().flat_map(|planned| &planned.runs);
+        let unsent = runs.filter(|run| !run.is_sent && !mutant("forget-a-run"));
+        let requests: Vec<_> = unsent.map(|run| run.request).collect();
+        for request in requests {
+            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::ScheduledRun { request } });
+        }
+
+        for (name, (schedule, _)) in &schedules.by_name {
+            let planned = self.state.schedules.get(name);
+            match planned.filter(|planned| planned.times == schedule.times.to_string()) {
+                None => {
+                    let next = self.plan(step, schedule, step.time);
+                    let times = schedule.times.to_string();
+                    self.schedule_note(step, name, ScheduleEvent::Planned { times }, Some(next));
+                }
+                Some(planned) if planned.due <= step.time => {
+                    self.take_times(step, &schedules, schedule, true);
+                }
+                Some(_) if mutant("forget-a-schedule") => {}
+                Some(planned) => {
+                    let alarm = Alarm::Schedule { timer: planned.timer };
+                    step.effect(Effect::Alarm { at: planned.due, alarm });
+                }
+            }
+        }
+    }
+
+    /// The planned time of a schedule may have come. A pump that is stopping leaves the time to the
+    /// next boot, which takes it as missed.
+    pub(super) fn schedule_alarm(&mut self, step: &mut Step, timer: TimerId) {
+        let Some(schedules) = self.schedules.clone().filter(|_| !self.draining) else { return };
+        let mut planned = self.state.schedules.iter();
+        let Some((name, planned)) = planned.find(|(_, planned)| planned.timer == timer) else {
+            return;
+        };
+
+        if planned.due > step.time {
+            return step
+                .effect(Effect::Alarm { at: planned.due, alarm: Alarm::Schedule { timer } });
+        }
+
+        if let Some((schedule, _)) = schedules.by_name.get(name) {
+            let input = Input::Schedule { schedule: name.clone(), timer };
+            step.records(ThreadId::organism(), input);
+            self.take_times(step, &schedules, schedule, false);
+        }
+    }
+
+    /// Records what becomes of the times that have come, and plans the next one. `is_boot`: no pump
+    /// ran at those times, so all of them are missed.
+    fn take_times(
+        &mut self,
+        step: &mut Step,
+        schedules: &Schedules,
+        schedule: &Schedule,
+        is_boot: bool,
+    ) {
+        let Some(planned) = self.state.schedules.get(&schedule.name) else { return };
+        let due = planned.due;
+        let passed = schedule.times.passed(due, step.time);
+        let is_late = step.time.since(passed.latest) >= limits::SCHEDULE_LATE_MAX;
+        let is_missed = (is_boot || is_late) && !mutant("miss-nothing");
+        let next = self.plan(step, schedule, passed.latest);
+
+        let missed = missed_times(due, passed, is_missed, schedule.missed);
+        if let Some(event) = missed {
+            self.schedule_note(step, &schedule.name, event, Some(next));
+        }
+
+        if is_missed && schedule.missed == MissedPolicy::Skip && !mutant("make-up-what-is-skipped")
+        {
+            return;
+        }
+
+        let event = self.begin_run(step, schedules, schedule, passed.latest);
+        self.schedule_note(step, &schedule.name, event, Some(next));
+    }
+
+    /// Begins the run of the time `due`, unless as many runs are open as the schedule allows.
+    fn begin_run(
+        &mut self,
+        step: &mut Step,
+        schedules: &Schedules,
+        schedule: &Schedule,
+        due: Time,
+    ) -> ScheduleEvent {
+        let planned = self.state.schedules.get(&schedule.name);
+        let runs = planned.into_iter().flat_map(|planned| &planned.runs);
+        let open: Vec<_> = runs.filter(|run| self.state.is_open_run(run)).collect();
+        let most = usize::try_from(schedule.concurrency).unwrap_or(usize::MAX);
+        if let Some(oldest) = open.first().filter(|_| open.len() >= most)
+            && !mutant("overlap-runs")
+        {
+            return ScheduleEvent::PassedOver { due, thread: oldest.thread.clone() };
+        }
+
+        let request = MessageId(step.next_id());
+        let thread = self.thread_of_run(schedules, request);
+        let name = schedule.name.clone();
+        let fact = Fact::ScheduleDue { schedule: name, due, request, thread: thread.clone() };
+        self.fact(step, fact);
+        step.effect(Effect::Alarm { at: step.time, alarm: Alarm::ScheduledRun { request } });
+        ScheduleEvent::Started { due, thread }
+    }
+
+    /// Plans the first time after `time` that is still to come. Returns it.
+    fn plan(&mut self, step: &mut Step, schedule: &Schedule, time: Time) -> Time {
+        let timer = TimerId(step.next_id());
+        let due = schedule.times.after(time);
+        let times = schedule.times.to_string();
+        self.fact(
+            step,
+            Fact::SchedulePlanned { schedule: schedule.name.clone(), timer, due, times },
+        );
+        step.effect(Effect::Alarm { at: due, alarm: Alarm::Schedule { timer } });
+        due
+    }
+
+    /// A thread id that is not in use, in the partition of this pump.
+    fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
+        let ids = (0u32..).map(|n| {
+            let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
+            ThreadId::root_of(&digest)
+        });
+        let is_ours = |id: &ThreadId| {
+            id.partition(schedules.partitions) == schedules.partition
+                && !self.state.trees.contains_key(id)
+        };
+        ids.into_iter().find(is_ours).expect("some id of four thousand million is free")
+    }
+
+    /// Sends the request of a run, as a submission of the schedule's client. While too much waits,
+    /// it is sent again later.
+    pub(super) fn send_scheduled(
+        &mut self,
+        step: &mut Step,
+        request: MessageId,
+        begun: Option<TraceParent>,
+    ) {
+        let Some(schedules) = self.schedules.clone().filter(|_| !self.draining) else { return };
+        let Some((name, run)) = self.unsent_run(request) else { return };
+        let Some((schedule, checked)) = schedules.by_name.get(&name) else { return };
+        self.submit(
+            step,
+            Submission {
+                id: request,
+                client: schedule.client.clone(),
+                target: Target::New { suggested: Some(run.thread.to_string()) },
+                key: None,
+                payload: Ok(checked.clone()),
+                trace: None,
+                begun,
+            },
+        );
+
+        if step.record.is_none() {
+            let at = step.time.plus(limits::BUSY_RETRY);
+            step.effect(Effect::Alarm { at, alarm: Alarm::ScheduledRun { request } });
+        }
+    }
+
+    /// Records the end of a run whose request was refused.
+    pub(super) fn end_refused_run(
+        &mut self,
+        step: &mut Step,
+        request: MessageId,
+        receipt: &Receipt,
+    ) {
+        let Some((schedule, run)) = self.unsent_run(request) else { return };
+        let reason = match receipt {
+            Receipt::Refused { refusal, .. } => refusal.message.clone(),
+            _ => String::new(),
+        };
+
+        self.fact(step, Fact::ScheduleRefused { schedule: schedule.clone(), request });
+        let ScheduledRun { due, thread, .. } = run;
+        let event = ScheduleEvent::Refused { due, thread, reason };
+        self.schedule_note(step, &schedule, event, None);
+    }
+
+    fn unsent_run(&self, request: MessageId) -> Option<(ScheduleName, ScheduledRun)> {
+        let planned = self.state.schedules.iter();
+        let mut runs =
+            planned.flat_map(|(name, planned)| planned.runs.iter().map(move |run| (name, run)));
+        let (name, run) = runs.find(|(_, run)| run.request == request)?;
+        (!run.is_sent).then(|| (name.clone(), run.clone()))
+    }
+
+    fn schedule_note(
+        &mut self,
+        step: &mut Step,
+        schedule: &ScheduleName,
+        event: ScheduleEvent,
+        next: Option<Time>,
+    ) {
+        // No time is planned where time ends.
+        let next = next.filter(|next| *next < Time(i64::MAX));
+        let schedule = schedule.clone();
+        self.organism_note(step, &CorePayload::ScheduleEvent { schedule, event, next });
+    }
+}
+
+/// The event for the times that are missed, if there are any. A pump that comes late to several
+/// times at once has missed all but the latest.
+fn missed_times(
+    due: Time,
+    passed: PassedTimes,
+    is_missed: bool,
+    policy: MissedPolicy,
+) -> Option<ScheduleEvent> {
+    let (last, count) = match (is_missed, passed.before_latest) {
+        (true, _) => (passed.latest, passed.count),
+        (false, Some(before)) => (before, passed.count.saturating_sub(1)),
+        (false, None) => return None,
+    };
+
+    let until = (last > due).then_some(last);
+    Some(ScheduleEvent::Missed { due, until, count, policy: policy.as_str() })
+}

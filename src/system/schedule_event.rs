@@ -1,0 +1,52 @@
+//! Events of schedules, as the core writes them into the thread `sess-organism`.
+
+use super::core_payloads::StartTagText;
+use crate::clock::Time;
+use crate::ids::ThreadId;
+
+/// An event of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScheduleEvent {
+    /// The schedule is new, or its times have changed.
+    Planned { times: String },
+    /// A run begins for the time `due`.
+    Started { due: Time, thread: ThreadId },
+    /// Nothing could be sent at the time `due`, nor at the following ones until `until`.
+    Missed { due: Time, until: Option<Time>, count: u64, policy: &'static str },
+    /// The time `due` came while earlier runs were open; `thread` is the oldest of them.
+    PassedOver { due: Time, thread: ThreadId },
+    /// The request of a run was refused.
+    Refused { due: Time, thread: ThreadId, reason: String },
+    /// The config no longer has the schedule, so its planned time `due` is cancelled.
+    Cancelled { due: Time },
+}
+
+impl ScheduleEvent {
+    pub(super) const fn word(&self) -> &'static str {
+        match self {
+            Self::Planned { .. } => "planned",
+            Self::Started { .. } => "started",
+            Self::Missed { .. } => "missed",
+            Self::PassedOver { .. } => "passed-over",
+            Self::Refused { .. } => "refused",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+
+    pub(super) fn attributes(&self, tag: StartTagText) -> StartTagText {
+        match self {
+            Self::Planned { times } => tag.with("times", times),
+            Self::Started { due, thread } | Self::PassedOver { due, thread } => {
+                tag.with("due", due).with("thread_id", thread)
+            }
+            Self::Missed { due, until, count, policy } => {
+                let tag = tag.with("due", due).maybe("until", until.as_ref());
+                tag.with("count", count).with("policy", policy)
+            }
+            Self::Refused { due, thread, reason } => {
+                tag.with("due", due).with("thread_id", thread).with("reason", reason)
+            }
+            Self::Cancelled { due } => tag.with("due", due),
+        }
+    }
+}
