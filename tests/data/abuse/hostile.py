@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """A listener that does its worst: the delivered payload's name says how.
 
 Each effect is noted in the file EFFECTS names, with message and attempt, synced to disk. A slow

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Does an order in threads of their own, one for each unit of work, and counts what was done.
 
 WORK names the payload of a unit, TIMEOUT how long each thread may take.

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Answers what its delivery builds on, and the places in the thread of the messages that it got. Its
 argument says what it claims to remember. `never`: nothing. `always`: every call. `forgetful`: every
 call, and then lacks it. `greedy`: asks for the messages of every delivery that has them all. A new

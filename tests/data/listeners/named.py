@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Names its answers; what else it writes its argument says. `stale`: before each answer the one before
 once more. `twice`: each answer twice at once. `other`: under a name that nobody gave it, first."""
 import os

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Does what the payload says, through the Python kit. PYTHONPATH says where that is."""
 import os
 import time

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Says what it is told and who it is; where HOLD names a file, notes there that it holds a
 delivery, and never answers; where TRACES names one, adds there what it is part of."""
 import os

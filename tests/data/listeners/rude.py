@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Breaks the protocol in the way its argument names; waits for a delivery first, mostly."""
 import os
 import sys

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Answers a ping with a pong, and notes each in the file EFFECTS names: synced to disk before the
 answer, as `player.py` does."""
 import os

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Books, cancels, charges and notifies: `booker.py LEDGER`.
 
 Each request is a line of LEDGER, synced to disk before the answer: its name and its value. A booking

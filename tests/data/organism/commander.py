@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """A listener that runs the command it is sent, as itself or detached, and answers how that ended.
 
 `<say>MODE ARGUMENT…</say>`: `plain` runs `$ORGANISM_UNDER_TEST ARGUMENT…` as its own child with

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """A listener that tries every verb of the control socket again and again, whatever it is sent.
 
 Beside its answers it runs `$ORGANISM_UNDER_TEST` in a loop: as itself, and without the variable that

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """A listener that gives the same answer to everything: `looper.py PAYLOAD`."""
 
 import os

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Plays the listeners of the tests: `player.py ROLE [FILE]`.
 
 Each delivery is noted in the file EFFECTS names, if any: the listener, the newest message and the

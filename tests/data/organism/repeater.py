@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Writes each answer twice at once. With the argument `named`, each answer names its delivery, and the one
 before it is written once more in front of it."""
 import os

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Runs a command on a terminal of its own and types into it.
 
 terminal.py STEPS COMMAND...: STEPS is JSON, a list of [prompt, keys]: once the prompt has appeared
