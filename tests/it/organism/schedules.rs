@@ -167,6 +167,27 @@ fn a_command_that_starts_its_own_organism_leaves_schedules_alone() {
 }
 
 #[test]
+fn a_schedule_starts_a_run_of_a_workflow() {
+    const TOUR: &str = include_str!("../../data/organism/tour.toml");
+    let schedule = "[schedules.tick]\nevery = \"1h\"\nsend = \"tour.xml\"\nas = \"desk\"\n";
+    let house = House::with(&format!("{TOUR}\n{schedule}"));
+    house.copy("tour-recording.toml");
+    let namespace = "https://xml-pipeline.org/ns/workflow/v1/tour";
+    let request = format!("<tour xmlns=\"{namespace}\"><topic>light</topic><unit>3</unit></tour>");
+    house.write("tour.xml", request);
+    house.write("skew", "0");
+
+    kill(run(&house));
+    set_clock(&house, 3 * HOUR_MICROS / 2);
+    let running = run(&house);
+    until("the run has ended", || (!messages(&house, "tour-output").is_empty()).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(events(&house), ["planned", "missed 1 once", "started"]);
+    assert_eq!(messages(&house, "tour").len(), 1);
+    house.verified();
+}
+
+#[test]
 fn a_schedule_that_is_taken_out_of_the_config_is_cancelled_on_record() {
     let house = house("at = \"03:00\"\non = [\"mon\"]\nzone = \"Europe/Berlin\"");
     assert_eq!(run(&house).stop(), Some(0));
