@@ -22,6 +22,10 @@ pub enum ScheduleEvent {
 }
 
 impl ScheduleEvent {
+    /// The words for all events, as payloads contain them.
+    pub const WORDS: [&str; 6] =
+        ["planned", "started", "missed", "passed-over", "refused", "cancelled"];
+
     pub(super) const fn word(&self) -> &'static str {
         match self {
             Self::Planned { .. } => "planned",
@@ -48,5 +52,25 @@ impl ScheduleEvent {
             }
             Self::Cancelled { due } => tag.with("due", due),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_has_its_word_in_the_list() {
+        let due = Time(0);
+        let thread = ThreadId::organism();
+        let all = [
+            ScheduleEvent::Planned { times: String::new() },
+            ScheduleEvent::Started { due, thread: thread.clone() },
+            ScheduleEvent::Missed { due, until: None, count: 1, policy: "once" },
+            ScheduleEvent::PassedOver { due, thread: thread.clone() },
+            ScheduleEvent::Refused { due, thread, reason: String::new() },
+            ScheduleEvent::Cancelled { due },
+        ];
+        assert_eq!(all.each_ref().map(ScheduleEvent::word), ScheduleEvent::WORDS);
     }
 }

@@ -11,7 +11,7 @@ use crate::envelope::{AttemptFailure, Message, MessageKind, RefusalRule};
 use crate::ids::{Attempt, CallId};
 use crate::journal::Journal;
 use crate::pump::core::{Core, Effect};
-use crate::system::ErrorCode;
+use crate::system::{ErrorCode, ScheduleEvent};
 use crate::thread::{Fact, Input, Map, Record, State};
 use crate::trace::SpanTracer;
 
@@ -115,6 +115,9 @@ impl MetricsRecorder {
                 if let Some(code) = error_code(message) {
                     counts.errors.one(code);
                 }
+                if let Some(event) = schedule_event(message) {
+                    counts.schedule_events.one(event);
+                }
             }
             Fact::Disposed { how, .. } => counts.dispositions.one(*how as usize),
             Fact::Refused { refusal, .. } => counts.refusals.one(refusal.rule as usize),
@@ -200,12 +203,24 @@ impl Drop for Lifetime {
 
 /// Index of the error code in a `system-error` of the core.
 pub(super) fn error_code(message: &Message) -> Option<usize> {
-    if message.kind != MessageKind::System || *message.name.local != *"system-error" {
+    let code = word_of(message, "system-error", " code=\"")?;
+    ErrorCode::ALL.iter().position(|known| known.code() == code)
+}
+
+/// Index of the event in a `schedule-event` of the core.
+fn schedule_event(message: &Message) -> Option<usize> {
+    let event = word_of(message, "schedule-event", " event=\"")?;
+    ScheduleEvent::WORDS.iter().position(|known| *known == event)
+}
+
+/// Value of the attribute that `start` begins, if the message is this payload of the core.
+fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
+    if message.kind != MessageKind::System || *message.name.local != *local {
         return None;
     }
-    let (_, rest) = message.payload.as_str().split_once(" code=\"")?;
-    let (code, _) = rest.split_once('"')?;
-    ErrorCode::ALL.iter().position(|known| known.code() == code)
+
+    let (_, rest) = message.payload.as_str().split_once(start)?;
+    rest.split_once('"').map(|(word, _)| word)
 }
 
 /// Index of a failure's kind in [`FAILURES`].

@@ -11,7 +11,7 @@ use crate::journal::Error;
 use crate::metrics::{
     Counter, GROUPS, Gauge, Histogram, LabelledCounters, MetricFamily, MetricUnit, MetricsPage,
 };
-use crate::system::ErrorCode;
+use crate::system::{ErrorCode, ScheduleEvent};
 use crate::thread::{Closing, Map};
 
 /// Metrics of one pump since the start of this pump.
@@ -25,6 +25,7 @@ pub struct PumpMetrics {
     pub(super) errors: LabelledCounters<{ ErrorCode::ALL.len() }>,
     pub(super) opened: Counter,
     pub(super) closed: LabelledCounters<{ CLOSINGS.len() }>,
+    pub(super) schedule_events: LabelledCounters<{ ScheduleEvent::WORDS.len() }>,
     pub(super) open: Gauge,
     pub(super) in_flight: Gauge,
     pub(super) position: Gauge,
@@ -129,6 +130,7 @@ impl PumpMetrics {
             errors: LabelledCounters::default(),
             opened: Counter::default(),
             closed: LabelledCounters::default(),
+            schedule_events: LabelledCounters::default(),
             open: Gauge::default(),
             in_flight: Gauge::default(),
             position: Gauge::default(),
@@ -210,6 +212,12 @@ impl PumpMetrics {
     /// Appends all metrics of the pump to `page`.
     pub fn write(&self, page: &mut MetricsPage, now: Time) {
         self.write_record(page);
+        each(
+            page.counters("organism_schedule_events_total", "Events of schedules, by event."),
+            "event",
+            ScheduleEvent::WORDS.into_iter(),
+            &self.schedule_events,
+        );
         self.write_journal(page, now);
         self.write_listeners(page);
     }

@@ -8,6 +8,8 @@ use organism::ids::Position;
 use organism::thread::Fact;
 
 use super::{CONFIG, House, Running, say, until};
+use crate::web::page::Page;
+use crate::web::{address, ask, listening};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
@@ -125,10 +127,18 @@ fn times_without_an_organism_are_missed_on_record_and_made_up_once() {
 
 #[test]
 fn times_without_an_organism_are_skipped_where_the_schedule_says_so() {
-    let house = house("every = \"1h\"\nmissed = \"skip\"");
+    let house = house(&listening("every = \"1h\"\nmissed = \"skip\""));
     kill(run(&house));
     set_clock(&house, 7 * HOUR_MICROS / 2);
-    assert_eq!(run(&house).stop(), Some(0));
+    let running = run(&house);
+    let at = address(&house);
+    let counted = |event: &str| {
+        Page::read(&ask(at, "/metrics").body)
+            .get("organism_schedule_events_total", &[("event", event)])
+    };
+    until("the event is counted", || (counted("missed") > 0.0).then_some(()));
+    assert_eq!([counted("missed"), counted("started")], [1.0, 0.0]);
+    assert_eq!(running.stop(), Some(0));
     assert_eq!(events(&house), ["planned", "missed 3 skip"]);
     assert_eq!(house.recorded("say"), 0);
     house.verified();
