@@ -4,6 +4,7 @@
 mod approval;
 mod budget;
 mod capability;
+mod delegation;
 mod goal;
 mod peers;
 mod question;
@@ -21,9 +22,14 @@ use crate::limits;
 
 pub use approval::Approval;
 pub use budget::{Budget, TreeLimits};
+pub use delegation::{
+    GoalDelegation, GoalRoles, delegate_failed_name, delegate_name, delegate_output_name,
+    delegated_goal,
+};
 pub use goal::{
     AGENT_NAMESPACE, TypedAnswer, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema,
-    read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_typed_goal,
+    read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_goal_request,
+    write_typed_goal,
 };
 pub use question::WorkflowQuestion;
 pub use schedule::{DailyTime, MissedPolicy, PassedTimes, Schedule, ScheduleTimes, WEEKDAYS};
@@ -125,6 +131,9 @@ pub struct Contract {
     /// Questions that a workflow may put to people.
     #[serde(rename = "questions", default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<WorkflowQuestion>,
+    /// Agents that may delegate in goals of this workflow.
+    #[serde(rename = "delegations", default, skip_serializing_if = "Vec::is_empty")]
+    pub delegations: Vec<GoalDelegation>,
     /// The payloads of the listener that undo calls to it.
     #[serde(rename = "undo", default, skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<UndoRule>,
@@ -159,6 +168,7 @@ impl Contract {
             core: None,
             answers: Vec::new(),
             questions: Vec::new(),
+            delegations: Vec::new(),
             undo: Vec::new(),
         }
     }
@@ -184,6 +194,8 @@ pub enum Meaning {
     Reply,
     /// An agent's answer to a goal, which ends no other call.
     GoalAnswer,
+    /// A call to the workflow that opened the agent's goal, for a task in one of its roles.
+    Delegate { workflow: ListenerName },
 }
 
 /// A payload name has two meanings in one vocabulary, which is a config error.
@@ -203,6 +215,7 @@ pub struct Vocabulary {
     names: NameMap<PayloadName, Meaning>,
     has_goals: bool,
     typed_answers: Vec<PayloadName>,
+    delegates: Vec<PayloadName>,
 }
 
 impl Vocabulary {
@@ -217,6 +230,11 @@ impl Vocabulary {
     /// Payloads that answer typed goals. Each answers only goals that name it.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
+    }
+
+    /// Payloads that delegate in goals. Each does so only in goals that name it.
+    pub fn delegates(&self) -> &[PayloadName] {
+        &self.delegates
     }
 
     /// Whether an agent with this vocabulary may be sent goals.
@@ -313,7 +331,9 @@ fn vocabulary_of(
 
     peers::add_peers(&mut names, sender, contracts);
 
-    for name in sender.replies.iter().chain(sender.answers_to_workflows(contracts)) {
+    let of_delegations = sender.delegation_replies();
+    let replies = sender.replies.iter().chain(&of_delegations);
+    for name in replies.chain(sender.answers_to_workflows(contracts)) {
         match names.get_mut(name) {
             None => {
                 names.insert(name.clone(), Meaning::Reply);
@@ -343,15 +363,25 @@ fn vocabulary_of(
         }
     }
 
+    let mut delegates = Vec::new();
+    for (name, workflow) in sender.delegations(contracts) {
+        let workflow = workflow.clone();
+        names.insert(name.clone(), Meaning::Delegate { workflow });
+        delegates.push(name.clone());
+    }
+    delegates.sort();
+    delegates.dedup();
+
     if sender.role == Role::Agent {
         errors.extend(ambiguous_locals(sender, &names));
     }
 
-    Vocabulary { names, has_goals, typed_answers }
+    Vocabulary { names, has_goals, typed_answers, delegates }
 }
 
 /// Finds local names with two meanings. An agent may write a name without its namespace, so each
-/// local name must have one meaning. Of the answers to goals, one call has one.
+/// local name must have one meaning. Of the answers to goals, and of the payloads that delegate, one
+/// call has one.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,
@@ -362,6 +392,7 @@ fn ambiguous_locals(
     pairs
         .filter(|(a, b)| a.local == b.local)
         .filter(|(a, b)| !(is_answer(names, a) && is_answer(names, b)))
+        .filter(|(a, b)| !(is_delegate(names, a) && is_delegate(names, b)))
         .map(|(a, b)| VocabularyError::AmbiguousLocal {
             sender: sender.name.clone(),
             local: a.local.to_string(),
@@ -369,6 +400,10 @@ fn ambiguous_locals(
             second: (*b).clone(),
         })
         .collect()
+}
+
+fn is_delegate(names: &NameMap<PayloadName, Meaning>, name: &PayloadName) -> bool {
+    matches!(names.get(name), Some(Meaning::Delegate { .. }))
 }
 
 fn is_answer(names: &NameMap<PayloadName, Meaning>, name: &PayloadName) -> bool {

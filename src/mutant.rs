@@ -36,6 +36,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("take-goals-from-anybody", "an agent accepts goals from workflows alone"),
     ("undo-once-more", "a call that undoes is handed over once"),
     ("undo-again", "a call that a workflow beneath has undone is not undone again"),
+    ("delegate-without-end", "a goal is delegated only as often as its workflow allows"),
+    ("delegate-any-goal", "an agent delegates only in a goal that has roles"),
     ("answer-another-question", "a workflow's question takes its own answer alone"),
     ("answer-anything-as-a-goal", "the answer to a goal ends no other call"),
     ("stand-still-beside-work", "wall time stands still while a tree waits for people only"),

@@ -88,8 +88,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols of goals by the payload that answers them; empty if no workflow may send it any.
-    goal_protocols: Arc<HashMap<PayloadName, Arc<AgentProtocol>>>,
+    /// Protocols of goals; empty if no workflow may send it any.
+    goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     history: Arc<dyn ThreadHistory>,
 }
@@ -259,10 +259,11 @@ impl ModelAgent {
             return (&self.protocol, choice);
         }
 
-        let of_text = goal_answer();
-        let answer = remembered.answer.as_ref().unwrap_or(&of_text);
-        let of_goals = self.goal_protocols.get(answer).unwrap_or(&self.protocol);
-        match *answer == of_text {
+        let answer = remembered.answer.clone().unwrap_or_else(goal_answer);
+        let delegate = remembered.delegate.clone();
+        let form = GoalTerms { answer, delegate };
+        let of_goals = self.goal_protocols.get(&form).unwrap_or(&self.protocol);
+        match form.answer == goal_answer() {
             true => (of_goals, choice.filter(|choice| *choice != ToolChoice::Required)),
             false => (of_goals, choice),
         }
@@ -399,17 +400,28 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The protocols of goals, by the payload that answers them. Of a goal without a type, the text of a
-/// turn is the answer, whatever ends the agent's other calls; of any other goal, its payload alone is.
-fn protocols_of_goals(options: &AgentOptions) -> HashMap<PayloadName, Arc<AgentProtocol>> {
+/// Payloads of a goal that an agent may write in no other call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct GoalTerms {
+    /// The payload that answers the goal.
+    answer: PayloadName,
+    /// The payload that delegates the goal, if it has roles.
+    delegate: Option<PayloadName>,
+}
+
+/// The protocols of goals. Of a goal without a type, the text of a turn is the answer, whatever ends
+/// the agent's other calls; of any other goal, its payload alone is.
+fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
     let Some(vocabulary) = vocabulary else { return HashMap::new() };
 
-    let of_answer = |answer: PayloadName, format: FinalFormat, by: FinalMode| {
-        let vocabulary = AgentVocabulary::for_goals(&answer, contract, contracts, schemas);
+    let of_form = |form: GoalTerms, format: FinalFormat, by: FinalMode| {
+        let GoalTerms { answer, delegate } = &form;
+        let delegate = delegate.as_ref();
+        let vocabulary = AgentVocabulary::for_goals(answer, delegate, contract, contracts, schemas);
         let finals = AgentFinals::new(&vocabulary, schemas, format).ended_by(by);
-        (answer, Arc::new(protocol_with(options, vocabulary, finals)))
+        (form, Arc::new(protocol_with(options, vocabulary, finals)))
     };
     let of_text = match options.final_format {
         FinalFormat::Text => FinalFormat::Text,
@@ -420,9 +432,16 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<PayloadName, Arc<AgentP
         ActionTransport::XmlFinal => FinalFormat::Xml,
         _ => FinalFormat::Text,
     };
-    let typed = vocabulary.typed_answers().iter().cloned();
-    let typed = typed.map(|answer| of_answer(answer, of_type.clone(), FinalMode::Action));
-    typed.chain([of_answer(goal_answer(), of_text, FinalMode::Text)]).collect()
+    let mut protocols = HashMap::new();
+    let delegates = vocabulary.delegates().iter().cloned().map(Some);
+    for delegate in delegates.chain([None]) {
+        let form = |answer: PayloadName| GoalTerms { answer, delegate: delegate.clone() };
+        let typed = vocabulary.typed_answers().iter().cloned();
+        let typed = typed.map(|answer| of_form(form(answer), of_type.clone(), FinalMode::Action));
+        protocols.extend(typed);
+        protocols.extend([of_form(form(goal_answer()), of_text.clone(), FinalMode::Text)]);
+    }
+    protocols
 }
 
 fn protocol_with(

@@ -50,9 +50,7 @@ impl CommandFailure {
 
 /// Prints an error with all its causes to stderr. Returns the exit code of the command.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    if let Some(organism::Error::Keys(missing) | organism::Error::Unsupported(missing)) =
-        error.downcast_ref::<organism::Error>()
-    {
+    if let Some(organism::Error::Keys(missing)) = error.downcast_ref::<organism::Error>() {
         return config_error_carets::report(missing);
     }
 
@@ -98,7 +96,7 @@ fn of_organism(error: &organism::Error) -> CommandExit {
     match error {
         Error::Journal(error) => of_journal(error),
         Error::Service(error) => of_service(error),
-        Error::Keys(_) | Error::Unsupported(_) | Error::Project(_) => CommandExit::Config,
+        Error::Keys(_) | Error::Project(_) => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
         Error::NotUp { .. } => CommandExit::TryAgain,
         Error::Preview { .. }

@@ -131,9 +131,6 @@ pub struct Config {
     /// API keys that are missing, each with its model. Commands that only read, or that use a
     /// running organism, do not need them.
     pub keys_missing: Arc<MissingKeys>,
-    /// Settings of workflows that are read and checked, and that no run carries out. Commands that
-    /// only read, or call a running organism, need not care; nothing starts with one of them.
-    pub unsupported: Arc<ConfigProblems>,
     /// The recorder of model answers, if answers are recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
     /// Path of the `organism` program that ties the processes of listeners to this one. An
@@ -472,8 +469,6 @@ struct ResolvedSections {
     /// Contracts of all members and workflows; `None` after a problem.
     contracts: Option<Contracts>,
     workflows: Vec<ConfiguredWorkflow>,
-    /// Settings of workflows that no run carries out.
-    unsupported: ConfigProblems,
     schedules: Vec<Schedule>,
 }
 
@@ -491,11 +486,10 @@ fn resolve(
     if let Some(contracts) = &contracts {
         undo::check(&sections.members, contracts, &payloads.schemas, problems);
     }
-    let (workflows, unsupported) =
-        workflows.configured(sections, contracts.as_ref(), payloads, problems);
+    let workflows = workflows.configured(sections, contracts.as_ref(), payloads, problems);
     let schemas = &payloads.schemas;
     let schedules = schedules::schedules(sections, contracts.as_ref(), schemas, place.0, problems);
-    ResolvedSections { contracts, workflows, unsupported, schedules }
+    ResolvedSections { contracts, workflows, schedules }
 }
 
 /// Notes for the author about transports of agents.
@@ -534,7 +528,7 @@ fn load_with(
     let directory = file::directory(path, around);
     check_sections(&sections, &source, path, around, &mut problems);
     let mut payloads = payloads::PayloadResolver::new(&directory);
-    let ResolvedSections { contracts, workflows, unsupported, schedules } =
+    let ResolvedSections { contracts, workflows, schedules } =
         resolve(&sections, &mut payloads, (&directory, around), &mut problems);
     let processes = processes(&sections, &directory, around, keys, &mut problems);
     let remotes = remotes::remotes(&sections, &mut problems);
@@ -547,8 +541,7 @@ fn load_with(
     let mut hints = Vec::new();
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
     let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
-    let unmet = [keys_missing.of_pump(&agents, &models), unsupported.clone()];
-    report_unmet(keys, unmet, &mut problems);
+    report_unmet(keys, keys_missing.of_pump(&agents, &models), &mut problems);
     problems.sort();
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
@@ -587,7 +580,6 @@ fn load_with(
         notes: payloads.notes.into_iter().chain(notes).chain(hints).collect(),
         payload_bytes: sections.payload_bytes,
         keys_missing: Arc::new(keys_missing),
-        unsupported: Arc::new(unsupported),
         recorder: None,
         launcher: None,
         digest: Digest::of(text.as_bytes()),
@@ -596,9 +588,9 @@ fn load_with(
 }
 
 /// Reports what a start lacks, to commands that start an organism.
-fn report_unmet(keys: KeyRequirement, unmet: [ConfigProblems; 2], problems: &mut ConfigProblems) {
+fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
-        unmet.into_iter().for_each(|own| problems.also(own));
+        problems.also(unmet);
     }
 }
 

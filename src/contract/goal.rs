@@ -3,9 +3,11 @@
 //! Each agent accepts its own goal from workflows, and from no other sender. The text of the payload is
 //! the document that the agent's prompt shows, byte for byte.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Contract, Role};
+use super::{Contract, GoalRoles, Role};
 use crate::ids::{ListenerName, PayloadName};
 use crate::mutant::mutant;
 use crate::xml::element::Element;
@@ -47,13 +49,18 @@ pub fn retry_name(workflow: &ListenerName) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}"), &format!("{workflow}-retry"))
 }
 
-/// Schema of the goals of `agent`: one text, and the name of the answer to a typed goal.
+/// Schema of the goals of `agent`: one text, the name of the answer to a typed goal, and the roles
+/// that the goal may be delegated to.
 pub fn goal_schema(agent: &ListenerName) -> String {
     let namespace = goal_namespace(agent);
     format!(
         "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" targetNamespace=\"{namespace}\">\n  \
          <xs:element name=\"goal\"><xs:complexType><xs:simpleContent>\
          <xs:extension base=\"xs:string\"><xs:attribute name=\"answer\" type=\"xs:string\"/>\
+         <xs:attribute name=\"delegate\" type=\"xs:string\"/>\
+         <xs:attribute name=\"to\" type=\"xs:string\"/>\
+         <xs:attribute name=\"max\" type=\"xs:positiveInteger\"/>\
+         <xs:attribute name=\"depth\" type=\"xs:positiveInteger\"/>\
          </xs:extension></xs:simpleContent></xs:complexType></xs:element>\n\
          </xs:schema>\n"
     )
@@ -61,17 +68,30 @@ pub fn goal_schema(agent: &ListenerName) -> String {
 
 /// The goal of `agent` with this document.
 pub fn write_goal(agent: &ListenerName, document: &str) -> String {
-    let namespace = goal_namespace(agent);
-    format!("<goal xmlns=\"{namespace}\">{}</goal>", escape_text(document))
+    write_goal_request(agent, document, None, None)
 }
 
 /// The goal of `agent` with this document, which `answer` alone answers.
 pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadName) -> String {
-    let namespace = goal_namespace(agent);
-    let answer = answer.to_string();
-    let answer = escape_attribute(&answer);
-    let document = escape_text(document);
-    format!("<goal xmlns=\"{namespace}\" answer=\"{answer}\">{document}</goal>")
+    write_goal_request(agent, document, Some(answer), None)
+}
+
+/// The goal of `agent` with this document. `answer` alone answers it, if there is one; the agent may
+/// delegate to `roles`.
+pub fn write_goal_request(
+    agent: &ListenerName,
+    document: &str,
+    answer: Option<&PayloadName>,
+    roles: Option<&GoalRoles>,
+) -> String {
+    let mut out = format!("<goal xmlns=\"{}\"", goal_namespace(agent));
+    let answer = answer.map(|answer| ("answer", answer.to_string()));
+    let roles = roles.map(GoalRoles::attributes).unwrap_or_default();
+    for (name, value) in answer.into_iter().chain(roles) {
+        let _ = write!(out, " {name}=\"{}\"", escape_attribute(&value));
+    }
+    let _ = write!(out, ">{}</goal>", escape_text(document));
+    out
 }
 
 /// Name of the only payload that answers the goal in `payload`; `None` for a goal without a type.

@@ -45,6 +45,9 @@ pub enum RefusalRule {
     /// The outcome already contains as many actions as it may.
     #[serde(rename = "excess-action")]
     ExcessAction,
+    /// The goal of a workflow has been delegated as often as it may be.
+    #[serde(rename = "delegations-spent")]
+    DelegationsSpent,
     /// The outcome contains a call beside a reply.
     #[serde(rename = "call-beside-reply")]
     CallBesideReply,
@@ -100,7 +103,7 @@ pub enum RefusalRule {
 
 impl RefusalRule {
     /// All rules, in the order in which the gate checks them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -113,6 +116,7 @@ impl RefusalRule {
         Self::SchemaInvalid,
         Self::BudgetSpent,
         Self::ExcessAction,
+        Self::DelegationsSpent,
         Self::CallBesideReply,
         Self::BadLabel,
         Self::StaleAttempt,
@@ -159,6 +163,7 @@ impl RefusalRule {
             Self::SchemaInvalid => "schema-invalid",
             Self::BudgetSpent => "budget-spent",
             Self::ExcessAction => "excess-action",
+            Self::DelegationsSpent => "delegations-spent",
             Self::CallBesideReply => "call-beside-reply",
             Self::BadLabel => "bad-label",
             Self::StaleAttempt => "stale-attempt",

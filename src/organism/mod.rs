@@ -83,9 +83,6 @@ pub enum Error {
     /// [`Config::keys_missing`].
     #[error("{0}")]
     Keys(Arc<ConfigProblems>),
-    /// A workflow has a setting that no run carries out.
-    #[error("{0}")]
-    Unsupported(Arc<ConfigProblems>),
     /// The requested prompt does not exist.
     #[error("{detail}")]
     Preview { detail: String },
@@ -246,14 +243,8 @@ async fn flush_spans(exporter: Option<SpanExporter>) {
     }
 }
 
-/// Checks what a start needs besides a valid config: the keys of its models, and workflows that
-/// runs carry out in full.
+/// Checks what a start needs besides a valid config: the keys of its models.
 fn check_start(config: &Config) -> Result<(), Error> {
-    if !config.unsupported.is_empty() {
-        journal::sqlite::is_free(&config.data)?;
-        return Err(Error::Unsupported(Arc::clone(&config.unsupported)));
-    }
-
     let missing = config.keys_missing_here();
     if missing.is_empty() {
         return Ok(());

@@ -19,10 +19,10 @@ use crate::pump::core::Core;
 use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::thread::{Fact, Record};
 use crate::workflow::{
-    IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, failed_name,
-    generated_answer, goal_schema, has_verdicts, is_undo_report, output_name, peers_of,
-    question_name, question_schema, read_compiled, recorded_definition, run_schema, typed_answers,
-    verdict_name, verdict_schema, workflow_questions,
+    IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, delegate_schemas,
+    delegations, failed_name, generated_answer, goal_schema, has_verdicts, is_undo_report,
+    output_name, peers_of, question_name, question_schema, read_compiled, recorded_definition,
+    run_schema, typed_answers, verdict_name, verdict_schema, workflow_questions,
 };
 
 /// Definitions of new runs and of those on record, with the config that they need.
@@ -170,6 +170,7 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
         for definition in definitions.values() {
             add_answers(contract, definition);
             add_questions(contract, definition);
+            add_delegations(contract, definition);
             add_typed_goals(&mut config, &mut compiler, definition).map_err(joined)?;
         }
     }
@@ -195,6 +196,15 @@ fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
     for question in workflow_questions(definition) {
         if !contract.questions.contains(&question) {
             contract.questions.push(question);
+        }
+    }
+}
+
+/// Adds the agents that may delegate in goals of a definition.
+fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
+    for delegation in delegations(definition) {
+        if !contract.delegations.contains(&delegation) {
+            contract.delegations.push(delegation);
         }
     }
 }
@@ -226,7 +236,9 @@ fn add_typed_goals(
     let goals = goal_schema(&gone).map(|schema| (format!("goals of {name}"), schema));
     let questions = question_schema(&asked).map(|schema| (format!("questions of {name}"), schema));
     let verdicts = verdicts.map(|schema| (format!("verdicts of {name}"), schema));
-    for (label, schema) in goals.into_iter().chain(questions).chain(verdicts) {
+    let delegates = delegate_schemas(definition).into_iter().filter(|(name, _)| is_new(name));
+    let delegates: Vec<_> = delegates.map(|(name, schema)| (name.to_string(), schema)).collect();
+    for (label, schema) in goals.into_iter().chain(questions).chain(verdicts).chain(delegates) {
         config.schemas.add_generated(compiler, &label, &schema)?;
     }
 

@@ -319,6 +319,7 @@ impl Tree {
             turns: 0,
             failures: 0,
             failed_rounds: 0,
+            delegations: 0,
             handed_over: None,
             requests: Vec::new(),
             offered_since: None,
@@ -327,6 +328,7 @@ impl Tree {
         };
 
         self.calls.insert(id, call);
+        self.count_delegation(message, opening);
     }
 
     /// Accepts a message that opens no call. The message waits in its receiver's call if that call

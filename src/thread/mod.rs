@@ -7,6 +7,7 @@ mod account;
 mod allotments;
 mod apply;
 mod decision;
+mod delegations;
 mod fact;
 mod faults;
 mod operator;

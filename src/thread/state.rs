@@ -236,6 +236,8 @@ pub struct Call {
     pub failures: u32,
     /// Number of consecutive rounds, up to the last outcome, in which every result was a failure.
     pub failed_rounds: u32,
+    /// Number of tasks that the call has delegated to roles, with those delegated beneath it.
+    pub delegations: u32,
     /// The attempt that the listener has. It stays set when the pump that handed it over has ended.
     pub handed_over: Option<Attempt>,
     /// Number of model requests since the last outcome, by route.

@@ -490,13 +490,17 @@ fn is_label_of(label: &str, requested: &str) -> bool {
 }
 
 /// Names of listeners whose calls must not be repeated after a time-out: calls to them have one
-/// attempt, or they can reach a listener whose calls have one.
+/// attempt, or they can reach a listener whose calls have one, as a peer or in a role.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
+    let delegations: Vec<_> = contracts.iter().flat_map(|one| &one.delegations).collect();
     loop {
         let found = contracts.iter().filter(|contract| !once.contains(&contract.name));
         let found = found.filter(|contract| {
-            contract.attempts == 1 || contract.peers.iter().any(|peer| once.contains(peer))
+            let mut roles = delegations.iter().filter(|one| one.agent == contract.name);
+            contract.attempts == 1
+                || contract.peers.iter().any(|peer| once.contains(peer))
+                || roles.any(|one| once.contains(&one.to))
         });
         let found: Vec<_> = found.map(|contract| contract.name.clone()).collect();
         if found.is_empty() {
@@ -506,7 +510,7 @@ pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     }
 }
 
-fn is_failed(payload: &Element) -> bool {
+pub(super) fn is_failed(payload: &Element) -> bool {
     is_failure(payload.local_name())
 }
 
@@ -515,7 +519,7 @@ pub fn is_failure(name: &str) -> bool {
     name == "error" || name.ends_with("-error") || name.ends_with("-failed")
 }
 
-fn failure_of(payload: &Element) -> GoalFailure {
+pub(super) fn failure_of(payload: &Element) -> GoalFailure {
     let value = |name: &str| {
         let attribute = payload.attribute(name).map(str::to_owned);
         attribute.or_else(|| payload.child(name).map(Element::text))
@@ -528,7 +532,7 @@ fn failure_of(payload: &Element) -> GoalFailure {
 }
 
 /// The output that a reply stands for: the text of a final, or the payload.
-fn output_of(payload: &Element) -> ViewValue {
+pub(super) fn output_of(payload: &Element) -> ViewValue {
     let name = payload.local_name();
     let namespace = payload.name.namespace();
     let is_final = payload.name == QName::from(&goal_answer());

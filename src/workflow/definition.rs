@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::contract::{Budget, WORKFLOW_NAMESPACE};
+use crate::contract::{Budget, GoalRoles, WORKFLOW_NAMESPACE, delegate_name};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::ShortType;
 
@@ -340,4 +340,16 @@ pub struct DelegatedRoles {
     pub depth: u32,
     /// The only roles allowed, if any are named.
     pub names: Vec<String>,
+}
+
+impl DelegatedRoles {
+    /// The roles as the request of a goal states them.
+    pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
+        GoalRoles {
+            payload: delegate_name(workflow, goal.as_str()),
+            to: self.agent.value.clone(),
+            max: Some(self.max),
+            depth: self.depth,
+        }
+    }
 }

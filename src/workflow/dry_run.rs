@@ -89,6 +89,7 @@ impl DryRun<'_> {
             }
         }
 
+        self.roles(goal);
         self.supervision(number, goal);
         self.ended.insert(number);
         if let Some(fallback) = self.graph.fallback(number) {
@@ -145,6 +146,18 @@ impl DryRun<'_> {
             }
             self.put(", judge", goal, &document.text());
         }
+    }
+
+    fn roles(&mut self, goal: &GoalDefinition) {
+        let Some(roles) = &goal.roles else { return };
+        let role = roles.names.first().map_or("[role]", String::as_str);
+        let task = TaskDocument {
+            role: role.to_owned(),
+            parent_goal: goal.id.value.to_string(),
+            task: format!("[task of {}]", goal.id.value),
+            corrections: Vec::new(),
+        };
+        self.put(&format!(", delegated to {}", roles.agent.value), goal, &task.text());
     }
 
     fn supervision(&mut self, number: usize, goal: &GoalDefinition) {

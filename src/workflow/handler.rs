@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::bus::memory::CallMemory;
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
-use crate::contract::Contracts;
+use crate::contract::{Contracts, delegated_goal};
 use crate::envelope::{AttemptFailure, Message};
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::limits;
@@ -19,6 +19,7 @@ use crate::schema::Schemas;
 
 use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource, called_once};
 use super::definition::{GoalId, WorkflowDefinition};
+use super::delegation;
 use super::graph::GoalGraph;
 use super::payloads;
 use super::questions;
@@ -101,6 +102,11 @@ impl WorkflowHandler {
 
     /// The outcome that follows from the new messages of a delivery.
     fn outcome(&self, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
+        let request = delivery.messages.first();
+        if let Some(request) = request.filter(|one| delegated_goal(&one.name).is_some()) {
+            return delegation::outcome(delivery, request, &*self.archive);
+        }
+
         match self.follow_up(delivery) {
             Ok(outcome) => Ok(outcome),
             Err(FoldError::Failed(failure)) => Ok(self.failed("", &failure)),

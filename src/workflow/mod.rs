@@ -12,6 +12,7 @@ mod check;
 mod compile;
 mod definition;
 mod definition_diff;
+mod delegation;
 mod document;
 mod drawing;
 mod dry_run;
@@ -20,7 +21,6 @@ mod graph;
 mod handler;
 mod input;
 mod mapping;
-mod not_run;
 mod payloads;
 mod questions;
 mod read_compiled;
@@ -46,13 +46,13 @@ pub use definition::{
     Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
 pub use definition_diff::{DefinitionChange, changes as definition_changes, goals_that_address};
+pub use delegation::{delegate_schemas, delegations};
 pub use document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
 pub use drawing::{mermaid, text as drawing};
 pub use dry_run::{DryRunDocument, dry_run};
 pub use graph::GoalGraph;
 pub use handler::WorkflowHandler;
 pub use input::{InputError, fit_children, input_payload};
-pub use not_run::not_run;
 pub use payloads::{failed_name, input_name, output_name, run_schema, schema as generated_schema};
 pub use questions::{
     is_undo_report, question_name, questions as workflow_questions, schema as question_schema,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::contract::{WORKFLOW_NAMESPACE, retry_name, write_goal, write_typed_goal};
+use crate::contract::{WORKFLOW_NAMESPACE, retry_name, write_goal_request};
 use crate::envelope::Message;
 use crate::ids::{ListenerName, PayloadName, ThreadId};
 use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
@@ -227,9 +227,8 @@ pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> Stri
 /// The request for a thread that belongs to the run's call, with the call of a goal.
 pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {
     let payload = match call {
-        GoalCall::Agent { agent, document, answer: None } => write_goal(agent, document),
-        GoalCall::Agent { agent, document, answer: Some(answer) } => {
-            write_typed_goal(agent, document, answer)
+        GoalCall::Agent { agent, document, answer, roles } => {
+            write_goal_request(agent, document, answer.as_ref(), roles.as_ref())
         }
         GoalCall::Payload { payload, .. } => payload.to_xml(),
     };

@@ -32,8 +32,10 @@ pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> 
         }
     };
     note(limits.children.into(), all.threads, "open threads up to", "children");
-    note(limits.threads.into(), all.threads, "open threads up to", "threads");
-    note(limits.model_calls, all.agents, "make at least as many model calls as", "model_calls");
+    let threads = all.threads.saturating_add(all.delegated);
+    note(limits.threads.into(), threads, "open threads up to", "threads");
+    let agents = all.agents.saturating_add(all.delegated);
+    note(limits.model_calls, agents, "make at least as many model calls as", "model_calls");
     notes
 }
 
@@ -43,17 +45,20 @@ struct RunSize {
     threads: u64,
     /// Those of them that are an agent's. Each makes a model call at least.
     agents: u64,
+    /// Threads of agents beneath these threads, to which their goals were delegated.
+    delegated: u64,
 }
 
 impl RunSize {
     fn of(threads: u64, is_agents: bool) -> Self {
-        Self { threads, agents: if is_agents { threads } else { 0 } }
+        Self { threads, agents: if is_agents { threads } else { 0 }, delegated: 0 }
     }
 
     fn plus(self, other: Self) -> Self {
         Self {
             threads: self.threads.saturating_add(other.threads),
             agents: self.agents.saturating_add(other.agents),
+            delegated: self.delegated.saturating_add(other.delegated),
         }
     }
 
@@ -61,6 +66,7 @@ impl RunSize {
         Self {
             threads: self.threads.saturating_mul(count),
             agents: self.agents.saturating_mul(count),
+            delegated: self.delegated.saturating_mul(count),
         }
     }
 }
@@ -86,7 +92,8 @@ fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> Run
         }
     };
     let judges = RunSize::of(judges_of(goal).len() as u64, true).times(tries);
-    let mut size = RunSize::of(parts, is_agents).times(tries);
+    let delegated = goal.roles.as_ref().map_or(0, |roles| parts * u64::from(roles.max));
+    let mut size = RunSize { delegated, ..RunSize::of(parts, is_agents) }.times(tries);
     if let Some(verifier) = graph.verifier(number).and_then(|verifier| graph.goal(verifier)) {
         let verifications = RunSize::of(parts, !agents_of(verifier).is_empty());
         size = size.plus(verifications.times(tries).times(tries_of(verifier)));

@@ -15,7 +15,7 @@ mod take_over;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::contract::Budget;
+use crate::contract::{Budget, GoalRoles};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::XPathError;
 use crate::xml::element::Element;
@@ -157,6 +157,8 @@ pub enum GoalCall {
         document: String,
         /// The only payload that answers it; `None` where text does.
         answer: Option<PayloadName>,
+        /// The roles that the agent may delegate to.
+        roles: Option<GoalRoles>,
     },
     /// A listener or a workflow gets this payload.
     Payload { listener: ListenerName, payload: Element },

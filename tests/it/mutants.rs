@@ -141,6 +141,11 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::workflow_undo::a_call_that_a_workflow_beneath_has_undone_is_not_undone_again",
     ),
     (
+        "delegate-without-end",
+        "pump::delegations::a_goal_is_delegated_as_often_as_it_says_and_no_more",
+    ),
+    ("delegate-any-goal", "pump::delegations::nobody_delegates_out_of_a_goal_with_roles"),
+    (
         "answer-another-question",
         "pump::humans::the_question_of_a_workflow_takes_its_own_answer_alone",
     ),

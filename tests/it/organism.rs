@@ -64,6 +64,7 @@ mod ways_on;
 mod workflow;
 mod workflow_asks;
 mod workflow_reviews;
+mod workflow_roles;
 mod workflow_supervisors;
 mod workflow_undo;
 

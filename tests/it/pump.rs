@@ -13,6 +13,7 @@ mod clock;
 mod context;
 mod control_socket;
 mod core_words;
+mod delegations;
 mod driver;
 mod durable;
 mod failures;

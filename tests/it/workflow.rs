@@ -395,6 +395,10 @@ fn a_dry_run_shows_items_agents_supervisors_and_questions() {
         </current-goal>
 
         </workflow>
+        == report, delegated to specialist
+        <task role="[role]" parent-goal="report">
+        [task of report]
+        </task>
     "#]],
     );
 }

@@ -12,7 +12,7 @@ pub mod transfer;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::contract::{goal_name, read_goal_answer};
+use crate::contract::{GoalRoles, goal_name, read_goal_answer};
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::journal;
@@ -114,6 +114,8 @@ pub struct AgentMemory {
     pub request: Option<PayloadName>,
     /// The only payload that answers the request, if it is a goal with a type.
     pub answer: Option<PayloadName>,
+    /// The payload with which the agent may delegate the request, if it is a goal with roles.
+    pub delegate: Option<PayloadName>,
     /// Time of the first message of the thread. The prompt uses it as today's date.
     pub began: Option<crate::clock::Time>,
 }
@@ -131,6 +133,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
         acted: gathered.acted,
         request: gathered.request.take(),
         answer: gathered.answer.take(),
+        delegate: gathered.delegate.take(),
         began: gathered.began,
         ..AgentMemory::default()
     };
@@ -178,6 +181,7 @@ struct ThreadRecords {
     acted: bool,
     request: Option<PayloadName>,
     answer: Option<PayloadName>,
+    delegate: Option<PayloadName>,
     began: Option<crate::clock::Time>,
 }
 
@@ -209,7 +213,9 @@ impl ThreadRecords {
                     if message.id == view.call.0 {
                         self.request = Some(message.name.clone());
                         if message.name == goal_name(view.agent) {
-                            self.answer = read_goal_answer(message.payload.as_str());
+                            let payload = message.payload.as_str();
+                            self.answer = read_goal_answer(payload);
+                            self.delegate = GoalRoles::read(payload).map(|roles| roles.payload);
                         }
                     }
                     let group = opening.as_ref().is_some_and(|opening| opening.group.is_some());

@@ -25,20 +25,28 @@ pub struct AgentVocabulary {
     words: Vec<VocabularyEntry>,
 }
 
+impl VocabularyEntry {
+    /// Whether the payload opens a call of another listener.
+    pub fn opens_call(&self) -> bool {
+        matches!(self.meaning, Meaning::Call { .. } | Meaning::Delegate { .. })
+    }
+}
+
 impl AgentVocabulary {
     pub fn new(contract: &Contract, contracts: &Contracts, schemas: &Schemas) -> Self {
-        Self::ended_by(&contract.replies, contract, contracts, schemas)
+        Self::ended_by(&contract.replies, None, contract, contracts, schemas)
     }
 
-    /// The vocabulary for goals that `answer` alone ends.
+    /// The vocabulary for goals that `answer` alone ends, and that `delegate` gives to another agent.
     pub fn for_goals(
         answer: &PayloadName,
+        delegate: Option<&PayloadName>,
         contract: &Contract,
         contracts: &Contracts,
         schemas: &Schemas,
     ) -> Self {
         let finals = std::slice::from_ref(answer);
-        let mut vocabulary = Self::ended_by(finals, contract, contracts, schemas);
+        let mut vocabulary = Self::ended_by(finals, delegate, contract, contracts, schemas);
         for word in &mut vocabulary.words {
             if word.meaning == Meaning::GoalAnswer {
                 word.meaning = Meaning::Reply;
@@ -49,6 +57,7 @@ impl AgentVocabulary {
 
     fn ended_by(
         finals: &[PayloadName],
+        delegate: Option<&PayloadName>,
         contract: &Contract,
         contracts: &Contracts,
         schemas: &Schemas,
@@ -58,6 +67,7 @@ impl AgentVocabulary {
         let core = Primitive::WORDS.into_iter().chain(NOTES).map(system::name);
         let all = peers
             .flat_map(|peer| peer.accepts.iter().cloned())
+            .chain(delegate.cloned())
             .chain(contract.accepts.iter().cloned())
             .chain(finals.iter().cloned())
             .chain(core);
@@ -92,9 +102,9 @@ impl AgentVocabulary {
         self.words.iter().find(|word| word.name == *name)
     }
 
-    /// Payload names that the agent's peers accept.
+    /// Payload names that open calls: those that the agent's peers accept, and what delegates a goal.
     pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
-        self.words.iter().filter(|word| matches!(word.meaning, Meaning::Call { .. }))
+        self.words.iter().filter(|word| word.opens_call())
     }
 
     /// Payload names with which the agent continues its own call.
@@ -115,7 +125,8 @@ impl AgentVocabulary {
 
     /// The payload that examples of other threads use.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
-        self.own().next().or_else(|| self.tools().next())
+        let mut tools = self.tools().filter(|word| self.is_addressable(word));
+        self.own().next().or_else(|| tools.next())
     }
 
     pub fn has_core(&self, local: &str) -> bool {

@@ -12,8 +12,9 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
-    compile, exceeded_limits, failed_name, generated_schema, goal_schema, has_verdicts, input_name,
-    output_name, peers_of, question_schema, typed_answers, verdict_schema, workflow_questions,
+    compile, delegate_schemas, delegations, exceeded_limits, failed_name, generated_schema,
+    goal_schema, has_verdicts, input_name, output_name, peers_of, question_schema, typed_answers,
+    verdict_schema, workflow_questions,
 };
 
 use super::ConfiguredWorkflow;
@@ -77,8 +78,11 @@ impl DeclaredWorkflows {
             let of_goals = goal_schema(definition).map(|text| (format!("{label} goals"), text));
             let of_questions =
                 question_schema(definition).map(|text| (format!("{label} questions"), text));
+            let delegates = delegate_schemas(definition).into_iter();
+            let of_roles = delegates.map(|(name, text)| (format!("{label} {name}"), text));
+            let of_roles: Vec<_> = of_roles.collect();
             let generated = [(label, generated_schema(definition))].into_iter();
-            for (label, text) in generated.chain(of_goals).chain(of_questions) {
+            for (label, text) in generated.chain(of_goals).chain(of_questions).chain(of_roles) {
                 let Err(found) = payloads.add_generated(&label, &text) else { continue };
                 let place = self.places.range(name.place);
                 let message = format!("the payloads of the workflow have no schema: {found}");
@@ -92,6 +96,7 @@ impl DeclaredWorkflows {
                 answers: typed_answers(definition),
                 budget: definition.budget,
                 questions: workflow_questions(definition),
+                delegations: delegations(definition),
                 ..Contract::new(name.value.clone(), Role::Workflow)
             }
         });
@@ -116,10 +121,9 @@ impl DeclaredWorkflows {
         contracts: Option<&Contracts>,
         payloads: &PayloadResolver,
         problems: &mut ConfigProblems,
-    ) -> (Vec<ConfiguredWorkflow>, ConfigProblems) {
+    ) -> Vec<ConfiguredWorkflow> {
         let Self { workflows, places } = &self;
         report::check(workflows, places, sections, contracts, &payloads.schemas, problems);
-        let unsupported = report::unsupported(workflows, places);
         for workflow in &mut self.workflows {
             let definition = &mut workflow.definition;
             resolve::payloads(definition, &self.places, contracts, &payloads.schemas, problems);
@@ -129,7 +133,7 @@ impl DeclaredWorkflows {
             compiled: compile(&workflow.definition),
             definition: workflow.definition,
         });
-        (configured.collect(), unsupported)
+        configured.collect()
     }
 }
 

@@ -4,7 +4,7 @@ use crate::contract::Contracts;
 use crate::ids::ListenerName;
 use crate::schema::Schemas;
 use crate::workflow::{
-    DefinitionContext, DefinitionFault, DefinitionProblem, check as check_definition, not_run,
+    DefinitionContext, DefinitionFault, DefinitionProblem, check as check_definition,
 };
 
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -46,15 +46,6 @@ pub(in super::super) fn check(
             problems.push(problem(&found, places));
         }
     }
-}
-
-/// Settings that a run does not carry out.
-pub(in super::super) fn unsupported(
-    workflows: &[DeclaredWorkflow],
-    places: &PlaceTable,
-) -> ConfigProblems {
-    let found = workflows.iter().flat_map(|workflow| not_run(&workflow.definition));
-    found.map(|found| problem(&found, places)).collect()
 }
 
 fn problem(found: &DefinitionProblem, places: &PlaceTable) -> ConfigProblem {

@@ -44,6 +44,7 @@ impl Core {
                 let denied = |(rule, text)| refusal_of(rule, text, checked);
                 self.call(step, context, checked, &context.thread).map_err(denied)?;
             }
+            Meaning::Delegate { .. } => self.delegate(step, context, checked)?,
             Meaning::Note | Meaning::Reply | Meaning::GoalAnswer => {}
         }
 
@@ -71,6 +72,7 @@ impl Core {
         let own = [context.listener.clone()];
         let (peers, gather, forward) = match checked.meaning() {
             Meaning::Call { peers, gather, forward } => (peers.as_slice(), *gather, *forward),
+            Meaning::Delegate { workflow } => (std::slice::from_ref(workflow), Gather::All, false),
             _ => (own.as_slice(), Gather::All, false),
         };
 

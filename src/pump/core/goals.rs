@@ -1,10 +1,10 @@
 //! Goals: requests of workflows to agents, each with an answer of its own.
 
-use super::Core;
-use super::outcome::Gated;
+use super::outcome::{Gated, OutcomeContext};
 use super::refusals::refusal_of;
-use crate::contract::{Meaning, goal_answer, goal_name, read_goal_answer};
-use crate::envelope::RefusalRule;
+use super::{Core, Step};
+use crate::contract::{GoalRoles, Meaning, goal_answer, goal_name, read_goal_answer};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, PayloadName};
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
@@ -14,12 +14,38 @@ impl Core {
     pub(super) fn goal_of(&self, call: CallId) -> Option<CalledGoal> {
         let open = self.state.call(call)?;
         let request = open.request().filter(|request| request.name == goal_name(&open.callee))?;
-        Some(CalledGoal { answer: read_goal_answer(request.payload.as_str()) })
+        let payload = request.payload.as_str();
+        let delegate = GoalRoles::read(payload).map(|roles| roles.payload);
+        Some(CalledGoal { answer: read_goal_answer(payload), delegate })
+    }
+
+    /// Opens the call with which an agent delegates, unless its goal has delegated as often as it
+    /// may.
+    pub(super) fn delegate(
+        &mut self,
+        step: &mut Step,
+        context: &OutcomeContext,
+        checked: &Checked,
+    ) -> Result<(), Refusal> {
+        let delegations = self.state.delegations(context.call);
+        if let Some((made, max)) = delegations
+            && made >= max
+            && !mutant("delegate-without-end")
+        {
+            let text = format!(
+                "this goal may delegate {max} times, with all that it has delegated, and has; go on \
+                 without"
+            );
+            return Err(refusal_of(RefusalRule::DelegationsSpent, text, checked));
+        }
+
+        let denied = |(rule, text)| refusal_of(rule, text, checked);
+        self.call(step, context, checked, &context.thread).map_err(denied)
     }
 }
 
 /// Refuses answers to other goals than `goal`, and every answer to a goal where it is `None`. A goal
-/// that names its answer is answered by nothing else.
+/// that names its answer is answered by nothing else. Only the payload that `goal` names delegates.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;
@@ -27,11 +53,15 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
 
     let is_wrong = |checked: &Checked| match (goal, checked.meaning()) {
         (None, Meaning::GoalAnswer) => true,
-        (Some(CalledGoal { answer: None }), Meaning::GoalAnswer) => {
+        (Some(CalledGoal { answer: None, .. }), Meaning::GoalAnswer) => {
             *checked.name() != goal_answer()
         }
-        (Some(CalledGoal { answer: Some(answer) }), Meaning::GoalAnswer | Meaning::Reply) => {
+        (Some(CalledGoal { answer: Some(answer), .. }), Meaning::GoalAnswer | Meaning::Reply) => {
             checked.name() != answer
+        }
+        (goal, Meaning::Delegate { .. }) => {
+            let named = goal.and_then(|goal| goal.delegate.as_ref());
+            named != Some(checked.name()) && !mutant("delegate-any-goal")
         }
         _ => false,
     };
@@ -49,4 +79,6 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
 pub(super) struct CalledGoal {
     /// The only payload that answers it, if it has a type.
     answer: Option<PayloadName>,
+    /// The payload with which it may be delegated, if it has roles.
+    delegate: Option<PayloadName>,
 }

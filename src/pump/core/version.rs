@@ -55,6 +55,10 @@ const CHANGES: &[(u32, &str)] = &[
         36,
         "a schedule has a planned time, its runs are sent by the core, and its events are recorded",
     ),
+    (
+        37,
+        "an agent delegates a goal to the roles that its workflow allows, as often as the goal says",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

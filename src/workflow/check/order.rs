@@ -9,6 +9,7 @@ use super::super::definition::{
     AskForm, FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, Placed,
     WorkflowDefinition,
 };
+use super::super::delegation::{ROLE_CHARS_MAX, is_role};
 use super::super::graph::{GoalGraph, MemberKind, SecondMembership};
 use super::super::shapes::{JUDGE_SUFFIX, SUPERVISOR_SUFFIX, labels};
 use super::super::typed_outputs::{agents_of, has_judge};
@@ -34,6 +35,7 @@ pub(super) fn check(
         branches(goal, problems);
         nesting(graph, number, goal, problems);
         settings(goal, problems);
+        roles(goal, problems);
         of_verifier(graph, number, goal, problems);
         label(graph, number, goal, problems);
         goal_budget(definition, context, goal, problems);
@@ -164,9 +166,20 @@ fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let has_type = !agents_of(goal).is_empty() || matches!(goal.form, GoalForm::Ask { .. });
     refuse(!has_type && goal.output != GoalOutput::Text, "output of its own");
     refuse(agents_of(goal).is_empty() && goal.supervision.is_some(), "supervisor");
-    refuse(!has_output && goal.roles.is_some(), "roles");
+    refuse(agents_of(goal).is_empty() && goal.roles.is_some(), "roles");
     let is_limited = goal.timeout.is_some() || !goal.budget.is_open();
     refuse(!has_output && is_limited, "timeout, tokens and money");
+}
+
+/// Roles that no agent could be given.
+fn roles(goal: &GoalDefinition, problems: &mut ProblemList) {
+    let Some(roles) = &goal.roles else { return };
+    let mut wrong = roles.names.iter().filter(|name| !is_role(name));
+    if let Some(name) = wrong.next() {
+        let message = format!("`{name}` is no role: a role is a text of one line");
+        let help = format!("write 1 to {ROLE_CHARS_MAX} characters");
+        problems.add(DefinitionFault::Setting, goal.id.place, message, help);
+    }
 }
 
 /// Settings that a goal that judges items cannot have: its failure is that of the item.

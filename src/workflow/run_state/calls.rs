@@ -89,8 +89,23 @@ impl WorkflowRun<'_> {
         prompt: &Placed<String>,
     ) -> Result<GoalCall, XPathError> {
         let document = self.document(run, prompt)?.text();
+        Ok(self.agents_goal(run, agent, document))
+    }
+
+    fn agents_goal(
+        &self,
+        run: &GoalRun,
+        agent: &Placed<ListenerName>,
+        document: String,
+    ) -> GoalCall {
         let answer = self.answer(run);
-        Ok(GoalCall::Agent { agent: agent.value.clone(), document, answer })
+        let carries_out = matches!(run.kind, RunKind::Work | RunKind::Verify);
+        let goal = self.graph.goal(self.subject(run)).filter(|_| carries_out);
+        let roles = goal.and_then(|goal| {
+            let roles = goal.roles.as_ref()?;
+            Some(roles.of_goal(&self.definition.name.value, &goal.id.value))
+        });
+        GoalCall::Agent { agent: agent.value.clone(), document, answer, roles }
     }
 
     /// The call of a goal's supervisor: the document of an agent, or a question to a person.
@@ -129,8 +144,7 @@ impl WorkflowRun<'_> {
                         task.text()
                     }
                 };
-                let answer = self.answer(run);
-                Ok(GoalCall::Agent { agent: agent.value.clone(), document, answer })
+                Ok(self.agents_goal(run, agent, document))
             }
             GoalTarget::Listener { listener, payload, with }
             | GoalTarget::Workflow { workflow: listener, payload, with } => {

@@ -230,3 +230,39 @@ fn text_is_no_answer_to_a_typed_goal() {
         }
     }
 }
+
+#[test]
+fn a_goal_with_roles_is_delegated_on_every_transport() {
+    for way in WAYS {
+        let xml = "<delegate role=\"reader\">Read a.rs.</delegate>";
+        let turn = match way {
+            ActionTransport::Xml => reply(xml),
+            _ => reply("").call("delegate", r#"{"role":"reader","content":"Read a.rs."}"#),
+        };
+        let says = [turn, reply("It is read.")].map(Says::Exactly).to_vec();
+        let model = Scripted::new(way, says);
+        let mut stage = Stage::with_roles(DOCUMENT, researcher(way), model.clone());
+        stage.start_workflow();
+        let (_, texts) = &stage.results[0];
+        let result = Element::read(&texts[0]).unwrap().text();
+        assert!(result.ends_with("It is read."), "{way:?} {result}");
+        let requests = model.requests();
+        let offers = |request: &organism::model::ModelRequest| {
+            let has_tool = request.tools.iter().any(|tool| tool.name == "delegate");
+            has_tool || request.system.contains("<delegate role=")
+        };
+        assert!(offers(&requests[0]), "{way:?} {}", requests[0].system);
+        let shown = format!("{:?}", requests[1].messages);
+        assert!(shown.contains("Read a.rs."), "{way:?} {shown}");
+    }
+
+    // A goal without roles offers none.
+    for way in WAYS {
+        let model = Scripted::new(way, vec![Says::Exactly(reply("Yes."))]);
+        let mut stage = Stage::with_goal(DOCUMENT, researcher(way), model.clone());
+        stage.start_workflow();
+        let request = &model.requests()[0];
+        assert!(!request.system.contains("delegate"), "{way:?} {}", request.system);
+        assert!(request.tools.iter().all(|tool| tool.name != "delegate"), "{way:?}");
+    }
+}

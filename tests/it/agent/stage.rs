@@ -10,7 +10,8 @@ use organism::agent::{ActionTransport, AgentOptions, ModelAgent, PastTurn};
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{
-    Contract, Contracts, Role, TreeLimits, TypedAnswer, goal_schema, write_goal, write_typed_goal,
+    Contract, Contracts, GoalDelegation, GoalRoles, Role, TreeLimits, TypedAnswer, delegate_name,
+    delegate_output_name, goal_schema, write_goal_request,
 };
 use organism::envelope::{Message, Turn};
 use organism::ids::{Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -21,6 +22,7 @@ use organism::pump::gate::Gate;
 use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::{Closing, Fact, Record};
 use organism::xml::element::Element;
+use organism::xml::shape::QName;
 use uuid::Uuid;
 
 use super::scripted::{Says, Scripted};
@@ -94,6 +96,16 @@ pub fn researcher(transport: ActionTransport) -> AgentOptions {
     options
 }
 
+/// As a workflow generates it for a goal with roles.
+const DELEGATE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:d="NAMESPACE" targetNamespace="NAMESPACE">
+  <xs:element name="delegate">
+    <xs:annotation><xs:documentation>Gives a task to another agent in a role.</xs:documentation></xs:annotation>
+    <xs:complexType><xs:simpleContent><xs:extension base="xs:token">
+      <xs:attribute name="role" type="xs:token" use="required"/>
+    </xs:extension></xs:simpleContent></xs:complexType>
+  </xs:element>
+</xs:schema>"#;
+
 impl Stage {
     pub fn new(transport: ActionTransport, turns: Vec<Says>) -> (Self, Arc<Scripted>) {
         let model = Scripted::new(transport, turns);
@@ -115,6 +127,27 @@ impl Stage {
     pub fn with_goal_for(
         document: &str,
         answer: Option<PayloadName>,
+        options: AgentOptions,
+        model: SharedModel,
+    ) -> Self {
+        Self::with_goal_of(document, answer, None, options, model)
+    }
+
+    /// As [`Stage::with_goal`]; the researcher may delegate it to roles.
+    pub fn with_roles(document: &str, options: AgentOptions, model: SharedModel) -> Self {
+        let roles = GoalRoles {
+            payload: delegate_name(&listener("flow"), "report"),
+            to: listener("researcher"),
+            max: Some(3),
+            depth: 1,
+        };
+        Self::with_goal_of(document, None, Some(roles), options, model)
+    }
+
+    fn with_goal_of(
+        document: &str,
+        answer: Option<PayloadName>,
+        roles: Option<GoalRoles>,
         mut options: AgentOptions,
         model: SharedModel,
     ) -> Self {
@@ -130,6 +163,14 @@ impl Stage {
                 .iter()
                 .map(|payload| TypedAnswer { agent: agent.clone(), payload: payload.clone() })
                 .collect(),
+            delegations: roles
+                .iter()
+                .map(|roles| GoalDelegation {
+                    agent: agent.clone(),
+                    payload: roles.payload.clone(),
+                    to: roles.to.clone(),
+                })
+                .collect(),
             ..Contract::new(listener("flow"), Role::Workflow)
         });
         let contracts = Arc::new(Contracts::new(all).unwrap());
@@ -137,17 +178,29 @@ impl Stage {
         with_goals
             .add_generated(&mut SchemaCompiler::default(), "goals", &goal_schema(&agent))
             .unwrap();
+        if let Some(roles) = &roles {
+            let namespace = &roles.payload.namespace;
+            let schema = DELEGATE_SCHEMA.replace("NAMESPACE", namespace);
+            let mut compiler = SchemaCompiler::default();
+            with_goals.add_generated(&mut compiler, "roles", &schema).unwrap();
+            with_goals.add_builtin("workflow.xsd", organism::workflow::SCHEMA).unwrap();
+        }
         options.schemas = with_goals.clone();
-        let goal = match &answer {
-            None => write_goal(&agent, document).into_bytes(),
-            Some(answer) => write_typed_goal(&agent, document, answer).into_bytes(),
-        };
+        let goal = write_goal_request(&agent, document, answer.as_ref(), roles.as_ref());
+        let goal = goal.into_bytes();
         Self::of(contracts, with_goals, options, model).answering(move |peer, asked| match &*asked
             .name
             .local
         {
             _ if peer.as_str() != "flow" => found(peer, asked),
             "query" => vec![goal.clone()],
+            "delegate" => {
+                let task = Element::read(asked.payload.as_str()).unwrap();
+                let role = task.attribute("role").unwrap().to_owned();
+                let output = Element::new(QName::from(&delegate_output_name()));
+                let output = output.with_attribute("role", role).with_text(task.text());
+                vec![output.to_xml().into_bytes()]
+            }
             _ => {
                 let answer = Element::read(asked.payload.as_str()).unwrap().text();
                 let answer = organism::xml::escape::escape_text(&answer);

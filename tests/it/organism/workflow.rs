@@ -365,22 +365,6 @@ fn a_workflow_is_called_by_another_one_like_a_listener() {
     house.verified();
 }
 
-const ROLES: &str = "outline = { roles = { agent = \"critic\", max = 1, depth = 1 }, agent";
-
-#[test]
-fn an_organism_does_not_start_with_a_setting_that_no_run_carries_out() {
-    let house = house(&CONFIG.replace("outline = { agent", ROLES));
-    let sent = send(&house, &[], &[]);
-    assert_eq!(sent.code, Some(78), "{sent:?}");
-    let checked = house.organism(&["check"]);
-    assert_eq!(checked.code, Some(78), "{checked:?}");
-    for shown in [sent, checked] {
-        assert!(shown.err.contains("no run carries out `roles`"), "{shown:?}");
-    }
-    let drawn = house.organism(&["workflow", "show", "tour"]);
-    assert_eq!(drawn.code, Some(0), "{drawn:?}");
-}
-
 #[test]
 fn a_payload_that_two_peers_of_a_workflow_accept_is_reported() {
     let twin = "[listeners.twin]\ncommand = [\"./player.py\", \"back\"]\nschema = \"talk.xsd\"\n\

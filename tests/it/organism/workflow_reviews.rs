@@ -179,19 +179,19 @@ fn a_supervisor_that_corrects_too_often_fails_the_goal() {
 }
 
 /// A run that is killed and resumed.
-struct KilledRun {
-    house: fn() -> House,
-    send: fn(&House, &[&str]) -> CommandOutput,
-    output: &'static str,
+pub struct KilledRun {
+    pub house: fn() -> House,
+    pub send: fn(&House, &[&str]) -> CommandOutput,
+    pub output: &'static str,
     /// Local name of its reply.
-    reply: &'static str,
+    pub reply: &'static str,
     /// How many threads of agents it opens.
-    goals: usize,
+    pub goals: usize,
 }
 
 /// Kills the organism at the `nth` step, starts it again, and asserts that the run ends as an
 /// undisturbed one. Returns whether it died before the run was over.
-fn dies_and_ends_alike(run: &KilledRun, nth: u32) -> bool {
+pub fn dies_and_ends_alike(run: &KilledRun, nth: u32) -> bool {
     let house = (run.house)();
     let mut running = start(&house, Some(&format!("stepped:{nth}")));
     until("the organism is ready or gone", || {

@@ -143,6 +143,19 @@ impl World {
                 .add_generated(&mut SchemaCompiler::default(), "goals", &goal_schema(agent))
                 .unwrap();
         }
+        let delegations = contracts.iter().flat_map(|contract| &contract.delegations);
+        for delegate in delegations.map(|one| &one.payload) {
+            if schemas.contains(delegate) {
+                continue;
+            }
+            let text = format!(
+                "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" \
+                 targetNamespace=\"{}\"><xs:element name=\"{}\"><xs:complexType mixed=\"true\">\
+                 <xs:attribute name=\"role\"/></xs:complexType></xs:element></xs:schema>",
+                delegate.namespace, delegate.local
+            );
+            schemas.add_generated(&mut SchemaCompiler::default(), "roles", &text).unwrap();
+        }
         let config = Digest::of(b"config");
         let core = || Core::new(contracts.clone(), limits, config);
         let mut world = Self {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use expect_test::expect;
+use organism::contract::{GoalRoles, delegate_name};
 use organism::workflow::*;
 use organism::xml::element::Element;
 
@@ -172,6 +173,33 @@ fn the_documents_of_verified_items_are_those_of_the_golden_file() {
     let golden = include_str!("../../data/workflow/research.documents");
     let golden = golden.split("== delegated by report").next().unwrap();
     assert_eq!(written, golden);
+}
+
+#[test]
+fn a_goal_with_roles_says_which_agent_takes_them_how_often_and_how_deep() {
+    let definition = definition("research");
+    let (graph, _) = GoalGraph::new(&definition);
+    let input = Element::local("research").with_child(Element::local("question").with_text("x"));
+    let mut run = WorkflowRun::new(&definition, &graph, input);
+    let mut steps = run.step(RunEvent::Started);
+    let plan = ViewValue::Payload(Element::read("<plan/>").unwrap());
+    let mut seen = Vec::new();
+    for output in [plan, of_text("done")] {
+        let [RunStep::Start { run: started, label, call, .. }] = steps.as_slice() else {
+            panic!("{steps:?}");
+        };
+        let GoalCall::Agent { roles, .. } = call else { panic!("{call:?}") };
+        seen.push((label.clone(), roles.clone()));
+        let event = RunEvent::Completed { run: started.clone(), output };
+        steps = run.step(event);
+    }
+    let roles = GoalRoles {
+        payload: delegate_name(&name("research").value, "report"),
+        to: name("specialist").value,
+        max: Some(3),
+        depth: 1,
+    };
+    assert_eq!(seen, [("plan".to_owned(), None), ("report".to_owned(), Some(roles))]);
 }
 
 fn of_text(text: &str) -> ViewValue {

@@ -88,7 +88,7 @@ impl NativeTools {
                 word: word.name.clone(),
                 place: core.map(|(_, place)| *place),
                 addressable: vocabulary.is_addressable(word),
-                is_call: matches!(word.meaning, Meaning::Call { .. }),
+                is_call: word.opens_call(),
                 is_final,
             });
         }

@@ -1,0 +1,57 @@
+//! Delegations: how often goals of workflows have been delegated to roles.
+//!
+//! A goal is delegated by a call of its agent to the workflow, beneath the goal's own call. The
+//! agent in the role may delegate further, beneath that call.
+
+use super::state::{Call, State, Tree};
+use super::{Opener, Opening};
+use crate::contract::{GoalRoles, delegated_goal};
+use crate::envelope::Message;
+use crate::ids::CallId;
+
+impl State {
+    /// How often the goal of `call` has been delegated, and how often it may be. A task that was
+    /// delegated itself counts for the goal above it. `None` where no goal has roles.
+    pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
+        let tree = self.trees.get(self.calls.get(&call)?)?;
+        tree.goals_above(call).find_map(|goal| {
+            let request = goal.request()?;
+            let max = GoalRoles::read(request.payload.as_str())?.max?;
+            Some((goal.delegations, max))
+        })
+    }
+}
+
+impl Tree {
+    /// Counts a delegation in the goal that is delegated, and in every goal above it.
+    pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
+        if delegated_goal(&request.name).is_none() {
+            return;
+        }
+
+        let Some(delegator) = opener_of(opening) else { return };
+        let goals: Vec<_> = self.goals_above(delegator).map(|goal| goal.id).collect();
+        for goal in goals {
+            if let Some(goal) = self.calls.get_mut(&goal) {
+                goal.delegations = goal.delegations.saturating_add(1);
+            }
+        }
+    }
+
+    /// The call of a delegating agent and, where its task was delegated itself, those above it.
+    fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
+        std::iter::successors(self.calls.get(&call), |goal| {
+            let workflow = self.calls.get(&opener_of(&goal.opening)?)?;
+            let is_delegation = delegated_goal(&workflow.request()?.name).is_some();
+            let delegator = opener_of(&workflow.opening).filter(|_| is_delegation)?;
+            self.calls.get(&delegator)
+        })
+    }
+}
+
+fn opener_of(opening: &Opening) -> Option<CallId> {
+    match &opening.opener {
+        Opener::Call { call, .. } => Some(*call),
+        _ => None,
+    }
+}
