@@ -174,6 +174,17 @@ mod tests {
         assert_eq!(ancestry(i32::try_from(parent).unwrap()), ProcessAncestry::Foreign);
     }
 
+    fn wait_for_program(pid: i32, name: &str) {
+        let runs = || {
+            let shown = Command::new("ps").args(["-o", "comm=", "-p", &pid.to_string()]).output();
+            shown.is_ok_and(|ps| String::from_utf8_lossy(&ps.stdout).trim().ends_with(name))
+        };
+        let waited = std::time::Instant::now();
+        while !runs() {
+            assert!(waited.elapsed().as_secs() < 30, "{pid} does not run {name}");
+        }
+    }
+
     #[test]
     fn a_detached_process_is_hosted_by_the_mark_of_its_pump_and_not_by_the_name_of_a_listener() {
         let journal = Uuid::from_u128(7);
@@ -185,6 +196,8 @@ mod tests {
             command.args(["-c", "sleep 60 >/dev/null 2>&1 & echo $!"]).env_remove(PUMP_VARIABLE);
             let started = command.env(variable, value).output().unwrap();
             let detached: i32 = String::from_utf8(started.stdout).unwrap().trim().parse().unwrap();
+            // While the process changes from the shell to `sleep`, its variables cannot be read.
+            wait_for_program(detached, "sleep");
 
             let expected =
                 if is_hosted { ProcessAncestry::Hosted(None) } else { ProcessAncestry::Foreign };
