@@ -467,6 +467,31 @@ fn a_changed_config_stops_new_submissions_and_every_other_command_notes_it() {
 }
 
 #[test]
+fn an_answer_of_a_person_counts_under_a_changed_config() {
+    let human = "[humans.boss]\nschema = \"people.xsd\"\naccepts = [\"question\"]\n\
+                 replies = [\"decision\", \"pass\"]\n";
+    let asks = CONFIG.replace("\"solo\"]", "\"solo\", \"boss\"]");
+    let house = House::with(&format!("{asks}\n{human}"));
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
+    house.write("question.xml", "<question xmlns=\"urn:example:people\">May I?</question>");
+    house.write("pass.xml", "<pass xmlns=\"urn:example:people\"/>");
+    let running = house.run();
+    let sent = house.organism(&["send", "--as", "desk", "--no-wait", "question.xml"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let open = || house.organism(&["answer", "--json"]).json();
+    let question = until("the question is open", || open().pop());
+
+    edited(&house, "\"solo\", \"boss\"]", "\"boss\"]");
+    let message = question["message"].as_str().unwrap();
+    let answered = house.organism(&["answer", message, "pass.xml"]);
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    assert!(answered.err.contains("the config has changed since the organism started"));
+    assert_eq!(open(), Vec::<serde_json::Value>::new());
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
 fn a_restart_takes_the_changed_config() {
     let house = House::new();
     let running = house.run();
