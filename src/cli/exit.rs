@@ -106,7 +106,7 @@ fn of_organism(error: &organism::Error) -> CommandExit {
         | Error::NotOnJetStream => CommandExit::Usage,
         // The same code as for a refusal at the control socket.
         Error::HostedProcess { .. } => CommandExit::InvalidData,
-        Error::Builtin { .. } => CommandExit::Bug,
+        Error::Builtin { .. } | Error::Schedule { .. } => CommandExit::Bug,
         _ => CommandExit::Unavailable,
     }
 }

@@ -35,7 +35,7 @@ use uuid::Uuid;
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ConfigProblems, StorageConfig};
 use crate::contract::goal_schema;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, ScheduleName};
 use crate::journal::jetstream::{self, JoiningHost};
 use crate::journal::{self, HashedRecord, Journal, sqlite};
 use crate::nats;
@@ -74,8 +74,8 @@ pub enum Error {
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
     /// The payload of a schedule passed the check of the config, and not the gate of the pump.
-    #[error("the payload of a schedule is refused: {detail}")]
-    Schedule { detail: String },
+    #[error("the payload of the schedule `{schedule}` is refused: {detail}")]
+    Schedule { schedule: ScheduleName, detail: String },
     /// The built-in schemas do not load, which is a bug.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },

@@ -213,7 +213,7 @@ fn with_schedules(core: Core, config: &Config, gate: &Gate) -> Result<Core, Erro
     let schedules = Schedules::new(&config.schedules, gate, (partition, config.partitions()));
     schedules
         .map(|schedules| core.with_schedules(schedules))
-        .map_err(|refusal| Error::Schedule { detail: refusal.message })
+        .map_err(|(schedule, refusal)| Error::Schedule { schedule, detail: refusal.message })
 }
 
 /// Hosts of workflows: each run is a function of its definition and the messages of its call.

@@ -110,7 +110,10 @@ impl State {
 
         self.calls.insert(CallId(message.id), tree.clone());
         home.open_call(message, opening);
-        self.mark_sent(message.id);
+        // The request of a run is the first message of its thread.
+        if message.seq == 1 {
+            self.mark_sent(message.id);
+        }
         if let Some(key) = key {
             self.key_used(message, key);
         }
@@ -122,6 +125,7 @@ impl State {
             Fact::Booted { journal, epoch, config, core_version, .. } => {
                 (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
                 self.core_version = *core_version;
+                self.drop_ended_schedules();
                 // While no pump ran, no answer could arrive.
                 self.pass_over(time.since(self.time), Duration::ZERO);
             }
@@ -147,9 +151,7 @@ impl State {
             Fact::ScheduleRefused { schedule, request } => {
                 self.drop_scheduled_run(schedule, *request);
             }
-            Fact::ScheduleCancelled { schedule } => {
-                self.schedules.remove(schedule);
-            }
+            Fact::ScheduleCancelled { schedule } => self.cancel_schedule(schedule),
             _ => {}
         }
 

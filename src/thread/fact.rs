@@ -392,8 +392,7 @@ pub enum Fact {
         #[serde(rename = "request")]
         request: MessageId,
     },
-    /// The config no longer has the schedule. Its planned time and its unsent requests are
-    /// cancelled.
+    /// The config no longer has the schedule, so its planned time is cancelled. Its open runs go on.
     #[serde(rename = "schedule-cancelled")]
     ScheduleCancelled {
         #[serde(rename = "schedule")]

@@ -4,12 +4,14 @@ use super::State;
 use crate::clock::Time;
 use crate::ids::{MessageId, ScheduleName, ThreadId, TimerId};
 
-/// A schedule with a planned time.
+/// A schedule with a planned time, or one that left the config while runs of it were open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedSchedule {
     /// Timer of the planned time.
     pub timer: TimerId,
     pub due: Time,
+    /// Whether the config no longer had the schedule. Nothing is planned then.
+    pub is_cancelled: bool,
     /// The times of the schedule as text, from which a changed schedule is known.
     pub times: String,
     /// Runs of earlier times. Ended runs are dropped when the next one begins.
@@ -49,7 +51,27 @@ impl State {
         let times = times.to_owned();
         let earlier = self.schedules.remove(schedule);
         let runs = earlier.map(|planned| planned.runs).unwrap_or_default();
-        self.schedules.insert(schedule.clone(), PlannedSchedule { timer, due, times, runs });
+        let planned = PlannedSchedule { timer, due, is_cancelled: false, times, runs };
+        self.schedules.insert(schedule.clone(), planned);
+    }
+
+    /// Keeps the open runs, which count again if the schedule comes back.
+    pub(super) fn cancel_schedule(&mut self, schedule: &ScheduleName) {
+        let Some(mut planned) = self.schedules.remove(schedule) else { return };
+        planned.is_cancelled = true;
+        planned.runs.retain(|run| self.is_open_run(run));
+        if !planned.runs.is_empty() {
+            self.schedules.insert(schedule.clone(), planned);
+        }
+    }
+
+    /// Drops the schedules that left the config and whose runs have ended.
+    pub(super) fn drop_ended_schedules(&mut self) {
+        let mut schedules = std::mem::take(&mut self.schedules);
+        schedules.retain(|_, planned| {
+            !planned.is_cancelled || planned.runs.iter().any(|run| self.is_open_run(run))
+        });
+        self.schedules = schedules;
     }
 
     pub(super) fn begin_scheduled_run(&mut self, schedule: &ScheduleName, run: ScheduledRun) {

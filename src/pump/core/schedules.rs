@@ -17,7 +17,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, Gate};
 use crate::system::{CorePayload, ScheduleEvent};
-use crate::thread::{Fact, Input, ScheduledRun};
+use crate::thread::{Fact, Input, PlannedSchedule, ScheduledRun};
 use crate::trace::TraceParent;
 
 /// The schedules of one partition, with payloads that passed the gate.
@@ -33,16 +33,18 @@ impl Schedules {
     ///
     /// # Errors
     ///
-    /// Returns the refusal of the first payload that does not pass the gate.
+    /// Returns the first schedule whose payload does not pass the gate, with the refusal.
     pub fn new(
         schedules: &[Schedule],
         gate: &Gate,
         (partition, partitions): (u32, u32),
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, (ScheduleName, Refusal)> {
         let mut by_name = BTreeMap::new();
         for schedule in schedules {
             if schedule.name.partition(partitions) == partition {
-                let checked = gate.check(&schedule.client, schedule.payload.as_bytes())?;
+                let checked = gate
+                    .check(&schedule.client, schedule.payload.as_bytes())
+                    .map_err(|refusal| (schedule.name.clone(), refusal))?;
                 by_name.insert(schedule.name.clone(), (schedule.clone(), checked));
             }
         }
@@ -63,7 +65,13 @@ impl Core {
     /// times that came while no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
-        let on_record = self.state.schedules.iter();
+        let unsent = self.unsent_runs();
+        for (name, run) in unsent.into_iter().filter(|_| !mutant("forget-a-run")) {
+            let schedule = schedules.by_name.get(&name).map(|(schedule, _)| schedule);
+            self.continue_run(step, &name, schedule, run);
+        }
+
+        let on_record = self.state.schedules.iter().filter(|(_, planned)| !planned.is_cancelled);
         let gone = on_record.filter(|(name, _)| !schedules.by_name.contains_key(*name));
         let gone: Vec<_> = gone.map(|(name, planned)| (name.clone(), planned.due)).collect();
         for (name, due) in gone {
@@ -71,15 +79,8 @@ impl Core {
             self.schedule_note(step, &name, ScheduleEvent::Cancelled { due }, None);
         }
 
-        let runs = self.state.schedules.values().flat_map(|planned| &planned.runs);
-        let unsent = runs.filter(|run| !run.is_sent && !mutant("forget-a-run"));
-        let requests: Vec<_> = unsent.map(|run| run.request).collect();
-        for request in requests {
-            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::ScheduledRun { request } });
-        }
-
         for (name, (schedule, _)) in &schedules.by_name {
-            let planned = self.state.schedules.get(name);
+            let planned = self.state.schedules.get(name).filter(|planned| !planned.is_cancelled);
             match planned.filter(|planned| planned.times == schedule.times.to_string()) {
                 None => {
                     let next = self.plan(step, schedule, step.time);
@@ -98,12 +99,43 @@ impl Core {
         }
     }
 
+    /// Sends the request of a run that an earlier pump began, unless the config has no use for the run
+    /// any more.
+    fn continue_run(
+        &mut self,
+        step: &mut Step,
+        name: &ScheduleName,
+        schedule: Option<&Schedule>,
+        run: ScheduledRun,
+    ) {
+        let ScheduledRun { request, thread, due, .. } = run;
+        let event = match schedule {
+            None => {
+                let reason = "the config no longer has the schedule".to_owned();
+                ScheduleEvent::Refused { due, thread, reason }
+            }
+            Some(Schedule { missed: policy @ MissedPolicy::Skip, .. })
+                if step.time.since(due) >= limits::SCHEDULE_LATE_MAX =>
+            {
+                ScheduleEvent::Missed { due, until: None, count: 1, policy: policy.as_str() }
+            }
+            Some(_) => {
+                let alarm = Alarm::ScheduledRun { request };
+                return step.effect(Effect::Alarm { at: step.time, alarm });
+            }
+        };
+
+        self.fact(step, Fact::ScheduleRefused { schedule: name.clone(), request });
+        self.schedule_note(step, name, event, None);
+    }
+
     /// The planned time of a schedule may have come. A pump that is stopping leaves the time to the
     /// next boot, which takes it as missed.
     pub(super) fn schedule_alarm(&mut self, step: &mut Step, timer: TimerId) {
         let Some(schedules) = self.schedules.clone().filter(|_| !self.draining) else { return };
         let mut planned = self.state.schedules.iter();
-        let Some((name, planned)) = planned.find(|(_, planned)| planned.timer == timer) else {
+        let is_due = |planned: &PlannedSchedule| planned.timer == timer && !planned.is_cancelled;
+        let Some((name, planned)) = planned.find(|(_, planned)| is_due(planned)) else {
             return;
         };
 
@@ -251,12 +283,16 @@ impl Core {
         self.schedule_note(step, &schedule, event, None);
     }
 
-    fn unsent_run(&self, request: MessageId) -> Option<(ScheduleName, ScheduledRun)> {
+    fn unsent_runs(&self) -> Vec<(ScheduleName, ScheduledRun)> {
         let planned = self.state.schedules.iter();
-        let mut runs =
+        let runs =
             planned.flat_map(|(name, planned)| planned.runs.iter().map(move |run| (name, run)));
-        let (name, run) = runs.find(|(_, run)| run.request == request)?;
-        (!run.is_sent).then(|| (name.clone(), run.clone()))
+        let unsent = runs.filter(|(_, run)| !run.is_sent);
+        unsent.map(|(name, run)| (name.clone(), run.clone())).collect()
+    }
+
+    fn unsent_run(&self, request: MessageId) -> Option<(ScheduleName, ScheduledRun)> {
+        self.unsent_runs().into_iter().find(|(_, run)| run.request == request)
     }
 
     fn schedule_note(

@@ -59,6 +59,11 @@ const CHANGES: &[(u32, &str)] = &[
         37,
         "an agent delegates a goal to the roles that its workflow allows, as often as the goal says",
     ),
+    (
+        38,
+        "open runs of a schedule that left the config count if it comes back; its unsent run, or one \
+         that is skipped, ends on record",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -6,17 +6,18 @@ use organism::clock::Time;
 use organism::contract::{Contract, MissedPolicy, Schedule, ScheduleTimes};
 use organism::ids::{ScheduleName, ThreadId};
 use organism::pump::core::{Event, Receipt, Schedules, Standstill, Target};
-use organism::thread::Fact;
+use organism::thread::{Fact, Input};
 
 use super::world::{World, agent, client, core, listener, name, word};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// A listener that may take longer than the interval.
+/// A listener that may take longer than the interval, over some restarts.
 fn finder() -> Contract {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.timeout = 100 * INTERVAL;
+    finder.attempts = 10;
     finder
 }
 
@@ -288,12 +289,69 @@ fn a_schedule_that_leaves_the_config_is_cancelled_and_its_run_goes_on() {
     world.restart_scheduled(Some(Vec::new()));
     pass(&mut world, 3 * INTERVAL);
     assert_eq!(later(&world, start)[1..], ["nightly cancelled due 20"]);
-    assert!(world.core.state().schedules.is_empty());
     assert_eq!(world.core.state().calls.len(), 1, "the run");
+    assert_eq!(world.core.state().schedules.len(), 1, "the run counts");
 
+    world.restart_scheduled(Some(Vec::new()));
     world.restart_scheduled(Some(vec![schedule("nightly")]));
     let last = events(&world, start).pop().unwrap();
     assert!(last.starts_with("nightly planned"), "{last}");
+    pass(&mut world, INTERVAL);
+    let last = events(&world, start).pop().unwrap();
+    assert!(last.starts_with("nightly passed-over"), "its run is still open: {last}");
+    assert_eq!(world.core.state().calls.len(), 1, "the run");
+}
+
+#[test]
+fn a_schedule_that_left_the_config_is_forgotten_with_its_last_run() {
+    let mut world = running(schedule("nightly"));
+    pass(&mut world, INTERVAL);
+    world.restart_scheduled(Some(Vec::new()));
+    assert_eq!(world.core.state().schedules.len(), 1, "its run is open");
+    pass(&mut world, Duration::ZERO);
+    let delivery = world.deliveries.pop_front().unwrap();
+    world.answer(&delivery, &[word("found", "it")]);
+    world.restart_scheduled(Some(Vec::new()));
+    assert!(world.core.state().schedules.is_empty());
+}
+
+/// The moment after the record of a run's time, before that of its request; and the first start.
+fn begun(schedule: Schedule) -> (World, Time) {
+    let mut world = running(schedule);
+    let start = world.now;
+    world.now = world.now.plus(INTERVAL);
+    let due = world.alarms.iter().copied().min().unwrap();
+    world.alarms.clear();
+    world.step(Event::Alarm(due.1));
+    (world, start)
+}
+
+#[test]
+fn a_run_that_was_not_sent_ends_on_record_when_its_schedule_leaves_the_config() {
+    let (mut world, start) = begun(schedule("nightly"));
+    world.restart_scheduled(Some(Vec::new()));
+    pass(&mut world, 3 * INTERVAL);
+    assert!(world.deliveries.is_empty());
+    assert_eq!(later(&world, start)[1..], ["nightly refused due 10", "nightly cancelled due 20"]);
+    assert!(world.core.state().schedules.is_empty());
+}
+
+#[test]
+fn a_run_that_was_not_sent_in_time_is_missed_where_missed_runs_are_skipped() {
+    for (missed, late, runs) in [
+        (MissedPolicy::Skip, 5 * MINUTE, 0),
+        (MissedPolicy::Skip, MINUTE / 2, 1),
+        (MissedPolicy::Once, 5 * MINUTE, 1),
+    ] {
+        let nightly = Schedule { missed, ..schedule("nightly") };
+        let (mut world, start) = begun(nightly.clone());
+        world.now = world.now.plus(late);
+        world.restart_scheduled(Some(vec![nightly]));
+        pass(&mut world, Duration::ZERO);
+        assert_eq!(world.deliveries.len(), runs, "{missed:?} {late:?}");
+        let missed = ["nightly missed due 10 count 1 policy skip"];
+        assert_eq!(later(&world, start)[1..], missed[runs..], "{late:?}");
+    }
 }
 
 #[test]
@@ -340,22 +398,21 @@ fn another_payload_or_policy_leaves_the_planned_time_as_it_is() {
 
 #[test]
 fn a_run_is_sent_once_though_the_pump_dies_before_or_after() {
-    let mut world = running(schedule("nightly"));
-    let start = world.now;
-    let before = world.records.len();
-    world.now = world.now.plus(INTERVAL);
-    let due = world.alarms.iter().copied().min().unwrap();
-    world.alarms.clear();
-    world.step(Event::Alarm(due.1));
-    assert_eq!(world.records.len(), before + 1);
+    let (mut world, start) = begun(schedule("nightly"));
     assert!(world.deliveries.is_empty(), "its request is a record of its own");
 
     world.restart();
     pass(&mut world, Duration::ZERO);
     assert_eq!(world.deliveries.len(), 1);
-    let sent = world.records.len();
+    let submitted = |world: &World| {
+        let inputs = world.records.iter().map(|record| &record.input);
+        inputs.filter(|input| matches!(input, Input::Submitted { .. })).count()
+    };
+    assert_eq!(submitted(&world), 1);
+
+    world.restart();
     pass(&mut world, Duration::ZERO);
-    assert_eq!(world.records.len(), sent);
+    assert_eq!(submitted(&world), 1);
     assert_eq!(later(&world, start), ["nightly started due 10 next 20"]);
 }
 
