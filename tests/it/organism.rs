@@ -15,6 +15,7 @@ mod connections;
 mod copies;
 mod core_words;
 mod demo;
+mod examples;
 mod follow;
 mod forged_tails;
 mod forgers;

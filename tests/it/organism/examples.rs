@@ -1,0 +1,156 @@
+//! The workflows of `config/`, run by the commands at the head of each file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use super::CommandOutput;
+
+const THREAD: &str = "sess-example0";
+
+/// An example of `config/`, with a directory and a journal for this test alone.
+struct Example {
+    name: &'static str,
+    place: TempDir,
+}
+
+impl Example {
+    fn new(name: &'static str) -> Self {
+        let place = TempDir::new().unwrap();
+        for folder in ["config", "listeners", "schemas"] {
+            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+            std::os::unix::fs::symlink(from, place.path().join(folder)).unwrap();
+        }
+        Self { name, place }
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.place.path().join(file)).unwrap()
+    }
+
+    fn config(&self) -> String {
+        self.read(&format!("config/{}.toml", self.name))
+    }
+
+    fn prepared(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.place.path()).env_remove("ORGANISM_CONFIG");
+        for (name, folder) in
+            [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state"), ("WORKSPACE", "try-it")]
+        {
+            command.env(name, self.place.path().join(folder));
+        }
+        command.envs(crate::nats::substrate(self.place.path()));
+        command
+    }
+
+    fn organism(&self, arguments: &[&str]) -> CommandOutput {
+        let config = format!("config/{}.toml", self.name);
+        let mut command = self.prepared(env!("CARGO_BIN_EXE_organism"));
+        command.args(arguments).args(["--config", &config]).output().unwrap().into()
+    }
+
+    /// Runs the indented lines at the head of the file in a shell, with an id for the run's thread.
+    fn run(&self) -> CommandOutput {
+        let config = self.config();
+        let head: Vec<_> = config.lines().filter_map(|line| line.strip_prefix("#     ")).collect();
+        assert!(head.iter().any(|line| line.contains("organism workflow run")), "{head:?}");
+        let script = format!("set -e\n{} --new {THREAD}", head.join("\n"));
+        let programs = Path::new(env!("CARGO_BIN_EXE_organism")).parent().unwrap();
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        let mut command = self.prepared("sh");
+        let run: CommandOutput =
+            command.env("PATH", path).args(["-c", &script]).output().unwrap().into();
+        assert_eq!(run.code, Some(0), "{run:?}");
+        run
+    }
+
+    fn messages(&self, name: &str) -> Vec<Json> {
+        let exported = self.organism(&["export", "--format", "jsonl"]).json();
+        let is_named = |line: &Json| {
+            let named = line["name"].as_str().and_then(|name| name.rsplit('}').next());
+            line["type"] == "message" && named == Some(name)
+        };
+        exported.into_iter().filter(is_named).collect()
+    }
+
+    /// The document of each goal of an agent, under the label of its thread.
+    fn documents(&self) -> BTreeMap<String, String> {
+        let document = |goal: Json| {
+            let label = goal["thread"].as_str()?.strip_prefix(&format!("{THREAD}."))?.to_owned();
+            let payload = organism::xml::element::Element::read(goal["payload"].as_str()?)?;
+            Some((label, payload.text()))
+        };
+        let goals = self.messages("goal").into_iter();
+        goals.map(|goal| document(goal).expect("a goal has a thread and a text")).collect()
+    }
+
+    /// Asserts that `check` notes nothing, that each recorded turn was used, and that the goals of
+    /// agents were these.
+    fn used_up(&self, goals: &[&str]) {
+        let checked = self.organism(&["check"]);
+        assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");
+        let labels: Vec<_> = self.documents().into_keys().collect();
+        assert_eq!(labels, goals);
+        let recording = self.read(&format!("config/{}/recording.toml", self.name));
+        let turns = recording.matches("[[turn]]").count();
+        assert_eq!(self.messages("model-turn").len(), turns, "turns of {}", self.name);
+    }
+}
+
+/// The last state of each goal that a run has shown.
+fn states(run: &CommandOutput) -> BTreeMap<String, String> {
+    let state = |line: &str| {
+        let (_, line) = line.split_once(' ')?;
+        let (goal, state) = line.trim().split_once("  ")?;
+        let state = state.split([' ', ',']).next()?;
+        Some((goal.to_owned(), state.to_owned()))
+    };
+    run.err.lines().filter(|line| !line.starts_with("run ")).filter_map(state).collect()
+}
+
+fn assert_states(run: &CommandOutput, expected: &[(&str, &str)]) {
+    let expected: BTreeMap<_, _> =
+        expected.iter().map(|(goal, state)| ((*goal).to_owned(), (*state).to_owned())).collect();
+    assert_eq!(states(run), expected, "{run:?}");
+}
+
+#[test]
+fn the_crew_changes_a_project_until_its_reviewer_accepts() {
+    let crew = Example::new("crew");
+    let run = crew.run();
+    for part in ["<crew-output", "The tests ended with exit code 0.", "OK\n", "ACCEPT</review>"] {
+        assert!(run.out.contains(part), "{part} in {run:?}");
+    }
+    let done = ["plan", "work", "build", "review"].map(|goal| (goal, "done"));
+    assert_states(&run, &[&done[..], &[("clarify", "skipped")]].concat());
+    crew.used_up(&["build_1", "build_2", "plan", "review_1", "review_2"]);
+    let documents = crew.documents();
+    for part in ["the same fault", "<iteration n=\"1\">", "+    return \"Hello\""] {
+        assert!(documents["build_2"].contains(part), "{part} in {documents:?}");
+    }
+    let mut files: Vec<_> = std::fs::read_dir(crew.place.path().join("try-it"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
+    files.sort();
+    assert_eq!(files, ["greeting.py", "test_greeting.py"]);
+    let farewell = "return \"Goodbye\" + (\", \" + name if name else \"\") + \"!\"";
+    assert!(crew.read("try-it/greeting.py").contains(farewell));
+    assert!(crew.read("try-it/test_greeting.py").contains("farewell(\"\")"));
+}
+
+#[test]
+fn the_crew_takes_at_most_40_lines_of_config() {
+    let config = Example::new("crew").config();
+    let is_config = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let lines = config.lines().map(str::trim).filter(is_config).count();
+    assert!(lines <= 40, "{lines} lines");
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/crew");
+    let files: Vec<_> =
+        std::fs::read_dir(beside).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, ["recording.toml"], "no schema and no code");
+}
