@@ -154,3 +154,17 @@ fn the_crew_takes_at_most_40_lines_of_config() {
         std::fs::read_dir(beside).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(files, ["recording.toml"], "no schema and no code");
 }
+
+#[test]
+fn the_essay_is_drafted_until_its_critic_would_publish_it() {
+    let essay = Example::new("essay");
+    let run = essay.run();
+    assert!(run.out.starts_with("# The Price of a Parking Space\n"), "{run:?}");
+    assert!(run.out.ends_with("belongs to the street that earned it.\n"), "{run:?}");
+    assert_states(&run, &["outline", "improve", "draft", "critique"].map(|goal| (goal, "done")));
+    essay.used_up(&["critique_1", "critique_2", "draft_1", "draft_2", "outline"]);
+    let documents = essay.documents();
+    let prompt = "Outline an essay of about 150 words on city parking, for town councillors.";
+    assert!(documents["outline"].contains(prompt), "{documents:?}");
+    assert!(documents["draft_2"].contains("leaves it out"), "{documents:?}");
+}
