@@ -168,3 +168,27 @@ fn the_essay_is_drafted_until_its_critic_would_publish_it() {
     assert!(documents["outline"].contains(prompt), "{documents:?}");
     assert!(documents["draft_2"].contains("leaves it out"), "{documents:?}");
 }
+
+#[test]
+fn the_decision_is_recommended_after_both_sides_have_answered_each_other() {
+    let decision = Example::new("decision");
+    let run = decision.run();
+    assert!(run.out.starts_with("Close on Mondays for three months, "), "{run:?}");
+    assert_states(&run, &["frame", "evaluate", "answer", "recommend"].map(|goal| (goal, "done")));
+    decision.used_up(&[
+        "answer_critic",
+        "answer_optimist",
+        "evaluate_critic",
+        "evaluate_optimist",
+        "frame",
+        "recommend",
+    ]);
+    let documents = decision.documents();
+    let facts = "four people close on Mondays?\nMondays bring 6 % of the sales";
+    assert!(documents["frame"].contains(facts), "{documents:?}");
+    for label in ["answer_critic", "answer_optimist", "recommend"] {
+        for entry in ["<goal id=\"evaluate[critic]\">", "<goal id=\"evaluate[optimist]\">"] {
+            assert!(documents[label].contains(entry), "{label}: {documents:?}");
+        }
+    }
+}
