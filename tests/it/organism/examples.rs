@@ -38,10 +38,13 @@ impl Example {
     fn prepared(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.place.path()).env_remove("ORGANISM_CONFIG");
-        for (name, folder) in
-            [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state"), ("WORKSPACE", "try-it")]
-        {
-            command.env(name, self.place.path().join(folder));
+        for (name, path) in [
+            ("XDG_DATA_HOME", "data"),
+            ("XDG_STATE_HOME", "state"),
+            ("WORKSPACE", "try-it"),
+            ("BOOKING_LEDGER", "ledger.jsonl"),
+        ] {
+            command.env(name, self.place.path().join(path));
         }
         command.envs(crate::nats::substrate(self.place.path()));
         command
@@ -53,17 +56,24 @@ impl Example {
         command.args(arguments).args(["--config", &config]).output().unwrap().into()
     }
 
-    /// Runs the indented lines at the head of the file in a shell, with an id for the run's thread.
-    fn run(&self) -> CommandOutput {
+    /// The indented lines at the head of the file.
+    fn commands(&self) -> String {
         let config = self.config();
         let head: Vec<_> = config.lines().filter_map(|line| line.strip_prefix("#     ")).collect();
         assert!(head.iter().any(|line| line.contains("organism workflow run")), "{head:?}");
-        let script = format!("set -e\n{} --new {THREAD}", head.join("\n"));
+        head.join("\n")
+    }
+
+    fn shell(&self, commands: &str) -> CommandOutput {
         let programs = Path::new(env!("CARGO_BIN_EXE_organism")).parent().unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-        let mut command = self.prepared("sh");
-        let run: CommandOutput =
-            command.env("PATH", path).args(["-c", &script]).output().unwrap().into();
+        let script = format!("set -e\n{commands}");
+        self.prepared("sh").env("PATH", path).args(["-c", &script]).output().unwrap().into()
+    }
+
+    /// Runs the commands at the head of the file, with an id for the run's thread.
+    fn run(&self) -> CommandOutput {
+        let run = self.shell(&format!("{} --new {THREAD}", self.commands()));
         assert_eq!(run.code, Some(0), "{run:?}");
         run
     }
@@ -88,11 +98,16 @@ impl Example {
         goals.map(|goal| document(goal).expect("a goal has a thread and a text")).collect()
     }
 
+    /// Asserts that `check` notes nothing.
+    fn checked(&self) {
+        let checked = self.organism(&["check"]);
+        assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");
+    }
+
     /// Asserts that `check` notes nothing, that each recorded turn was used, and that the goals of
     /// agents were these.
     fn used_up(&self, goals: &[&str]) {
-        let checked = self.organism(&["check"]);
-        assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");
+        self.checked();
         let labels: Vec<_> = self.documents().into_keys().collect();
         assert_eq!(labels, goals);
         let recording = self.read(&format!("config/{}/recording.toml", self.name));
@@ -191,4 +206,31 @@ fn the_decision_is_recommended_after_both_sides_have_answered_each_other() {
             assert!(documents[label].contains(entry), "{label}: {documents:?}");
         }
     }
+}
+
+#[test]
+fn the_code_review_sends_a_weak_finding_back_and_reports_what_is_left() {
+    let review = Example::new("code-review");
+    let run = review.run();
+    assert!(run.out.starts_with("- test_greeting.py:12 "), "{run:?}");
+    assert!(run.out.ends_with("CHANGE\n"), "{run:?}");
+    assert_states(&run, &["scan", "inspect", "report"].map(|goal| (goal, "done")));
+    review.used_up(&[
+        "inspect_1",
+        "inspect_1-1",
+        "inspect_1_supervisor",
+        "inspect_1_supervisor-1",
+        "inspect_2",
+        "inspect_2_supervisor",
+        "report",
+        "scan",
+    ]);
+    let documents = review.documents();
+    assert!(documents["scan"].contains("\n+    names.sort()\n"), "{documents:?}");
+    let correction = "<correction source=\"supervisor\">\nName an input and what happens to it";
+    assert!(documents["inspect_1-1"].contains(correction), "{documents:?}");
+    for part in ["sorted(names)", "expects the fault of greeting.py:5,"] {
+        assert!(documents["report"].contains(part), "{part} in {documents:?}");
+    }
+    assert!(!documents["report"].contains("looks risky"), "{documents:?}");
 }
