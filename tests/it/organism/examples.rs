@@ -234,3 +234,33 @@ fn the_code_review_sends_a_weak_finding_back_and_reports_what_is_left() {
     }
     assert!(!documents["report"].contains("looks risky"), "{documents:?}");
 }
+
+#[test]
+fn the_research_repeats_an_unsound_study_and_delegates_what_is_open() {
+    let research = Example::new("research");
+    let run = research.run();
+    for part in ["<research-output", "pub const PAYLOAD_BYTES_MAX: usize = ", " (src/limits.rs:"] {
+        assert!(run.out.contains(part), "{part} in {run:?}");
+    }
+    assert!(!run.out.contains("<unanswered>"), "{run:?}");
+    assert_states(&run, &["plan", "study", "report"].map(|goal| (goal, "done")));
+    research.used_up(&[
+        "check_1",
+        "check_2",
+        "check_2-1",
+        "plan",
+        "report",
+        "report.specialist_1",
+        "study_1",
+        "study_2",
+        "study_2-1",
+    ]);
+    let documents = research.documents();
+    let role = "<task role=\"reader of clocks\" parent-goal=\"study\">";
+    assert!(documents["study_2"].starts_with(role), "{documents:?}");
+    let correction = "<correction source=\"supervisor\">\nThere is no src/time.rs.";
+    assert!(documents["study_2-1"].contains(correction), "{documents:?}");
+    assert!(documents["check_2-1"].contains("`now` reads it (src/clock.rs:"), "{documents:?}");
+    let role = "<task role=\"reader of constants\" parent-goal=\"report\">";
+    assert!(documents["report.specialist_1"].starts_with(role), "{documents:?}");
+}
