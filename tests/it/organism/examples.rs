@@ -264,3 +264,44 @@ fn the_research_repeats_an_unsound_study_and_delegates_what_is_open() {
     let role = "<task role=\"reader of constants\" parent-goal=\"report\">";
     assert!(documents["report.specialist_1"].starts_with(role), "{documents:?}");
 }
+
+/// The kind and the number of each thing that was done, sorted.
+fn ledger(booking: &Example) -> Vec<String> {
+    let text = booking.read("ledger.jsonl");
+    let line = |line| {
+        let line: Json = serde_json::from_str(line).unwrap();
+        format!("{} {}", line["kind"].as_str().unwrap(), line["number"].as_str().unwrap())
+    };
+    let mut lines: Vec<_> = text.lines().map(line).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn the_booking_cancels_what_is_reserved_when_it_cannot_be_paid() {
+    let booking = Example::new("booking");
+    let run = booking.run();
+    let expected = "<trip-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/trip\">\
+                    <seat>seat-1</seat><room>room-1</room><receipt>receipt-1</receipt>\
+                    <amount>655</amount></trip-output>\n";
+    assert_eq!(run.out, expected, "{run:?}");
+    assert_states(&run, &["flight", "hotel", "pay"].map(|goal| (goal, "done")));
+    let booked = ["charge receipt-1", "reserve-room room-1", "reserve-seat seat-1"];
+    assert_eq!(ledger(&booking), booked);
+    booking.checked();
+
+    let commands = booking.commands();
+    let (from, to) = ("return=2027-03-06", "return=2027-03-15");
+    assert!(commands.contains(from) && booking.config().contains(&format!("With {to}")));
+    let run = booking.shell(&commands.replace(from, to));
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let failed = "<goal>pay</goal><code>card-limit</code>\
+                  <reason>1510 is over the card's limit of 1000</reason></trip-failed>\n";
+    assert!(run.out.ends_with(failed), "{run:?}");
+    assert_states(&run, &[("flight", "done"), ("hotel", "done"), ("pay", "failed")]);
+    let undone = ["cancel-room room-2", "cancel-seat seat-2"];
+    let reserved = ["reserve-room room-1", "reserve-room room-2", "reserve-seat seat-1"];
+    let expected =
+        [&undone[..], &["charge receipt-1"], &reserved, &["reserve-seat seat-2"]].concat();
+    assert_eq!(ledger(&booking), expected);
+}
