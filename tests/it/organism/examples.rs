@@ -43,6 +43,7 @@ impl Example {
             ("XDG_STATE_HOME", "state"),
             ("WORKSPACE", "try-it"),
             ("BOOKING_LEDGER", "ledger.jsonl"),
+            ("DOCUMENTS_LEDGER", "ledger.jsonl"),
         ] {
             command.env(name, self.place.path().join(path));
         }
@@ -304,4 +305,30 @@ fn the_booking_cancels_what_is_reserved_when_it_cannot_be_paid() {
     let expected =
         [&undone[..], &["charge receipt-1"], &reserved, &["reserve-seat seat-2"]].concat();
     assert_eq!(ledger(&booking), expected);
+}
+
+#[test]
+fn a_document_is_booked_as_most_readings_have_it_and_answered_the_second_time() {
+    let documents = Example::new("documents");
+    let run = documents.run();
+    let output = "<documents-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/documents\">\
+                  <kind>invoice</kind>";
+    assert_eq!(run.out, format!("{output}<entry>1</entry></documents-output>\n"), "{run:?}");
+    let done = ["sort", "invoice", "read", "book"].map(|goal| (goal, "done"));
+    let skipped = ["release", "answer"].map(|goal| (goal, "skipped"));
+    assert_states(&run, &[&done[..], &skipped].concat());
+    let labels: Vec<_> = documents.documents().into_keys().collect();
+    assert_eq!(labels, ["read_reader", "read_reader-2", "read_reader-3", "sort"]);
+    let booked = documents.read("ledger.jsonl");
+    assert!(booked.contains("\"payable\": \"720.00\""), "{booked}");
+    documents.checked();
+
+    let run = documents.shell(&documents.commands());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.out.starts_with(&format!("{output}<letter>Dear Lamp &amp; Wire,")), "{run:?}");
+    let done = ["sort", "invoice", "read", "book", "answer", "letter"].map(|goal| (goal, "done"));
+    assert_states(&run, &[&done[..], &[("release", "skipped")]].concat());
+    assert_eq!(documents.read("ledger.jsonl"), booked);
+    let turns = documents.messages("model-turn").len();
+    assert_eq!(turns, 9, "four turns of the first run, and five of the second");
 }
