@@ -17,7 +17,7 @@ endif
 endif
 
 # Begins the search for `python3` with the link that setup has made.
-PYTHON = PATH="$(CURDIR)/target/python:$$PATH"
+WITH_PYTHON = PATH="$(CURDIR)/target/python:$$PATH"
 
 .PHONY: help setup sdks nats build demo check test conformance torture elders bench lint fmt doc
 
@@ -50,11 +50,11 @@ check: setup ## format, clippy, unit tests and the repository's own rules: befor
 	@$(CARGO) test --quiet --locked --workspace --test tidy
 
 test: setup sdks nats ## everything, in debug
-	$(PYTHON) $(CARGO) test --locked --workspace
+	$(WITH_PYTHON) $(CARGO) test --locked --workspace
 	@$(MAKE) --no-print-directory conformance
 
 conformance: setup sdks nats ## what an organism promises, on JetStream as on SQLite
-	@$(PYTHON) .ci/conformance
+	@$(WITH_PYTHON) .ci/conformance
 
 # What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
 # under load, ROUNDS of a cluster. What each campaign went through ends up in target/torture.txt, a line each.
@@ -62,7 +62,7 @@ torture: setup sdks nats ## the same tests with larger numbers, such as SEEDS=10
 	@rm -f target/torture.txt
 	@ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS=$(CURDIR)/target/torture.txt \
 		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) KILLS=$(or $(KILLS),1000) \
-		ROUNDS=$(or $(ROUNDS),100) $(PYTHON) $(CARGO) test --locked --workspace --no-fail-fast; \
+		ROUNDS=$(or $(ROUNDS),100) $(WITH_PYTHON) $(CARGO) test --locked --workspace --no-fail-fast; \
 		status=$$?; $(MAKE) --no-print-directory elders || status=1; \
 		echo; sort target/torture.txt; exit $$status
 
@@ -73,7 +73,7 @@ elders: setup sdks nats ## what an organism promises, and the journal's suite, o
 	@status=0; for version in $(ELDERS); do echo "on NATS $$version"; \
 		export NATS_SERVER=$(CURDIR)/target/nats-$$version/bin/nats-server; \
 		$(MAKE) --no-print-directory conformance || status=1; \
-		$(PYTHON) $(CARGO) test --locked --workspace --test it -- journal:: organism::pumps:: \
+		$(WITH_PYTHON) $(CARGO) test --locked --workspace --test it -- journal:: organism::pumps:: \
 			organism::promote:: bus::remote:: || status=1; done; exit $$status
 
 bench: setup nats ## how fast it is on this machine

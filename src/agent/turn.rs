@@ -261,9 +261,14 @@ impl ModelAgent {
 
         let answer = remembered.answer.clone().unwrap_or_else(goal_answer);
         let delegate = remembered.delegate.clone();
+        let is_text = answer == goal_answer();
         let form = GoalTerms { answer, delegate };
-        let of_goals = self.goal_protocols.get(&form).unwrap_or(&self.protocol);
-        match form.answer == goal_answer() {
+        // A retry may begin on a definition whose roles no contract has any more.
+        let without_roles = || GoalTerms { answer: form.answer.clone(), delegate: None };
+        let of_goals = self.goal_protocols.get(&form);
+        let of_goals = of_goals.or_else(|| self.goal_protocols.get(&without_roles()));
+        let of_goals = of_goals.unwrap_or(&self.protocol);
+        match is_text {
             true => (of_goals, choice.filter(|choice| *choice != ToolChoice::Required)),
             false => (of_goals, choice),
         }

@@ -5,7 +5,7 @@
 //! its runs have ended: it accepts nothing, and addresses its peers that still exist. Definitions of
 //! ended runs are read when a run goes on from one of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl RunArchive for JournalRuns {
 }
 
 /// Definitions by the workflow and by the digests of their compiled forms.
-type RecordedDefinitions = BTreeMap<ListenerName, HashMap<Digest, Arc<WorkflowDefinition>>>;
+type RecordedDefinitions = BTreeMap<ListenerName, BTreeMap<Digest, Arc<WorkflowDefinition>>>;
 
 /// Collects the definitions of the config and of the open runs that `core` has replayed.
 pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
@@ -79,10 +79,10 @@ pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
         return WorkflowRuns { config: Arc::clone(config), definitions };
     }
 
-    let config = extended(config, &recorded).unwrap_or_else(|reason| {
-        tracing::error!("workflows that are in open runs only cannot go on: {reason}");
-        Arc::clone(config)
-    });
+    let (config, recorded) = match extended(config, &recorded) {
+        Ok(extended) => (extended, recorded),
+        Err(_) => extended_as_far_as_possible(config, recorded),
+    };
     for (name, recorded) in recorded {
         let is_workflow = config.contracts.get(&name).is_some_and(|one| one.role == Role::Workflow);
         if is_workflow {
@@ -144,6 +144,30 @@ fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefiniti
     let bytes = bytes.ok_or("the journal does not hold it")?;
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
     read_compiled(&text).map_err(|error| error.to_string())
+}
+
+/// The config with what open runs on those of the definitions need that fit it, one after another.
+fn extended_as_far_as_possible(
+    config: &Arc<Config>,
+    recorded: RecordedDefinitions,
+) -> (Arc<Config>, RecordedDefinitions) {
+    let mut found = (Arc::clone(config), RecordedDefinitions::new());
+    let definitions = recorded.into_iter().flat_map(|(name, definitions)| {
+        let of_workflow = definitions.into_iter();
+        of_workflow.map(move |(digest, definition)| (name.clone(), digest, definition))
+    });
+    for (name, digest, definition) in definitions {
+        let mut with_this = found.1.clone();
+        with_this.entry(name.clone()).or_default().insert(digest, definition);
+        match extended(config, &with_this) {
+            Ok(extended) => found = (extended, with_this),
+            Err(reason) => tracing::error!(
+                "open runs of `{name}` cannot go on: their definition {digest} does not fit this \
+                 config: {reason}"
+            ),
+        }
+    }
+    found
 }
 
 /// The config with what open runs on these definitions need.
@@ -248,7 +272,7 @@ fn add_typed_goals(
 /// The contract of a workflow that the config no longer has.
 fn closed_contract(
     name: &ListenerName,
-    definitions: &HashMap<Digest, Arc<WorkflowDefinition>>,
+    definitions: &BTreeMap<Digest, Arc<WorkflowDefinition>>,
     contracts: &Contracts,
 ) -> Contract {
     let peers: BTreeSet<_> = definitions.values().flat_map(|one| peers_of(one)).collect();

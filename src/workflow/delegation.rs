@@ -117,19 +117,21 @@ pub fn outcome(
     }
 
     let mut reply = None;
+    let mut is_answered = false;
     for message in delivery.messages.iter().skip(1) {
         let Some(refused) = payloads::refusal_of(message) else {
-            reply = reply.or_else(|| reply_of(message, request));
+            let result = reply_of(message, request);
+            is_answered |= result.is_some();
+            reply = reply.or(result);
             continue;
         };
         let (code, detail) = refused;
-        let is_reply = reply.is_some();
-        let reason = match is_reply {
+        let reason = match is_answered {
             true => format!("the answer in the role was refused: {detail}"),
             false => detail,
         };
         let failure = failed(&GoalFailure::new(&code, reason));
-        if is_reply && reply.as_ref() == Some(&failure) {
+        if is_answered && reply.as_ref() == Some(&failure) {
             let detail = "the failure of a delegation was refused".to_owned();
             return Err(AttemptFailure::TooLarge { detail });
         }
@@ -157,15 +159,21 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
                 _ => payload.to_xml(),
             };
             let role = Element::read_document(request.payload.as_str());
-            let role = role.and_then(|request| request.attribute("role").map(str::to_owned));
+            let role = role.as_ref().map(role_of).unwrap_or_default();
             let output = Element::new(QName::from(&delegate_output_name()));
-            output.with_attribute("role", role.unwrap_or_default()).with_text(text).to_xml()
+            output.with_attribute("role", role).with_text(text).to_xml()
         }
         Some(ThreadStatus::Cancelled) => {
             failed(&GoalFailure::new("cancelled", "its thread was cancelled"))
         }
         _ => failed(&failure_of(payload)),
     })
+}
+
+/// The role of a request as its schema compares it: without white space around and between words.
+fn role_of(request: &Element) -> String {
+    let words = request.attribute("role").unwrap_or_default().split_ascii_whitespace();
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The reply to a delegation that has failed.
@@ -203,7 +211,7 @@ fn task_of(
     let task = task.ok_or_else(|| crashed("the request is no XML"))?;
 
     let document = TaskDocument {
-        role: task.attribute("role").unwrap_or_default().to_owned(),
+        role: role_of(&task),
         parent_goal: delegated_goal(&request.name).unwrap_or_default().to_owned(),
         task: task.text(),
         corrections: Vec::new(),

@@ -4,7 +4,7 @@
 //! and each later delivery of the call begins with it. The text is a blob of the journal, stored
 //! once for all runs with this definition.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::contract::run_definition_name;
@@ -48,7 +48,7 @@ pub struct RunDefinitions {
     /// The one on which new runs begin; `None` where the workflow is only in open runs.
     pub current: Option<IdentifiedDefinition>,
     /// Those on which runs of the record go on, by the digests of their compiled forms.
-    pub recorded: HashMap<Digest, Arc<WorkflowDefinition>>,
+    pub recorded: BTreeMap<Digest, Arc<WorkflowDefinition>>,
 }
 
 impl RunDefinitions {

@@ -2,6 +2,7 @@
 //! whose pump has ended. Both need a program that is killed: this one, started again for one test.
 #![cfg(target_os = "linux")]
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,7 +21,7 @@ const PART: &str = "ORGANISM_TEST_PART";
 const ORGANISM: &str = env!("CARGO_BIN_EXE_organism");
 
 /// Starts this program again with nothing but one test, which plays `part`.
-fn again(test: &str, part: &str, directory: &Path, path: &Path) -> Child {
+fn again(test: &str, part: &str, directory: &Path, path: &OsStr) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .current_dir(directory)
@@ -42,7 +43,8 @@ fn is_running(pid: u32) -> bool {
 fn host_for_ever(launcher: Option<PathBuf>) -> ! {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let script = "echo $$ > started; mv started listener; exec /bin/sleep 1000";
+    // A file that exists has its whole content, because `ln` shows it under its name at once.
+    let script = "echo $$ > started; ln started listener; exec sleep 1000";
     let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
     let options = Options { launcher, ..Options::new(name("keeper"), command) };
 
@@ -55,7 +57,7 @@ fn host_for_ever(launcher: Option<PathBuf>) -> ! {
 
 /// Kills the program after its listener has started. Returns the listener's process id and what
 /// the program logged.
-fn killed_program(part: &str, path: &Path) -> (u32, String) {
+fn killed_program(part: &str, path: &OsStr) -> (u32, String) {
     let directory = tempfile::tempdir().unwrap();
     let test = "bus::launch::a_listener_ends_with_the_program_that_has_a_launcher";
     let mut program = again(test, part, directory.path(), path);
@@ -80,9 +82,13 @@ fn a_listener_ends_with_the_program_that_has_a_launcher() {
     let without = tools.path().join("empty");
     for directory in [&with_organism, &without] {
         std::fs::create_dir(directory).unwrap();
-        std::os::unix::fs::symlink("/bin/mv", directory.join("mv")).unwrap();
     }
     std::os::unix::fs::symlink(ORGANISM, with_organism.join("organism")).unwrap();
+    let system = std::env::var_os("PATH").unwrap();
+    let [with_organism, without] = [with_organism, without].map(|first| {
+        let others = std::env::split_paths(&system).filter(|path| !path.join("organism").is_file());
+        std::env::join_paths(std::iter::once(first).chain(others)).unwrap()
+    });
 
     for (part, path) in [("named", &without), ("found", &with_organism)] {
         let (listener, log) = killed_program(part, path);

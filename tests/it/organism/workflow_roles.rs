@@ -104,7 +104,7 @@ fn an_agent_delegates_and_gets_the_answers_of_the_roles() {
     let (_, golden) = golden.split_once("== delegated by report\n").unwrap();
     assert_eq!(format!("{}\n", of("specialist_1")), golden);
     expect_test::expect![[r#"
-        <task role="&quot;NATS&quot; &#10;reader" parent-goal="report">
+        <task role="&quot;NATS&quot; reader" parent-goal="report">
         Is a &lt; b &amp; &lt;/task&gt; here?
         </task>"#]]
     .assert_eq(of("specialist_2"));

@@ -165,9 +165,11 @@ fn a_person_who_stops_declines_or_corrects_too_often_fails_the_goal() {
 
 #[test]
 fn the_time_of_a_goal_runs_while_its_supervisor_decides() {
-    let house = house(&CONFIG.replace("corrections = 1", "corrections = 1, timeout = \"1s\""));
+    let house = house(&CONFIG.replace("corrections = 1", "corrections = 1, timeout = \"5s\""));
     let running = house.run();
     let sent = send(&house, &[]);
+    let record = house.organism(&["export", "--format", "jsonl"]).out;
+    assert!(record.contains("draft_supervisor"), "the person was not asked in time");
     assert!(sent.out.contains("<goal>draft</goal><code>timeout</code>"), "{sent:?}");
     assert_eq!(questions(&house).len(), 0);
     assert_eq!(running.stop(), Some(0));

@@ -1,5 +1,7 @@
 //! Delegation: an agent gives a task of its goal to another agent, as often as the goal allows.
 
+use std::time::Duration;
+
 use organism::contract::{
     Contract, GoalDelegation, GoalRoles, delegate_failed_name, delegate_name, delegate_output_name,
     write_goal, write_goal_request,
@@ -184,7 +186,27 @@ fn nobody_delegates_out_of_a_goal_with_roles() {
 }
 
 #[test]
-fn a_goal_that_ends_takes_its_delegations_along() {
+fn a_goal_whose_time_is_over_takes_its_delegations_along() {
+    let mut world = World::new(contracts());
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let goal = goal_of("lead", "report", Some(3));
+    let goal = format!("<initial-payload>{goal}</initial-payload>");
+    let goal = core("spawn-thread", "bound=\"true\" timeout=\"PT10M\"", &goal);
+    world.play("flow", &[goal, wait()]);
+    world.play("lead", &[delegate("report", "Read.")]);
+    world.play("flow", &[bound(&goal_of("helper", "report", None)), wait()]);
+    let helper = world.delivery("helper");
+
+    world.pass(Duration::from_secs(601));
+    assert!(world.withdrawn.contains(&helper.call), "the role works on");
+    world.play("flow", &[word("answer", "without it")]);
+    assert!(world.result(call).contains("without it"), "{}", world.result(call));
+    assert_eq!(world.core.state().in_flight, 0);
+    world.check_replay();
+}
+
+#[test]
+fn a_run_that_is_cancelled_takes_its_delegations_along() {
     let (mut world, call) = with_goal(3);
     world.play("lead", &[delegate("report", "Read.")]);
     world.play("flow", &[bound(&goal_of("helper", "report", None)), wait()]);
