@@ -191,13 +191,13 @@ fn a_goal_whose_time_is_over_takes_its_delegations_along() {
     let (_, call) = world.open("desk", &word("plan", "p"));
     let goal = goal_of("lead", "report", Some(3));
     let goal = format!("<initial-payload>{goal}</initial-payload>");
-    let goal = core("spawn-thread", "bound=\"true\" timeout=\"PT10M\"", &goal);
+    let goal = core("spawn-thread", "bound=\"true\" timeout=\"PT10S\"", &goal);
     world.play("flow", &[goal, wait()]);
     world.play("lead", &[delegate("report", "Read.")]);
     world.play("flow", &[bound(&goal_of("helper", "report", None)), wait()]);
     let helper = world.delivery("helper");
 
-    world.pass(Duration::from_secs(601));
+    world.pass(Duration::from_secs(11));
     assert!(world.withdrawn.contains(&helper.call), "the role works on");
     world.play("flow", &[word("answer", "without it")]);
     assert!(world.result(call).contains("without it"), "{}", world.result(call));
