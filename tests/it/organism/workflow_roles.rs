@@ -413,3 +413,57 @@ fn a_run_delegates_as_its_definition_says_when_the_config_says_otherwise() {
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
+
+const PLAIN: &str = r#"
+[workflows.plain]
+input = { question = "text" }
+
+[workflows.plain.goals]
+ask = { ask = "owner", prompt = "Go on?" }
+say = { agent = "specialist", prompt = "Say: {{input/question}}" }
+"#;
+
+const DELEGATES: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:t:post"><xs:element name="delegate" type="xs:string"/></xs:schema>"#;
+
+/// The name `delegate` of a listener and that of an open run's roles clash at an agent.
+#[test]
+fn a_recorded_definition_that_clashes_with_the_config_takes_no_other_one_down() {
+    let owner = "[humans.owner]\ndescription = \"x\"\n";
+    let config = CONFIG.replace("[\"research\"]", "[\"research\", \"plain\"]");
+    let asks = "ask = { ask = \"owner\", prompt = \"Go on?\" }\n";
+    let before = format!("{}\n{asks}{PLAIN}{owner}", config.trim_end());
+    let turns = [("lead", "report", "First."), ("specialist", "say", "Said.")];
+    let house = house(&before, &turns);
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let request = REQUEST.replace("research", "plain");
+    let plain = ["--new", "sess-plainrun", "--key", "once"];
+    house.send_text(&request, &[&plain[..], &["--no-wait"]].concat());
+    let question = super::until("both runs ask the owner", || {
+        let listed = house.organism(&["answer", "--json"]).json();
+        let of = listed.iter().find(|one| one["thread"].as_str().unwrap().contains("plainrun"));
+        (listed.len() == 2).then(|| of.unwrap()["message"].as_str().unwrap().to_owned())
+    });
+    assert_eq!(running.stop(), Some(0));
+
+    let without_roles = CONFIG
+        .replace(" roles = { agent = \"specialist\", max = 2 },", "")
+        .replace("max_actions_per_turn = 3", "peers = [\"post\"]");
+    let post = "[listeners.post]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"post.xsd\"\n\
+                accepts = [\"delegate\"]\n";
+    house.write("post.xsd", DELEGATES);
+    house.write("organism.toml", format!("{}\n{asks}{owner}{post}", without_roles.trim_end()));
+    let running = house.run();
+    let namespace = "https://xml-pipeline.org/ns/workflow/v1/plain/goals";
+    let verdict = format!("<ask xmlns=\"{namespace}\"><decision>continue</decision></ask>");
+    house.write("answer.xml", verdict);
+    let given = house.organism(&["answer", &question, "answer.xml"]);
+    assert_eq!(given.code, Some(0), "{given:?}\n{}", house.log());
+    super::until("the run of the other workflow ends", || {
+        let ended = messages(&house, "plain-output");
+        ended.first().is_some_and(|one| one["payload"].to_string().contains("Said.")).then_some(())
+    });
+    assert!(house.log().contains("open runs of `research` cannot go on"), "{}", house.log());
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
