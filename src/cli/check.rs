@@ -198,7 +198,13 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
+/// The payloads that a member accepts. One without payloads of its own is called by workflows alone.
 fn takes(contract: &Contract) -> String {
+    if contract.accepts.is_empty() {
+        let calls = if contract.role == Role::Human { "questions" } else { "goals" };
+        return format!("takes {calls} of workflows");
+    }
+
     let names: Vec<_> = contract.accepts.iter().map(|name| name.local.to_string()).collect();
     format!("takes {}", names.join(", "))
 }

@@ -103,6 +103,8 @@ impl Example {
     fn checked(&self) {
         let checked = self.organism(&["check"]);
         assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");
+        let has_nothing_to_take = |line: &str| line.contains("takes ;");
+        assert!(!checked.out.lines().any(has_nothing_to_take), "{checked:?}");
     }
 
     /// Asserts that `check` notes nothing, that each recorded turn was used, and that the goals of
