@@ -272,9 +272,14 @@ impl MacCoverage {
     }
 
     /// The first record of an end, up to `last`, that no MAC covers, or that the MACs of this host's
-    /// key contradict. `None` if no record carries a MAC.
-    pub fn uncovered_end(&self, last: Position) -> Option<Position> {
-        let (at, _) = self.last?;
+    /// key contradict. Where no record carries a MAC, this is the first one, unless the journal may be
+    /// older than MACs (`is_old`).
+    pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
+        let Some((at, _)) = self.last else {
+            let is_stripped = last > Position(0) && !is_old;
+            return is_stripped.then_some(Position(1));
+        };
+
         match self.wrong {
             Some(wrong) if self.covered < wrong => Some(Position(self.covered.0 + 1)),
             _ => (at < last).then_some(Position(at.0 + 1)),

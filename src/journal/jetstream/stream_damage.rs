@@ -34,10 +34,8 @@ impl StreamDamage {
     pub fn of(proof: &RecordProof<'_>) -> Self {
         let RecordProof { coverage, redactions, last, is_old } = *proof;
         let is_without_mac = coverage.last().is_none() && last > Position(0);
-        let is_stripped = is_without_mac && !is_old;
-        let first = coverage.uncovered_end(last).or(is_stripped.then_some(Position(1)));
         Self {
-            uncovered: first.map(|first| (first, last)),
+            uncovered: coverage.uncovered_end(last, is_old).map(|first| (first, last)),
             without_mac: (is_without_mac && is_old).then_some(last),
             redacted: redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect(),
         }

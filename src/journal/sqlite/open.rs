@@ -99,10 +99,8 @@ impl LockedJournalDir {
             Ok(())
         })?;
 
-        let is_stripped = coverage.last().is_none()
-            && last > Position(0)
-            && CommitWatermark::read(&self.state, journal)?.is_some();
-        Ok(coverage.uncovered_end(last).or(is_stripped.then_some(Position(1))))
+        let is_old = CommitWatermark::read(&self.state, journal)?.is_none();
+        Ok(coverage.uncovered_end(last, is_old))
     }
 
     /// Reads and verifies every record of the file, and opens the file for writing.
