@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 
 use super::workflow::messages;
+use super::workflow_asks::house;
 use super::{CommandOutput, House, until};
 
 const CONFIG: &str = r#"
@@ -19,33 +20,10 @@ input = { topic = "text" }
 draft = { agent = "writer", prompt = "Write about {{input/topic}}.", supervisor = "owner", supervise = "May it leave the house?", corrections = 1 }
 "#;
 
-const RECORDING: &str = r#"
-recorded = "written by hand; no model is called"
-model = "recorded"
-
-[[turn]]
-agent = "writer"
-thread = "draft"
-turn = 1
-text = "A long text."
-
-[[turn]]
-agent = "writer"
-thread = "draft-1"
-turn = 1
-text = "A text."
-"#;
-
 const REQUEST: &str = "<letter xmlns=\"https://xml-pipeline.org/ns/workflow/v1/letter\">\
                        <topic>light</topic></letter>";
 
 const THREAD: &str = "sess-letter000";
-
-fn house(config: &str) -> House {
-    let house = House::with(config);
-    house.write("recording.toml", RECORDING);
-    house
-}
 
 fn send(house: &House, more: &[&str]) -> CommandOutput {
     house.send_text(REQUEST, &[&["--new", THREAD, "--key", "once"], more].concat())
