@@ -331,6 +331,8 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum idle time of a control connection that a client uses again. Shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
+/// Maximum time in which the run of a test case has to come to rest after each of its steps.
+pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of the query for held calls. After the timeout, the command reads the journal instead.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of the query for the running config, in commands that only display data.

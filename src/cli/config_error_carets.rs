@@ -19,6 +19,15 @@ const COLUMNS: usize = 80;
 
 /// Prints all problems to stderr and returns the exit code of an invalid config.
 pub fn report(problems: &ConfigProblems) -> ExitCode {
+    let count = problems.len();
+    let noun = if count == 1 { "problem" } else { "problems" };
+    note_problems(problems);
+    note!("{count} {noun}; nothing was started");
+    CommandExit::Config.into()
+}
+
+/// Prints all problems to stderr.
+pub fn note_problems(problems: &ConfigProblems) {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let theme = match (std::io::stderr().is_terminal(), no_color) {
         (true, false) => GraphicalTheme::unicode(),
@@ -27,7 +36,6 @@ pub fn report(problems: &ConfigProblems) -> ExitCode {
     };
 
     note_part!("{}", draw(problems, theme));
-    CommandExit::Config.into()
 }
 
 /// Like [`report`], as JSON on stdout.
@@ -112,8 +120,5 @@ fn draw(problems: &ConfigProblems, theme: GraphicalTheme) -> String {
         out.push('\n');
     }
 
-    let count = problems.len();
-    let noun = if count == 1 { "problem" } else { "problems" };
-    out.push_str(&format!("{count} {noun}; nothing was started\n"));
     out
 }

@@ -1,10 +1,12 @@
 //! `organism workflow`: shows definitions and runs them.
 
+mod case_from_run;
 mod diff;
 mod progress;
 mod recorded;
 mod retry;
 mod run;
+mod test;
 
 use std::process::ExitCode;
 
@@ -19,6 +21,7 @@ use super::startup::ConfigArg;
 use diff::DiffArgs;
 use retry::RetryArgs;
 use run::RunArgs;
+use test::CaseArgs;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,6 +39,8 @@ enum WorkflowVerb {
     Diff(DiffArgs),
     /// Go on from an ended run, with the results that it has.
     Retry(RetryArgs),
+    /// Run test cases, with answers from their files in place of models, programs and people.
+    Test(CaseArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,6 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         WorkflowVerb::Run(args) => run::run(&args),
         WorkflowVerb::Diff(args) => diff::run(&args),
         WorkflowVerb::Retry(args) => retry::run(&args),
+        WorkflowVerb::Test(args) => test::run(&args),
     }
 }
 

@@ -77,6 +77,11 @@ codes! {
     ExpressionNeverMatches = "expression-never-matches",
     LabelTooLong = "label-too-long",
     BudgetTooLarge = "budget-too-large",
+    // Cases.
+    CaseFailed = "case-failed",
+    AnswerMissing = "answer-missing",
+    AnswerUnused = "answer-unused",
+    AnswerRefused = "answer-refused",
     // Schedules.
     BadTime = "bad-time",
     UnknownZone = "unknown-zone",
@@ -202,7 +207,7 @@ impl ConfigProblems {
     }
 
     /// Sorts the problems by their places in the file.
-    pub(super) fn sort(&mut self) {
+    pub fn sort(&mut self) {
         self.0.sort_by(|a, b| {
             let key =
                 |p: &ConfigProblem| (p.place.source.name().to_owned(), p.place.span.start, p.code);

@@ -5,6 +5,7 @@
 
 mod agents;
 mod budgets;
+mod cases;
 mod config_problem;
 mod duration;
 mod effective;
@@ -61,6 +62,10 @@ use crate::nats;
 use crate::schema::Schemas;
 use crate::thread::OperatorKeys;
 use crate::workflow::{CompiledWorkflow, WorkflowDefinition};
+pub use cases::{
+    CaseAnswer, CaseExpectations, CaseFault, CaseFile, CaseInput, CaseText, CaseTurn, FailureClaim,
+    PathClaims, TextClaim, WorkflowCase, check_cases, client_of, read_cases,
+};
 pub use config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 pub use duration::show as show_duration;
 pub use environment::{ConfigEnvironment, locate};

@@ -126,14 +126,32 @@ pub(super) fn parse(
     let mut private = Vec::new();
     mask::by_table(table.get_ref(), &mut private);
     let source = ConfigSource::masking(name, text, &private);
-    let mut reading = TomlReader { source: &source, around, problems };
+    let mut reading = TomlReader { source: &source, around: Some(around), problems };
+    let table = reading.table(table.get_ref(), false);
+    Ok((table, source))
+}
+
+/// Like [`parse`], for a text without variables and private parts: every string stands as written.
+pub(super) fn parse_verbatim(
+    name: &str,
+    text: &str,
+) -> Result<(TomlTable, Arc<ConfigSource>), ConfigProblems> {
+    let source = ConfigSource::new(name, text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        return Err(syntax::problems(&source, text, &errors));
+    }
+
+    let mut problems = ConfigProblems::default();
+    let mut reading = TomlReader { source: &source, around: None, problems: &mut problems };
     let table = reading.table(table.get_ref(), false);
     Ok((table, source))
 }
 
 struct TomlReader<'a> {
     source: &'a Arc<ConfigSource>,
-    around: &'a ConfigEnvironment,
+    /// Where variables come from; `None` if strings have none.
+    around: Option<&'a ConfigEnvironment>,
     problems: &'a mut ConfigProblems,
 }
 
@@ -142,7 +160,10 @@ impl TomlReader<'_> {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, value)| (key.span().start, value.span().start));
         let entries = entries.into_iter().map(|(key, value)| {
-            let private = is_private(key.get_ref()).unwrap_or(private);
+            let private = match self.around {
+                Some(_) => is_private(key.get_ref()).unwrap_or(private),
+                None => false,
+            };
             let place = SourceRange::new(self.source, key.span());
             let key = Located { value: key.get_ref().to_string(), place };
             TomlEntry { key, node: self.node(value, private) }
@@ -153,9 +174,10 @@ impl TomlReader<'_> {
     fn node(&mut self, value: &Spanned<DeValue<'_>>, private: bool) -> TomlNode {
         let place = SourceRange::new(self.source, value.span());
         let value = match value.get_ref() {
-            DeValue::String(text) => {
-                TomlValue::Text(variables::fill(text, &place, self.around, self.problems))
-            }
+            DeValue::String(text) => TomlValue::Text(match self.around {
+                Some(around) => variables::fill(text, &place, around, self.problems),
+                None => ExpandedText::plain(text),
+            }),
             DeValue::Integer(i) => {
                 let digits = i.as_str().replace('_', "");
                 TomlValue::Integer(i64::from_str_radix(&digits, i.radix()).ok())

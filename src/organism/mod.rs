@@ -24,6 +24,7 @@ pub mod repair;
 pub mod repair_stream;
 mod request_lines;
 mod start;
+mod workflow_cases;
 mod workflow_runs;
 
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub use health::{HealthMonitor, ReadinessProblem};
 pub use models::ConfiguredModels;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
 pub use prompt_preview::{PreviewInput, PromptPreview, TurnSelector, due, preview};
+pub use workflow_cases::{UnwritableRun, run_case, write_case};
 
 /// Reason why an organism does not start or run.
 #[derive(Debug, thiserror::Error)]

@@ -197,6 +197,12 @@ fn hosts(
     }
 
     hosts.extend(local_agents::agents(config, sink, runtime, models, tracer)?);
+    // Handlers in place of agents, or of listeners that the config has elsewhere.
+    let handlers = natives.into_iter().map(|(name, native)| {
+        let host = native(sink.clone(), runtime);
+        (name, host)
+    });
+    hosts.extend(handlers);
     Ok(hosts)
 }
 

@@ -91,6 +91,21 @@ pub enum GoalPhase {
     Failed,
 }
 
+impl GoalPhase {
+    pub const ALL: [Self; 5] =
+        [Self::Waiting, Self::Running, Self::Done, Self::Skipped, Self::Failed];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// Why a goal, or a run of one, has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalFailure {

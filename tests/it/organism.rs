@@ -64,6 +64,7 @@ mod waits;
 mod ways_on;
 mod workflow;
 mod workflow_asks;
+mod workflow_cases;
 mod workflow_reviews;
 mod workflow_roles;
 mod workflow_supervisors;

@@ -155,7 +155,7 @@ impl<'a> RunProgress<'a> {
                 for (_, goal) in self.changed(goals) {
                     let line = json!({
                         "goal": goal.goal.as_str(),
-                        "state": word(goal.phase),
+                        "state": goal.phase.as_str(),
                         "iteration": goal.iteration,
                         "parts_done": goal.parts.0,
                         "parts": goal.parts.1,
@@ -176,7 +176,8 @@ impl<'a> RunProgress<'a> {
 
     fn line(&self, place: usize, goal: &GoalStatus) -> String {
         let indent = "  ".repeat(goal.depth);
-        let mut line = format!("{} {indent}{}  {}", mark(goal.phase), goal.goal, word(goal.phase));
+        let mut line =
+            format!("{} {indent}{}  {}", mark(goal.phase), goal.goal, goal.phase.as_str());
         if goal.iteration > 0 {
             let _ = write!(line, ", pass {}", goal.iteration);
         }
@@ -187,16 +188,6 @@ impl<'a> RunProgress<'a> {
             let _ = write!(line, "  {:.1} s", took.as_secs_f64());
         }
         line
-    }
-}
-
-const fn word(phase: GoalPhase) -> &'static str {
-    match phase {
-        GoalPhase::Waiting => "waiting",
-        GoalPhase::Running => "running",
-        GoalPhase::Done => "done",
-        GoalPhase::Skipped => "skipped",
-        GoalPhase::Failed => "failed",
     }
 }
 

@@ -57,7 +57,7 @@ impl Pump {
     /// Puts a check of passed deadlines behind all commands in the inbox. So an answer that was
     /// read in time wins over its deadline, even if the pump or the gate takes until after the
     /// deadline to process it.
-    fn queue_deadlines(&mut self, now: Time) {
+    pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
             self.is_deadline_queued = self.handle.outbox().send(PumpCommand::Deadlines).is_ok();

@@ -31,7 +31,7 @@ pub use completions::Completions;
 pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use notices::{Notice, NoticeReason};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
-pub use queries::HeldRequest;
+pub use queries::{HeldRequest, TimePassage};
 pub use sink::PumpSink;
 
 use crate::bus::Host;

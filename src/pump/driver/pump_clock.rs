@@ -16,6 +16,8 @@ pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
     standstill: Standstill,
+    /// How far this clock was set ahead of the system's, see [`PumpClock::skip_to`].
+    ahead: Duration,
 }
 
 /// Readings of all clocks at one moment.
@@ -40,13 +42,22 @@ impl PumpClock {
         let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
         let reading = ClockReading::now();
         let standstill = Standstill::default();
-        Self { set: (start, reading), pulse: StandstillDetector::start(reading.awake), standstill }
+        let pulse = StandstillDetector::start(reading.awake);
+        Self { set: (start, reading), pulse, standstill, ahead: Duration::ZERO }
     }
 
     pub fn now(&mut self) -> Time {
         let reading = ClockReading::now();
         self.standstill.stood += self.pulse.take(reading.awake);
-        self.at(Time::now(), reading)
+        let awake = reading.awake + self.ahead;
+        let since_boot = reading.since_boot + self.ahead;
+        self.at(Time::now().plus(self.ahead), ClockReading { awake, since_boot })
+    }
+
+    /// Makes the time from now to `at` pass at once. It counts for every deadline.
+    pub fn skip_to(&mut self, at: Time) {
+        let now = self.now();
+        self.ahead += at.since(now);
     }
 
     fn at(&mut self, system: Time, now: ClockReading) -> Time {
@@ -92,7 +103,8 @@ mod tests {
         let start = ClockReading { awake: Instant::now(), since_boot: HOUR };
         let pulse = StandstillDetector::start(start.awake);
         let standstill = Standstill::default();
-        let watch = PumpClock { set: (noon(), start), pulse, standstill };
+        let set = (noon(), start);
+        let watch = PumpClock { set, pulse, standstill, ahead: Duration::ZERO };
         let at = move |watch: &mut PumpClock, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
             watch.at(system, ClockReading { awake, since_boot: start.since_boot + up })
@@ -129,6 +141,15 @@ mod tests {
         at(&mut watch, noon().plus(9 * HOUR), 9 * HOUR, HOUR);
         let expected = Standstill { stood: 8 * HOUR, stepped: Duration::ZERO };
         assert_eq!(watch.standstill(), Some(expected));
+    }
+
+    #[test]
+    fn skipped_time_counts_as_passed() {
+        let mut clock = PumpClock::start(noon());
+        let later = clock.now().plus(HOUR);
+        clock.skip_to(later);
+        assert!(clock.now() >= later);
+        assert_eq!(clock.standstill(), None);
     }
 
     #[test]

@@ -29,6 +29,21 @@ pub(in crate::pump) enum PumpQuery {
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
+    /// Asks for the number of deliveries in flight, and for the position of the next record.
+    DeliveriesInFlight { answer: oneshot::Sender<(usize, Position)> },
+    /// Lets the time until the next alarm pass at once, if `next` is still the next position.
+    PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
+}
+
+/// Result of a request to let time pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimePassage {
+    /// The time of the next alarm or deadline has come.
+    Passed,
+    /// There is neither an alarm nor a deadline.
+    NothingScheduled,
+    /// Something was recorded since the given position, and no time has passed.
+    Changed,
 }
 
 /// The request of a held call, with the reason why the call is held.
@@ -72,6 +87,19 @@ impl Handle {
     /// not exist.
     pub async fn tree_head(&self, thread: ThreadId) -> Result<Option<Position>, PumpStopped> {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
+    }
+
+    /// Returns the number of deliveries in flight, and the position of the next record. If no
+    /// delivery is with a host that works on it, nothing but time or a request changes the state of
+    /// the pump.
+    pub async fn deliveries_in_flight(&self) -> Result<(usize, Position), PumpStopped> {
+        self.query(|answer| PumpQuery::DeliveriesInFlight { answer }).await
+    }
+
+    /// Lets the time until the pump's next alarm or deadline pass at once, for tests of workflows.
+    /// Does nothing if `next` is not the position of the next record any more.
+    pub async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
+        self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }
 
     async fn query<T>(
@@ -123,7 +151,28 @@ impl Pump {
                 let tree = state.tree(&thread).filter(|_| is_known);
                 answer.send(tree.map(|tree| tree.head)).ok();
             }
+            PumpQuery::DeliveriesInFlight { answer } => {
+                answer.send((self.core.handed_over(), self.journal.next())).ok();
+            }
+            PumpQuery::PassTime { next, answer } => {
+                answer.send(self.pass_time(next)).ok();
+            }
         }
+    }
+
+    fn pass_time(&mut self, next: Position) -> TimePassage {
+        if self.journal.next() != next {
+            return TimePassage::Changed;
+        }
+
+        let deadline = self.core.next_deadline().map(|(at, _)| at);
+        let scheduled = [deadline, self.alarms.next()].into_iter().flatten().min();
+        let Some(at) = scheduled else { return TimePassage::NothingScheduled };
+        self.watch.skip_to(at);
+        let now = self.watch.now();
+        // Before the answer, so that the caller's next query comes after the deadline.
+        self.queue_deadlines(now);
+        TimePassage::Passed
     }
 
     fn held_calls(&self) -> Vec<HeldRequest> {

@@ -1,5 +1,7 @@
 //! The workflows of `config/`, run by the commands at the head of each file.
 
+mod cases;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

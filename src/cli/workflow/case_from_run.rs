@@ -1,0 +1,86 @@
+//! `organism workflow test --from`: writes a case from a run on record.
+
+use std::io::Write as _;
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::config::{self, ConfigEnvironment};
+use crate::organism::{self, UnwritableRun, write_case};
+use crate::thread::Record;
+
+use super::super::config_error_carets;
+use super::super::exit::{CommandExit, CommandFailure};
+use super::super::journal_target::{self, JournalTarget, known, unknown};
+use super::super::output::put;
+use super::super::startup::ConfigArg;
+
+/// Writes the case of the run in thread `run` at the end of `file`, or to standard output.
+pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let thread = known(run)?;
+    let config = ConfigArg { config: given.clone() }.load_to_read()?;
+    let place = JournalTarget { config: given, data: None, state: None };
+    let mut records: Vec<Record> = Vec::new();
+    for reader in journal_target::readers_of(&place, &thread)? {
+        let tree = reader.tree(&thread.root(), None);
+        let tree = tree.map_err(|error| journal_target::failed_in(&reader, error))?;
+        records.extend(tree.into_iter().map(|sealed| sealed.record));
+    }
+    if records.is_empty() {
+        return Err(unknown(&thread).into());
+    }
+
+    let case = write_case(&config, &records).map_err(|error| match error {
+        UnwritableRun::Organism(error) => anyhow::Error::from(error),
+        reason => {
+            let message = format!("no case is written from {thread}: {reason}");
+            CommandFailure::new(CommandExit::Usage, message).into()
+        }
+    })?;
+    let base = file.and_then(Path::parent).unwrap_or(Path::new(""));
+    let shown = relative(base, &config.file)?;
+    let head = format!("config = {}\n\n", toml::Value::String(shown.display().to_string()));
+    let Some(file) = file else {
+        put(&format!("{head}{case}"))?;
+        return Ok(CommandExit::Done.into());
+    };
+
+    if file.exists() {
+        let read = config::read_cases(file, &ConfigEnvironment::of_process());
+        let problems = read.map_or_else(|problems| problems, |(_, problems)| problems);
+        if !problems.is_empty() {
+            config_error_carets::report(&problems);
+            return Ok(CommandExit::InvalidData.into());
+        }
+    }
+    append(file, &head, &case)?;
+    note!("{} has the case; `organism workflow test {}` runs it", file.display(), file.display());
+    Ok(CommandExit::Done.into())
+}
+
+/// Adds the case to the file. A new file begins with the path of the config.
+fn append(file: &Path, head: &str, case: &str) -> anyhow::Result<()> {
+    let failed = |error: std::io::Error| organism::Error::Io {
+        context: format!("writing {}", file.display()),
+        source: error,
+    };
+    let begin = if file.exists() { "\n" } else { head };
+    let mut options = std::fs::OpenOptions::new();
+    let mut opened = options.create(true).append(true).open(file).map_err(failed)?;
+    // One write, so that a case is never left in halves by another writer.
+    opened.write_all(format!("{begin}{case}").as_bytes()).map_err(failed)?;
+    opened.sync_all().map_err(failed)?;
+    Ok(())
+}
+
+/// The path of `file` from the directory `base`.
+fn relative(base: &Path, file: &Path) -> anyhow::Result<PathBuf> {
+    let (base, file) = (std::path::absolute(base.join("."))?, std::path::absolute(file)?);
+    let parts = |path: &Path| -> Vec<String> {
+        let parts = path.components().filter(|part| *part != Component::CurDir);
+        parts.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
+    };
+    let (from, to) = (parts(&base), parts(&file));
+    let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+    let up = std::iter::repeat_n("..", from.len() - shared);
+    Ok(up.chain(to.iter().skip(shared).map(String::as_str)).collect())
+}

@@ -1,0 +1,158 @@
+//! Case files: tests of workflows with recorded answers, faults, and what a run has to show.
+//!
+//! `docs/WORKFLOWS.md` describes the format. This module reads a file and checks it against the config
+//! that it tests; it must not know how a case runs.
+
+mod check;
+mod claims;
+mod values;
+
+use std::path::{Path, PathBuf};
+
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::environment::ConfigEnvironment;
+use super::keys::{KeyKind, KnownSection};
+use super::read::TableReader;
+use super::source_text::SourceRange;
+use super::tree::{TomlNode, TomlTable, TomlValue};
+use super::{file, tree};
+
+pub use check::{check_cases, client_of};
+pub use claims::{CaseExpectations, FailureClaim, PathClaims, TextClaim};
+pub use values::{CaseAnswer, CaseFault, CaseInput, CaseTurn};
+
+const FILE: KnownSection = KnownSection {
+    name: "case file",
+    member: None,
+    keys: &[("config", KeyKind::Text), ("variables", KeyKind::Free), ("case", KeyKind::Nested)],
+};
+
+const CASE: KnownSection = KnownSection {
+    name: "case",
+    member: Some("case"),
+    keys: &[
+        ("name", KeyKind::Text),
+        ("workflow", KeyKind::Text),
+        ("as", KeyKind::Text),
+        ("input", KeyKind::Nested),
+        ("answers", KeyKind::Nested),
+        ("listeners", KeyKind::List),
+        ("expect", KeyKind::Nested),
+    ],
+};
+
+/// A text of a case file, with its place.
+#[derive(Debug, Clone)]
+pub struct CaseText {
+    pub text: String,
+    pub place: SourceRange,
+}
+
+/// The cases of one file, for the workflows of one config.
+#[derive(Debug, Clone)]
+pub struct CaseFile {
+    /// Path of the config, from the directory of the file; `None` if the file names none.
+    pub config: Option<PathBuf>,
+    /// Values of variables of the config.
+    pub variables: Vec<(String, String)>,
+    pub cases: Vec<WorkflowCase>,
+}
+
+/// One test of a workflow.
+#[derive(Debug, Clone)]
+pub struct WorkflowCase {
+    pub name: CaseText,
+    pub workflow: CaseText,
+    /// The client that calls the workflow; `None` for the first one that may.
+    pub client: Option<CaseText>,
+    pub input: CaseInput,
+    /// Answers in the order of the file. Of two that could come at the same time, the first comes
+    /// first.
+    pub answers: Vec<CaseAnswer>,
+    /// Listeners whose programs run.
+    pub listeners: Vec<CaseText>,
+    pub expected: CaseExpectations,
+}
+
+/// Reads the cases of the file at `path`, with every problem of what could be read. `Err` contains the
+/// problems of a file that is no TOML.
+pub fn read_cases(
+    path: &Path,
+    around: &ConfigEnvironment,
+) -> Result<(CaseFile, ConfigProblems), ConfigProblems> {
+    let text = file::read(path, around)?;
+    let (table, source) = tree::parse_verbatim(&path.display().to_string(), &text)?;
+    let mut problems = ConfigProblems::default();
+    let place = SourceRange::start(&source);
+    let mut read =
+        TableReader::new(&FILE, &table, "the case file".to_owned(), place, &mut problems);
+
+    let directory = file::directory(path, around);
+    let config = read.text("config").map(|text| directory.join(text.value.value));
+    let variables = read.free("variables");
+    let variables = variables.into_iter().map(|(name, text)| (name.value, text.value.value));
+    let variables = variables.collect();
+    let cases = cases(&mut read);
+
+    Ok((CaseFile { config, variables, cases }, problems))
+}
+
+fn cases(read: &mut TableReader<'_>) -> Vec<WorkflowCase> {
+    let help = "add [[case]] with name, workflow, input, answers and expect";
+    if !read.required_with("case", help) {
+        return Vec::new();
+    }
+    let Some(node) = read.node("case") else { return Vec::new() };
+    let TomlValue::List(nodes) = &node.value else {
+        read.wrong_kind("case", node, "a list of tables, each beginning with [[case]]");
+        return Vec::new();
+    };
+
+    let mut cases: Vec<WorkflowCase> = Vec::new();
+    for node in nodes {
+        let TomlValue::Table(table) = &node.value else {
+            read.wrong_kind("an entry of `case`", node, "a table");
+            continue;
+        };
+        let Some(case) = case(node, table, read.problems) else { continue };
+        if cases.iter().any(|other| other.name.text == case.name.text) {
+            let message = format!("two cases are called `{}`", case.name.text);
+            let problem = ConfigProblem::new(ProblemCode::DuplicateName, &case.name.place, message);
+            read.problem(problem.help("say in the name what this one shows"));
+        }
+        cases.push(case);
+    }
+
+    cases
+}
+
+fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> Option<WorkflowCase> {
+    let what = match table.get("name").map(|name| &name.value) {
+        Some(TomlValue::Text(name)) => format!("case `{}`", name.value),
+        _ => "the case".to_owned(),
+    };
+    let place = node.place.clone();
+    let mut read = TableReader::new(&CASE, table, what, place, problems);
+
+    let name = required(&mut read, "name", "\"what the case shows\"");
+    let workflow = required(&mut read, "workflow", "\"name of the workflow\"");
+    let client = read.text("as").map(CaseText::from);
+    let input = values::input(&mut read);
+    let answers = values::answers(&mut read);
+    let listeners = read.list("listeners").into_iter().map(CaseText::from).collect();
+    let expected = claims::expectations(&mut read);
+
+    let (name, workflow) = (name?, workflow?);
+    let expected = expected?;
+    Some(WorkflowCase { name, workflow, client, input, answers, listeners, expected })
+}
+
+fn required(read: &mut TableReader<'_>, key: &str, example: &str) -> Option<CaseText> {
+    read.required_text(key, example).map(CaseText::from)
+}
+
+impl From<tree::Located<tree::ExpandedText>> for CaseText {
+    fn from(text: tree::Located<tree::ExpandedText>) -> Self {
+        Self { text: text.value.value, place: text.place }
+    }
+}

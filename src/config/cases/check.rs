@@ -1,0 +1,130 @@
+//! Checks cases against the config that they test, before anything runs.
+
+use crate::contract::Role;
+use crate::ids::ListenerName;
+use crate::workflow::{WorkflowDefinition, input_payload};
+use crate::xml::element::Element;
+
+use super::super::Config;
+use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::super::keys::nearest;
+use super::{CaseInput, CaseText, WorkflowCase};
+
+/// Reports every name of the cases that the config does not have.
+pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
+    let mut problems = ConfigProblems::default();
+    for case in cases {
+        check_members(case, config, &mut problems);
+        let workflows = || config.workflows.iter().map(|one| &one.definition);
+        let found = workflows().find(|one| one.name.value.as_str() == case.workflow.text);
+        match found {
+            Some(definition) => check_case(case, definition, &mut problems),
+            None => {
+                let names = workflows().map(|one| one.name.value.as_str()).collect();
+                problems.push(unknown(&case.workflow, "workflow", names));
+            }
+        }
+    }
+
+    problems.sort();
+    problems
+}
+
+fn unknown(text: &CaseText, noun: &str, known: Vec<&str>) -> ConfigProblem {
+    let help = match nearest(&text.text, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => "the config has none".to_owned(),
+        None => format!("one of {}", known.join(", ")),
+    };
+    let code = match noun {
+        "goal" => ProblemCode::UnknownGoal,
+        "client" => ProblemCode::UnknownClient,
+        _ => ProblemCode::UnknownChoice,
+    };
+    let whole = if noun == "goal" { "workflow" } else { "config" };
+    let message = format!("the {whole} has no {noun} `{}`", text.text);
+    ConfigProblem::new(code, &text.place, message).help(help)
+}
+
+fn check_members(case: &WorkflowCase, config: &Config, problems: &mut ConfigProblems) {
+    let of_role = |role: Role| config.contracts.iter().filter(move |one| one.role == role);
+    let named = |role: Role| of_role(role).map(|one| one.name.as_str()).collect::<Vec<_>>();
+    if let Some(client) = &case.client
+        && !named(Role::Client).contains(&client.text.as_str())
+    {
+        problems.push(unknown(client, "client", named(Role::Client)));
+    }
+
+    let programs: Vec<_> = config.processes.iter().map(|one| one.name.as_str()).collect();
+    for listener in &case.listeners {
+        if !programs.contains(&listener.text.as_str()) {
+            problems.push(unknown(listener, "listener with a program", programs.clone()));
+        }
+    }
+}
+
+fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &mut ConfigProblems) {
+    match &case.input {
+        CaseInput::Values { values, place } => {
+            if let Err(error) = input_payload(definition, values, false) {
+                let message = error.to_string();
+                let message = message.split("; add --input").next().unwrap_or_default();
+                let problem = ConfigProblem::new(ProblemCode::MissingKey, place, message);
+                problems.push(problem.help("write them as input = { NAME = \"value\" }"));
+            }
+        }
+        CaseInput::Payload(text) => {
+            if Element::read_document(text.text.trim()).is_none() {
+                let message = "the input is not one XML element";
+                let problem = ConfigProblem::new(ProblemCode::WrongType, &text.place, message);
+                problems.push(problem.help("write input = { NAME = \"value\" }, or the payload"));
+            }
+        }
+    }
+
+    let goals: Vec<_> = definition.goals.iter().map(|goal| goal.id.value.as_str()).collect();
+    let expected = &case.expected;
+    let claimed = expected.goals.iter().map(|(goal, _)| goal);
+    let failed = expected.failed.iter().filter_map(|failed| failed.goal.as_ref());
+    for goal in claimed.chain(failed) {
+        if !goals.contains(&goal.text.as_str()) {
+            problems.push(unknown(goal, "goal", goals.clone()));
+        }
+    }
+
+    let answers = case.answers.iter().map(|answer| &answer.path);
+    let claims = expected.documents.iter().chain(&expected.payloads).map(|claim| &claim.path);
+    for path in answers.chain(claims).chain(&expected.never) {
+        check_path(path, &goals, problems);
+    }
+}
+
+/// Reports a path whose first goal the workflow does not have.
+fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
+    let text = path.text.strip_prefix("undo_").unwrap_or(&path.text);
+    let begins = |goal: &&&str| {
+        let rest = text.strip_prefix(**goal);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', '-', '.', '/', '*']))
+    };
+    let is_pattern = text.starts_with('*') || text.is_empty() || text == "undo-report";
+    if is_pattern || goals.iter().any(|goal| begins(&goal)) {
+        return;
+    }
+
+    let end = text.find(['_', '.', '/', '*']).unwrap_or(text.len());
+    let goal = text.get(..end).unwrap_or(text);
+    let place = path.place.clone();
+    problems.push(unknown(&CaseText { text: goal.to_owned(), place }, "goal", goals.to_vec()));
+}
+
+/// The client that calls the workflow of a case: the one it names, or the first one that may.
+pub fn client_of(case: &WorkflowCase, config: &Config) -> Option<ListenerName> {
+    let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
+    match &case.client {
+        Some(named) => clients().find(|one| one.name.as_str() == named.text),
+        None => {
+            clients().find(|one| one.peers.iter().any(|peer| peer.as_str() == case.workflow.text))
+        }
+    }
+    .map(|client| client.name.clone())
+}

@@ -1,0 +1,207 @@
+//! Expectations: everything that a case claims of a run.
+
+use crate::workflow::GoalPhase;
+
+use super::super::config_problem::{ConfigProblem, ProblemCode};
+use super::super::keys::{KeyKind, KnownSection, nearest};
+use super::super::read::TableReader;
+use super::super::source_text::SourceRange;
+use super::super::tree::{TomlNode, TomlTable, TomlValue};
+use super::CaseText;
+
+const EXPECT: KnownSection = KnownSection {
+    name: "expect",
+    member: None,
+    keys: &[
+        ("output", KeyKind::Nested),
+        ("failed", KeyKind::Nested),
+        ("goals", KeyKind::Free),
+        ("documents", KeyKind::Nested),
+        ("payloads", KeyKind::Nested),
+        ("never", KeyKind::List),
+    ],
+};
+
+const TEXT: KnownSection = KnownSection {
+    name: "text",
+    member: None,
+    keys: &[("is", KeyKind::Text), ("contains", KeyKind::OneOrMore), ("lacks", KeyKind::OneOrMore)],
+};
+
+const FAILED: KnownSection = KnownSection {
+    name: "failed",
+    member: None,
+    keys: &[("goal", KeyKind::Text), ("code", KeyKind::Text), ("reason", KeyKind::Text)],
+};
+
+/// Everything that a run has to show.
+#[derive(Debug, Clone)]
+pub struct CaseExpectations {
+    pub output: Option<TextClaim>,
+    pub failed: Option<FailureClaim>,
+    /// Goals with their last states.
+    pub goals: Vec<(CaseText, CaseText)>,
+    /// Documents that agents get, by path.
+    pub documents: Vec<PathClaims>,
+    /// Payloads that are sent, by path.
+    pub payloads: Vec<PathClaims>,
+    /// Paths at which nothing may be called. A path that ends with `*` stands for all that begin so.
+    pub never: Vec<CaseText>,
+}
+
+/// Claims about the texts at one path: one for each call, in their order.
+#[derive(Debug, Clone)]
+pub struct PathClaims {
+    pub path: CaseText,
+    pub claims: Vec<TextClaim>,
+}
+
+/// A claim about one text.
+#[derive(Debug, Clone)]
+pub struct TextClaim {
+    pub place: SourceRange,
+    /// The whole text.
+    pub is: Option<String>,
+    pub contains: Vec<CaseText>,
+    pub lacks: Vec<CaseText>,
+}
+
+/// A claim about the failure of a run.
+#[derive(Debug, Clone)]
+pub struct FailureClaim {
+    pub place: SourceRange,
+    pub goal: Option<CaseText>,
+    pub code: Option<CaseText>,
+    /// A part of the reason.
+    pub reason: Option<CaseText>,
+}
+
+/// Reads `expect`. Returns `None` if it is missing.
+pub(super) fn expectations(read: &mut TableReader<'_>) -> Option<CaseExpectations> {
+    let help = "add [case.expect] with output, failed, goals, documents, payloads or never";
+    if !read.required_with("expect", help) {
+        return None;
+    }
+    let node = read.node("expect")?;
+    let TomlValue::Table(table) = &node.value else {
+        read.wrong_kind("expect", node, "a table");
+        return None;
+    };
+    let place = read.place_of("expect");
+    let what = read.what_within("expect");
+    if table.entries.is_empty() {
+        read.empty("expect", &place);
+    }
+
+    let mut inner = TableReader::new(&EXPECT, table, what, place, read.problems);
+    let output = inner.node("output").and_then(|node| text_claim("output", node, &mut inner));
+    let failed = inner.node("failed").and_then(|node| failure_claim(node, &mut inner));
+    if let (Some(_), Some(failed)) = (&output, &failed) {
+        let message = "a run either has an output or fails";
+        let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &failed.place, message);
+        inner.problem(problem.help("keep one of output and failed"));
+    }
+    let goals = goal_states(&mut inner);
+    let documents = path_claims("documents", &mut inner);
+    let payloads = path_claims("payloads", &mut inner);
+    let never = inner.list("never").into_iter().map(CaseText::from).collect();
+    Some(CaseExpectations { output, failed, goals, documents, payloads, never })
+}
+
+fn goal_states(read: &mut TableReader<'_>) -> Vec<(CaseText, CaseText)> {
+    let mut goals = Vec::new();
+    for (goal, state) in read.free("goals") {
+        let goal = CaseText { text: goal.value, place: goal.place };
+        let state = CaseText::from(state);
+        let states = GoalPhase::ALL.map(GoalPhase::as_str);
+        if !states.contains(&state.text.as_str()) {
+            let help = match nearest(&state.text, states) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("one of {}", states.join(", ")),
+            };
+            let message = format!("a goal is never `{}`", state.text);
+            let problem = ConfigProblem::new(ProblemCode::UnknownChoice, &state.place, message);
+            read.problem(problem.help(help));
+        }
+        goals.push((goal, state));
+    }
+
+    goals
+}
+
+fn path_claims(key: &str, read: &mut TableReader<'_>) -> Vec<PathClaims> {
+    let Some(node) = read.node(key) else { return Vec::new() };
+    let TomlValue::Table(table) = &node.value else {
+        read.wrong_kind(key, node, "a table with a text for each path");
+        return Vec::new();
+    };
+
+    let mut all = Vec::new();
+    for entry in &table.entries {
+        let path = CaseText { text: entry.key.value.clone(), place: entry.key.place.clone() };
+        let name = format!("{key}.{}", path.text);
+        let nodes = match &entry.node.value {
+            TomlValue::List(nodes) => nodes.as_slice(),
+            _ => std::slice::from_ref(&entry.node),
+        };
+        let claims = nodes.iter().filter_map(|node| text_claim(&name, node, read));
+        let claims = claims.collect();
+        all.push(PathClaims { path, claims });
+    }
+
+    all
+}
+
+fn text_claim(key: &str, node: &TomlNode, read: &mut TableReader<'_>) -> Option<TextClaim> {
+    let place = node.place.clone();
+    match &node.value {
+        TomlValue::Text(text) => {
+            let is = Some(text.value.clone());
+            Some(TextClaim { place, is, contains: Vec::new(), lacks: Vec::new() })
+        }
+        TomlValue::Table(table) => {
+            let mut claim = within(&TEXT, key, table, &place, read);
+            let is = claim.text("is").map(|text| text.value.value);
+            let contains = claim.one_or_more("contains").into_iter().map(CaseText::from);
+            let contains = contains.collect();
+            let lacks = claim.one_or_more("lacks").into_iter().map(CaseText::from).collect();
+            Some(TextClaim { place, is, contains, lacks })
+        }
+        _ => {
+            read.wrong_kind(key, node, "a text, or a table with is, contains or lacks");
+            None
+        }
+    }
+}
+
+fn failure_claim(node: &TomlNode, read: &mut TableReader<'_>) -> Option<FailureClaim> {
+    let place = node.place.clone();
+    match &node.value {
+        TomlValue::Text(text) => {
+            let code = Some(CaseText { text: text.value.clone(), place: place.clone() });
+            Some(FailureClaim { place, goal: None, code, reason: None })
+        }
+        TomlValue::Table(table) => {
+            let mut claim = within(&FAILED, "failed", table, &place, read);
+            let goal = claim.text("goal").map(CaseText::from);
+            let code = claim.text("code").map(CaseText::from);
+            let reason = claim.text("reason").map(CaseText::from);
+            Some(FailureClaim { place, goal, code, reason })
+        }
+        _ => {
+            read.wrong_kind("failed", node, "a code, or a table with goal, code or reason");
+            None
+        }
+    }
+}
+
+fn within<'a>(
+    section: &KnownSection,
+    key: &str,
+    table: &'a TomlTable,
+    place: &SourceRange,
+    read: &'a mut TableReader<'_>,
+) -> TableReader<'a> {
+    let what = read.what_within(key);
+    TableReader::new(section, table, what, place.clone(), read.problems)
+}

@@ -1,0 +1,211 @@
+//! Input, answers and faults that a case gives to a run.
+
+use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::super::keys::{KeyKind, KnownSection, nearest};
+use super::super::read::TableReader;
+use super::super::source_text::SourceRange;
+use super::super::tree::{TomlNode, TomlValue};
+use super::CaseText;
+
+const FAULT: KnownSection = KnownSection {
+    name: "fault",
+    member: None,
+    keys: &[("fail", KeyKind::Text), ("reason", KeyKind::Text)],
+};
+
+/// The input of a run.
+#[derive(Debug, Clone)]
+pub enum CaseInput {
+    /// Values by name; a list has one entry for each value.
+    Values { values: Vec<(String, String)>, place: SourceRange },
+    /// The whole payload.
+    Payload(CaseText),
+}
+
+/// The answers and faults at one path, one for each turn.
+#[derive(Debug, Clone)]
+pub struct CaseAnswer {
+    pub path: CaseText,
+    pub turns: Vec<CaseTurn>,
+}
+
+#[derive(Debug, Clone)]
+pub enum CaseTurn {
+    Answer(CaseText),
+    Fault { fault: CaseFault, reason: Option<String>, place: SourceRange },
+}
+
+impl CaseTurn {
+    pub fn place(&self) -> &SourceRange {
+        match self {
+            Self::Answer(text) => &text.place,
+            Self::Fault { place, .. } => place,
+        }
+    }
+}
+
+/// A fault that a case injects, named by the code that the goal fails with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaseFault {
+    /// No answer comes until a deadline has passed. The time passes at once.
+    Timeout,
+    /// Every attempt ends without an answer.
+    ListenerFailed,
+    /// The listener or agent cannot be reached.
+    Undeliverable,
+    /// The answer is lost after the hand-over.
+    UnknownOutcome,
+    BudgetSpent,
+    /// A person refuses the approval, or declines to answer.
+    Denied,
+    /// An operator cancels the thread.
+    Cancelled,
+}
+
+impl CaseFault {
+    pub const ALL: [Self; 7] = [
+        Self::Timeout,
+        Self::ListenerFailed,
+        Self::Undeliverable,
+        Self::UnknownOutcome,
+        Self::BudgetSpent,
+        Self::Denied,
+        Self::Cancelled,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::ListenerFailed => "listener-failed",
+            Self::Undeliverable => "undeliverable",
+            Self::UnknownOutcome => "unknown-outcome",
+            Self::BudgetSpent => "budget-spent",
+            Self::Denied => "denied",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| fault.as_str() == text)
+    }
+}
+
+pub(super) fn input(read: &mut TableReader<'_>) -> CaseInput {
+    let place = read.place_of("input");
+    let Some(node) = read.node("input") else {
+        return CaseInput::Values { values: Vec::new(), place };
+    };
+
+    match &node.value {
+        TomlValue::Text(_) => match read.text("input").map(CaseText::from) {
+            Some(text) => CaseInput::Payload(text),
+            None => CaseInput::Values { values: Vec::new(), place },
+        },
+        TomlValue::Table(table) => {
+            let mut values = Vec::new();
+            for entry in &table.entries {
+                let name = &entry.key.value;
+                let items = match &entry.node.value {
+                    TomlValue::List(items) => items.as_slice(),
+                    _ => std::slice::from_ref(&entry.node),
+                };
+                for item in items {
+                    match plain_value(item) {
+                        Some(value) => values.push((name.clone(), value)),
+                        None => read.wrong_kind(
+                            &format!("input.{name}"),
+                            item,
+                            "a text, a number, true or false, or a list of these",
+                        ),
+                    }
+                }
+            }
+            CaseInput::Values { values, place }
+        }
+        _ => {
+            read.wrong_kind("input", node, "a table, or the payload as XML");
+            CaseInput::Values { values: Vec::new(), place }
+        }
+    }
+}
+
+fn plain_value(node: &TomlNode) -> Option<String> {
+    match &node.value {
+        TomlValue::Text(text) => Some(text.value.clone()),
+        TomlValue::Integer(number) => number.map(|number| number.to_string()),
+        TomlValue::Number(number) => Some(number.to_string()),
+        TomlValue::Flag(flag) => Some(flag.to_string()),
+        TomlValue::List(_) | TomlValue::Table(_) | TomlValue::Other => None,
+    }
+}
+
+pub(super) fn answers(read: &mut TableReader<'_>) -> Vec<CaseAnswer> {
+    let Some(node) = read.node("answers") else { return Vec::new() };
+    let TomlValue::Table(table) = &node.value else {
+        read.wrong_kind("answers", node, "a table with an answer for each path");
+        return Vec::new();
+    };
+
+    let mut answers = Vec::new();
+    for entry in &table.entries {
+        let path = CaseText { text: entry.key.value.clone(), place: entry.key.place.clone() };
+        let items = match &entry.node.value {
+            TomlValue::List(items) => items.as_slice(),
+            _ => std::slice::from_ref(&entry.node),
+        };
+        let turns = items.iter().filter_map(|item| turn(&path.text, item, read));
+        let turns: Vec<_> = turns.collect();
+        if items.is_empty() {
+            read.empty(&format!("answers.{}", path.text), &entry.node.place);
+        }
+        answers.push(CaseAnswer { path, turns });
+    }
+
+    answers
+}
+
+fn turn(path: &str, node: &TomlNode, read: &mut TableReader<'_>) -> Option<CaseTurn> {
+    match &node.value {
+        TomlValue::Text(text) => {
+            let text = text.value.clone();
+            Some(CaseTurn::Answer(CaseText { text, place: node.place.clone() }))
+        }
+        TomlValue::Table(table) => {
+            let what = format!("the answer at `{path}`");
+            let place = node.place.clone();
+            let mut fault = TableReader::new(&FAULT, table, what, place.clone(), read.problems);
+            let help = "add fail = \"timeout\"; a path with a dot or a slash stands in quotes";
+            if !fault.required_with("fail", help) {
+                return None;
+            }
+            let kind = fault.text("fail").map(CaseText::from);
+            let reason = fault.text("reason").map(|reason| reason.value.value);
+            let fault = known_fault(&kind?, read.problems)?;
+            Some(CaseTurn::Fault { fault, reason, place })
+        }
+        _ => {
+            read.wrong_kind(
+                &format!("answers.{path}"),
+                node,
+                "a text, { fail = \"timeout\" }, or a list of these",
+            );
+            None
+        }
+    }
+}
+
+fn known_fault(text: &CaseText, problems: &mut ConfigProblems) -> Option<CaseFault> {
+    let fault = CaseFault::parse(&text.text);
+    if fault.is_none() {
+        let words = CaseFault::ALL.map(CaseFault::as_str);
+        let help = match nearest(&text.text, words) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("one of {}", words.join(", ")),
+        };
+        let message = format!("there is no fault `{}`", text.text);
+        let problem = ConfigProblem::new(ProblemCode::UnknownChoice, &text.place, message);
+        problems.push(problem.help(help));
+    }
+
+    fault
+}

@@ -1,0 +1,152 @@
+//! Runs cases of workflows: the real engine on a journal of its own, with answers from the case in
+//! place of models, programs and people.
+//!
+//! The run of a case is deterministic. The runner gives one answer at a time, each when nothing is
+//! under way but what waits for the case. When only time can change anything, it passes at once.
+
+mod answer_payloads;
+mod call_paths;
+mod claims;
+mod host;
+mod record;
+mod runner;
+mod script;
+mod written;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{Error, NativeHostBuilder, Organism};
+use crate::bus::Host;
+use crate::config::{
+    Config, ConfigProblem, ConfigProblems, ProblemCode, StorageConfig, WorkflowCase,
+};
+use crate::contract::Role;
+use crate::ids::{ListenerName, ThreadId};
+use crate::journal::sqlite::JournalReader;
+use crate::thread::OperatorKeys;
+use host::{CaseHost, PendingDeliveries};
+use record::CaseRecord;
+use runner::CaseRunner;
+
+pub use written::{UnwritableRun, write_case};
+
+/// Runs a case, and returns everything in which the run differs from it. Nothing of the config's own
+/// journal, models and listeners is used, except for the programs that the case names. Returns `None`
+/// if `interrupted` ended before the run; then nothing of the run is left, either.
+pub async fn run_case(
+    config: &Config,
+    case: &WorkflowCase,
+    interrupted: impl Future<Output = ()>,
+) -> Result<Option<ConfigProblems>, Error> {
+    let home = TemporaryDirectory::create()?;
+    let pending = PendingDeliveries::default();
+    let (config, natives) = isolated(config, case, home.path(), &pending);
+    let data = config.data.clone();
+    let organism = Organism::start_with(config, natives).await?;
+    let config = Arc::clone(&organism.config);
+
+    let mut runner = CaseRunner::new(case, &config, organism.handle(), pending.clone());
+    let ended = tokio::select! {
+        ended = runner.carry_out() => Some(ended),
+        () = interrupted => None,
+    };
+    let mut problems = runner.into_problems();
+    pending.close();
+    // What a failed case leaves open does not go on.
+    organism.handle().cancel(case_thread(), "the case has ended".to_owned(), None).await.ok();
+    organism.stop("the case has ended").await?;
+
+    let Some(ended) = ended else { return Ok(None) };
+    let completion = ended?;
+    let read = || -> Result<CaseRecord, crate::journal::Error> {
+        let records = JournalReader::open(&data)?.tree(&case_thread(), None)?;
+        Ok(CaseRecord::of(records.iter().map(|sealed| &sealed.record), &config.contracts))
+    };
+    if let Some(completion) = completion {
+        claims::check(case, &config, &completion, &read()?, &mut problems);
+    }
+    Ok(Some(problems))
+}
+
+/// Thread of the run of each case.
+fn case_thread() -> ThreadId {
+    ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
+}
+
+/// The config with a journal in `home`, and handlers in place of all agents and listeners whose
+/// programs the case does not run.
+fn isolated(
+    config: &Config,
+    case: &WorkflowCase,
+    home: &Path,
+    pending: &PendingDeliveries,
+) -> (Config, HashMap<ListenerName, NativeHostBuilder>) {
+    let runs =
+        |name: &ListenerName| case.listeners.iter().any(|listener| listener.text == name.as_str());
+    let mut isolated = config.clone();
+    isolated.data = home.join("data");
+    isolated.state = home.join("state");
+    isolated.storage = StorageConfig::Embedded;
+    isolated.checkpoints = None;
+    isolated.http = None;
+    isolated.telemetry = None;
+    isolated.nats = None;
+    isolated.remotes = Vec::new();
+    isolated.operators = OperatorKeys::default();
+    isolated.agents = Vec::new();
+    isolated.models = Vec::new();
+    isolated.keys_missing = Arc::default();
+    isolated.recorder = None;
+    isolated.runs_schedules = false;
+    isolated.processes.retain(|process| runs(&process.name));
+
+    let is_scripted = |role: Role| matches!(role, Role::Agent | Role::Listener);
+    let scripted = config.contracts.iter().filter(|one| is_scripted(one.role) && !runs(&one.name));
+    let natives = scripted.map(|contract| {
+        let name = contract.name.clone();
+        let pending = pending.clone();
+        let builder: NativeHostBuilder =
+            Box::new(move |sink, _| Arc::new(CaseHost::new(name, sink, pending)) as Arc<dyn Host>);
+        (contract.name.clone(), builder)
+    });
+    (isolated, natives.collect())
+}
+
+/// A directory that is removed with everything in it when it is dropped.
+struct TemporaryDirectory(PathBuf);
+
+impl TemporaryDirectory {
+    fn create() -> Result<Self, Error> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let path = std::env::temp_dir().join(format!("organism-case-{}", Uuid::now_v7()));
+        let mut builder = std::fs::DirBuilder::new();
+        let created = builder.mode(0o700).create(&path);
+        created.map_err(Error::io(format!("creating {}", path.display())))?;
+        Ok(Self(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!("{} cannot be removed: {error}", self.0.display());
+        }
+    }
+}
+
+/// The problem of a case at a place of its file.
+fn failed(
+    place: &crate::config::SourceRange,
+    message: impl Into<String>,
+    help: impl Into<String>,
+) -> ConfigProblem {
+    ConfigProblem::new(ProblemCode::CaseFailed, place, message).help(help)
+}

@@ -1,0 +1,141 @@
+//! The payloads that the text of an answer stands for.
+//!
+//! A name without a namespace is looked up among what the sender may write there, and its children
+//! have the namespaces that the schema wants.
+
+use crate::config::Config;
+use crate::contract::{GoalRoles, Meaning, Role, goal_answer, goal_name, read_goal_answer};
+use crate::envelope::Message;
+use crate::ids::{ListenerName, PayloadName};
+use crate::xml::element::{Element, Node};
+use crate::xml::shape::QName;
+
+/// The payloads with which `sender` answers `request` by `text`. A text of an agent that holds none of
+/// its payloads is its final answer.
+///
+/// # Errors
+/// The text is no payload, and the sender is no agent.
+pub fn answer_payloads(
+    config: &Config,
+    sender: &ListenerName,
+    request: &Message,
+    text: &str,
+) -> Result<Vec<Vec<u8>>, String> {
+    let text = text.trim();
+    let known = known_names(config, sender, request);
+    let found = elements(config, text, &known);
+    let is_agent = config.contracts.get(sender).is_some_and(|one| one.role == Role::Agent);
+    if is_agent {
+        let own: Vec<_> = found.into_iter().filter(|one| one.is_known).collect();
+        return Ok(match own.as_slice() {
+            [] => vec![final_text(text)],
+            _ => own.into_iter().map(|one| one.text.into_bytes()).collect(),
+        });
+    }
+
+    if found.is_empty() && !text.is_empty() {
+        let names: Vec<_> = known.iter().map(|name| format!("<{}>", name.local)).collect();
+        return Err(match names.as_slice() {
+            [] => format!("`{sender}` answers with nothing: write an empty text"),
+            _ => format!("`{sender}` answers with XML: one of {}", names.join(", ")),
+        });
+    }
+    Ok(found.into_iter().map(|one| one.text.into_bytes()).collect())
+}
+
+/// The final answer of an agent with this text.
+fn final_text(text: &str) -> Vec<u8> {
+    let name = QName::from(&goal_answer());
+    let namespace = name.namespace.clone();
+    let result = Element::new(QName::new(namespace.as_deref(), "result")).with_text(text);
+    Element::new(name).with_child(result).to_xml().into_bytes()
+}
+
+/// Everything that `sender` may write in the call of `request`, the most likely first.
+fn known_names(config: &Config, sender: &ListenerName, request: &Message) -> Vec<PayloadName> {
+    let contracts = &config.contracts;
+    let Some(contract) = contracts.get(sender) else { return Vec::new() };
+    match contract.role {
+        Role::Human => contracts.answers_to(sender, &request.name),
+        Role::Agent => {
+            let payload = request.payload.as_str();
+            let is_goal = request.name == goal_name(sender);
+            let answer = read_goal_answer(payload).filter(|_| is_goal);
+            let delegate = GoalRoles::read(payload).filter(|_| is_goal).map(|roles| roles.payload);
+            let mut names: Vec<_> = answer.into_iter().chain(delegate).collect();
+            let vocabulary = contracts.vocabulary(sender);
+            let others = vocabulary.into_iter().flat_map(|vocabulary| vocabulary.iter());
+            let is_open = |meaning: &Meaning| {
+                !matches!(meaning, Meaning::GoalAnswer | Meaning::Delegate { .. })
+            };
+            names.extend(others.filter(|(_, one)| is_open(one)).map(|(name, _)| name.clone()));
+            names.push(goal_answer());
+            names
+        }
+        _ => {
+            let vocabulary = contracts.vocabulary(sender);
+            let all = vocabulary.into_iter().flat_map(|vocabulary| vocabulary.iter());
+            all.map(|(name, _)| name.clone()).collect()
+        }
+    }
+}
+
+struct AnswerElement {
+    text: String,
+    is_known: bool,
+}
+
+/// The elements at the top of a text. A text that is not well-formed has none.
+fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerElement> {
+    const OPEN: &str = "<answer>";
+    let wrapped = format!("{OPEN}{text}</answer>");
+    let Some(root) = Element::read_document(&wrapped) else { return Vec::new() };
+    let found = root.children().map(|element| {
+        let local = element.local_name();
+        if element.name.namespace.is_some() {
+            let name = PayloadName::from(&element.name);
+            let text = wrapped.get(element.origin.tag.start..element.origin.end);
+            return AnswerElement {
+                text: text.unwrap_or_default().to_owned(),
+                is_known: known.contains(&name),
+            };
+        }
+
+        let named = known.iter().find(|name| *name.local == *local);
+        let text =
+            named.map_or_else(|| element.to_xml(), |name| in_namespace(config, element, name));
+        AnswerElement { text, is_known: named.is_some() }
+    });
+    found.collect()
+}
+
+/// The element under its full name. Its children have the namespace, too, unless the schema wants them
+/// without.
+fn in_namespace(config: &Config, element: &Element, name: &PayloadName) -> String {
+    let mut qualified = element.clone();
+    qualify(&mut qualified, &QName::from(name));
+    let qualified = qualified.to_xml();
+    if config.schemas.validate(name, qualified.as_bytes()).is_ok() {
+        return qualified;
+    }
+
+    let mut unqualified = element.clone();
+    unqualified.name = QName::from(name);
+    let unqualified = unqualified.to_xml();
+    match config.schemas.validate(name, unqualified.as_bytes()) {
+        Ok(()) => unqualified,
+        Err(_) => qualified,
+    }
+}
+
+fn qualify(element: &mut Element, name: &QName) {
+    element.name = name.clone();
+    for node in &mut element.content {
+        if let Node::Element(child) = node
+            && child.name.namespace.is_none()
+        {
+            let name = QName { namespace: name.namespace.clone(), local: child.name.local.clone() };
+            qualify(child, &name);
+        }
+    }
+}

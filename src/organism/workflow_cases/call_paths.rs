@@ -1,0 +1,67 @@
+//! Paths of calls: how a case names what is called in a run.
+//!
+//! The path of a goal is the labels of its thread: `draft_1`, `leg.room`. A call that an agent makes
+//! while it works on a goal has the name of its listener behind it: `draft_1/search`. The call that
+//! undoes another has that call's path behind `undo_`.
+
+use std::collections::HashMap;
+
+use crate::contract::{Contracts, Role};
+use crate::envelope::Message;
+use crate::ids::{CallId, ThreadId};
+
+const UNDO: &str = "undo_";
+
+/// Names calls. Each call must be named after those that it may undo.
+pub struct CallPaths<'a> {
+    contracts: &'a Contracts,
+    known: HashMap<CallId, String>,
+}
+
+impl<'a> CallPaths<'a> {
+    pub fn new(contracts: &'a Contracts) -> Self {
+        Self { contracts, known: HashMap::new() }
+    }
+
+    /// The path of the call that `request` opens.
+    pub fn name(&mut self, request: &Message) -> String {
+        let call = CallId(request.id);
+        if let Some(known) = self.known.get(&call) {
+            return known.clone();
+        }
+
+        let sender = self.contracts.get(&request.from);
+        let is_goal = sender.is_some_and(|sender| sender.role == Role::Workflow);
+        let goal = self.goal_of(&request.thread);
+        let path = match (is_goal, goal.as_str()) {
+            (true, _) => goal,
+            (false, "") => String::new(),
+            (false, _) => format!("{goal}/{}", request.to),
+        };
+        self.known.insert(call, path.clone());
+        path
+    }
+
+    /// Whether the path of the request depends on a call that has no name yet.
+    pub fn is_unknown(&self, request: &Message) -> bool {
+        let undone = undone_call(request.thread.label());
+        undone.is_some_and(|call| !self.known.contains_key(&call))
+    }
+
+    fn goal_of(&self, thread: &ThreadId) -> String {
+        if let Some(undone) = undone_call(thread.label()) {
+            let path = self.known.get(&undone).map_or("", String::as_str);
+            return format!("{UNDO}{path}");
+        }
+
+        let labels = thread.as_str().split_once('.');
+        labels.map(|(_, labels)| labels.to_owned()).unwrap_or_default()
+    }
+}
+
+/// The call that the thread with this label undoes.
+fn undone_call(label: &str) -> Option<CallId> {
+    // A label that is taken got a number behind the id.
+    let id = label.strip_prefix(UNDO)?.get(..36)?;
+    id.parse().ok().map(|id| CallId(crate::ids::MessageId(id)))
+}

@@ -1,0 +1,304 @@
+//! Compares the run of a case with what the case expects.
+
+use super::failed;
+use super::record::{CaseCall, CaseRecord};
+use crate::config::{
+    CaseText, Config, ConfigProblems, FailureClaim, PathClaims, SourceRange, TextClaim,
+    WorkflowCase,
+};
+use crate::pump::driver::CallCompletion;
+use crate::workflow::{GoalPhase, called_once, failed_name, output_name};
+use crate::xml::element::{Element, Node};
+
+/// Lines of a text that a problem shows.
+const SHOWN_LINES: usize = 12;
+/// Characters of a line that a problem shows.
+const SHOWN_CHARS: usize = 160;
+
+/// How a run ended.
+enum RunEnd {
+    Output { text: String },
+    Failed { goal: String, code: String, reason: String },
+}
+
+/// Adds a problem for everything that the run has not shown.
+pub fn check(
+    case: &WorkflowCase,
+    config: &Config,
+    completion: &CallCompletion,
+    record: &CaseRecord,
+    problems: &mut ConfigProblems,
+) {
+    let expected = &case.expected;
+    let end = end_of(case, completion);
+    match (&end, &expected.output, &expected.failed) {
+        (RunEnd::Output { text }, Some(claim), _) => {
+            check_text("the output", claim, text, problems);
+        }
+        (RunEnd::Failed { .. }, Some(claim), _) => {
+            let message = format!("the run has no output: {}", described(&end));
+            problems.push(failed(&claim.place, message, next_step(&end)));
+        }
+        (RunEnd::Output { text }, _, Some(claim)) => {
+            let message = "the run did not fail";
+            problems.push(failed(&claim.place, message, came(text)));
+        }
+        (RunEnd::Failed { goal, code, reason }, _, Some(claim)) => {
+            check_failure(claim, goal, code, reason, problems);
+        }
+        (RunEnd::Failed { .. }, None, None) => {
+            let message =
+                format!("the run failed, and the case does not expect it: {}", described(&end));
+            let help = "add output or failed to what the case expects";
+            problems.push(failed(&case.name.place, message, help));
+        }
+        (RunEnd::Output { .. }, None, None) => {}
+    }
+
+    check_goals(case, config, record, problems);
+    for claims in &expected.documents {
+        let texts = record.calls_at(&claims.path.text).filter_map(CaseCall::document);
+        check_path("document", claims, texts.collect(), record, problems);
+    }
+    for claims in &expected.payloads {
+        let calls = record.calls_at(&claims.path.text);
+        let texts = calls.map(|call| call.request.payload.as_str().to_owned());
+        check_path("payload", claims, texts.collect(), record, problems);
+    }
+    for never in &expected.never {
+        check_never(never, record, problems);
+    }
+}
+
+fn end_of(case: &WorkflowCase, completion: &CallCompletion) -> RunEnd {
+    let workflow = crate::ids::ListenerName::parse(&case.workflow.text).ok();
+    for message in &completion.messages {
+        let Some(payload) = Element::read_document(message.payload.as_str()) else { continue };
+        let value = |name: &str| payload.child(name).map(Element::text).unwrap_or_default();
+        match &workflow {
+            Some(workflow) if message.name == output_name(workflow) => {
+                let is_text = payload.children().next().is_none();
+                let xml = message.payload.as_str().to_owned();
+                return RunEnd::Output { text: if is_text { payload.text() } else { xml } };
+            }
+            Some(workflow) if message.name == failed_name(workflow) => {
+                let [goal, code, reason] = ["goal", "code", "reason"].map(value);
+                return RunEnd::Failed { goal, code, reason };
+            }
+            _ => {
+                let code = payload.attribute("code").unwrap_or(payload.local_name()).to_owned();
+                return RunEnd::Failed { goal: String::new(), code, reason: payload.text() };
+            }
+        }
+    }
+
+    let code = "no-output".to_owned();
+    RunEnd::Failed { goal: String::new(), code, reason: "it has no reply".to_owned() }
+}
+
+fn described(end: &RunEnd) -> String {
+    match end {
+        RunEnd::Output { text } => shortened(text),
+        RunEnd::Failed { goal, code, reason } if goal.is_empty() => format!("{code}: {reason}"),
+        RunEnd::Failed { goal, code, reason } => format!("goal `{goal}`, {code}: {reason}"),
+    }
+}
+
+fn next_step(end: &RunEnd) -> String {
+    match end {
+        RunEnd::Failed { goal, code, .. } if !goal.is_empty() => {
+            format!(
+                "expect failed = {{ goal = \"{goal}\", code = \"{code}\" }}, or correct the case"
+            )
+        }
+        _ => "expect failed = \"CODE\", or correct the case".to_owned(),
+    }
+}
+
+fn came(text: &str) -> String {
+    format!("it was:\n{}", shortened(text))
+}
+
+fn shortened(text: &str) -> String {
+    let cut = |line: &str| line.chars().take(SHOWN_CHARS).collect::<String>();
+    let lines: Vec<_> = text.trim_end().lines().take(SHOWN_LINES).map(cut).collect();
+    let more = text.trim_end().lines().count().saturating_sub(lines.len());
+    let rest = if more > 0 { format!("\n… {more} more lines") } else { String::new() };
+    format!("{}{rest}", lines.join("\n"))
+}
+
+fn check_failure(
+    claim: &FailureClaim,
+    goal: &str,
+    code: &str,
+    reason: &str,
+    problems: &mut ConfigProblems,
+) {
+    let wrong = [("goal", &claim.goal, goal), ("code", &claim.code, code)];
+    for (noun, expected, actual) in wrong {
+        if let Some(expected) = expected.as_ref().filter(|expected| expected.text != actual) {
+            let message = format!("the {noun} of the failure is `{actual}`");
+            let help = format!("the run failed with goal `{goal}`, {code}: {reason}");
+            problems.push(failed(&expected.place, message, help));
+        }
+    }
+    if let Some(part) = claim.reason.as_ref().filter(|part| !reason.contains(&part.text)) {
+        let message = format!("the reason does not hold `{}`", part.text);
+        problems.push(failed(&part.place, message, format!("it is: {reason}")));
+    }
+}
+
+fn check_goals(
+    case: &WorkflowCase,
+    config: &Config,
+    record: &CaseRecord,
+    problems: &mut ConfigProblems,
+) {
+    let mut workflows = config.workflows.iter().map(|one| &one.definition);
+    let name = &case.workflow.text;
+    let Some(definition) = workflows.find(|one| one.name.value.as_str() == name) else { return };
+    if case.expected.goals.is_empty() {
+        return;
+    }
+
+    let goals = record.goals(definition, &called_once(&config.contracts));
+    for (goal, state) in &case.expected.goals {
+        let found = goals.iter().find(|status| status.goal.as_str() == goal.text);
+        let actual = found.map_or("waiting", |status| status.phase.as_str());
+        if actual != state.text {
+            let message = format!("the goal `{}` is {actual}", goal.text);
+            let all = goals.iter().filter(|status| status.phase != GoalPhase::Waiting);
+            let all =
+                all.map(|status| format!("{} {}", status.goal.as_str(), status.phase.as_str()));
+            let help = format!("the goals are: {}", all.collect::<Vec<_>>().join(", "));
+            problems.push(failed(&state.place, message, help));
+        }
+    }
+}
+
+fn check_path(
+    noun: &str,
+    claims: &PathClaims,
+    texts: Vec<String>,
+    record: &CaseRecord,
+    problems: &mut ConfigProblems,
+) {
+    let path = &claims.path;
+    if texts.len() != claims.claims.len() {
+        let message = match texts.len() {
+            0 => format!("there is no {noun} at `{}`", path.text),
+            count => {
+                let expected = claims.claims.len();
+                format!("{count} calls have a {noun} at `{}`, not {expected}", path.text)
+            }
+        };
+        problems.push(failed(&path.place, message, paths_of(record)));
+        return;
+    }
+
+    for (claim, text) in claims.claims.iter().zip(&texts) {
+        check_text(&format!("the {noun} at `{}`", path.text), claim, text, problems);
+    }
+}
+
+fn paths_of(record: &CaseRecord) -> String {
+    let paths: Vec<_> = record.calls.iter().map(|call| call.path.as_str()).collect();
+    match paths.as_slice() {
+        [] => "nothing was called".to_owned(),
+        paths => format!("called were, in this order: {}", paths.join(", ")),
+    }
+}
+
+fn check_never(never: &CaseText, record: &CaseRecord, problems: &mut ConfigProblems) {
+    let is_meant = |path: &str| match never.text.strip_suffix('*') {
+        Some(begin) => path.starts_with(begin),
+        None => path == never.text,
+    };
+    if let Some(call) = record.calls.iter().find(|call| is_meant(&call.path)) {
+        let message = format!("`{}` was called at `{}`", call.request.to, call.path);
+        problems.push(failed(&never.place, message, came(call.request.payload.as_str())));
+    }
+}
+
+fn check_text(noun: &str, claim: &TextClaim, text: &str, problems: &mut ConfigProblems) {
+    if let Some(expected) = &claim.is {
+        check_whole(noun, &claim.place, expected, text, problems);
+    }
+    for part in &claim.contains {
+        if !text.contains(&part.text) {
+            problems.push(failed(&part.place, format!("{noun} does not hold this"), came(text)));
+        }
+    }
+    for part in &claim.lacks {
+        if text.contains(&part.text) {
+            problems.push(failed(&part.place, format!("{noun} holds this"), came(text)));
+        }
+    }
+}
+
+/// Compares a whole text. White space around it does not count; XML is compared by its elements.
+fn check_whole(
+    noun: &str,
+    place: &SourceRange,
+    expected: &str,
+    text: &str,
+    problems: &mut ConfigProblems,
+) {
+    let (expected, text) = (expected.trim(), text.trim());
+    let read = (Element::read_document(expected), Element::read_document(text));
+    let is_same = match &read {
+        (Some(expected), Some(actual)) => is_same_element(expected, actual),
+        _ => expected == text,
+    };
+    if is_same {
+        return;
+    }
+
+    let mut lines = (1..).zip(expected.lines().map(Some).chain(std::iter::repeat(None)));
+    let mut actual = text.lines().map(Some).chain(std::iter::repeat(None));
+    let different = lines.find_map(|(number, expected)| {
+        let actual = actual.next().flatten();
+        let has_ended = expected.is_none() && actual.is_none();
+        (expected != actual || has_ended).then_some((number, expected, actual))
+    });
+    let quoted = |line: Option<&str>| match line {
+        Some(line) => format!("`{}`", line.chars().take(SHOWN_CHARS).collect::<String>()),
+        None => "the end".to_owned(),
+    };
+    let message = match different {
+        Some((number, expected, actual)) if expected != actual => format!(
+            "{noun} differs in line {number}: expected {}, got {}",
+            quoted(expected),
+            quoted(actual)
+        ),
+        _ => format!("{noun} differs"),
+    };
+    problems.push(failed(place, message, came(text)));
+}
+
+/// Whether two elements are the same. An expected name without a namespace stands for any namespace,
+/// and white space between elements does not count.
+fn is_same_element(expected: &Element, actual: &Element) -> bool {
+    let is_in = expected.name.namespace.is_none() || expected.name == actual.name;
+    is_in
+        && expected.local_name() == actual.local_name()
+        && expected.attributes.len() == actual.attributes.len()
+        && expected.attributes.iter().all(|attribute| actual.attributes.contains(attribute))
+        && is_same_content(expected, actual)
+}
+
+fn is_same_content(expected: &Element, actual: &Element) -> bool {
+    let has_children = expected.children().next().is_some();
+    let counts = |node: &&Node| match node {
+        Node::Text(text) => !has_children || !text.trim().is_empty(),
+        Node::Element(_) => true,
+    };
+    let expected: Vec<_> = expected.content.iter().filter(counts).collect();
+    let actual: Vec<_> = actual.content.iter().filter(counts).collect();
+    let is_same = |(expected, actual): (&&Node, &&Node)| match (expected, actual) {
+        (Node::Text(expected), Node::Text(actual)) => expected.trim() == actual.trim(),
+        (Node::Element(expected), Node::Element(actual)) => is_same_element(expected, actual),
+        _ => false,
+    };
+    expected.len() == actual.len() && expected.iter().zip(&actual).all(is_same)
+}

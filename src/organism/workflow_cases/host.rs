@@ -1,0 +1,114 @@
+//! The host of a listener or an agent that a case answers for. It keeps each delivery until the
+//! runner takes it.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::bus::{Delivery, Host, Outcome, Sink};
+use crate::envelope::AttemptFailure;
+use crate::ids::{Attempt, CallId, ListenerName};
+
+/// Deliveries that wait for the case, oldest first.
+#[derive(Clone, Default)]
+pub struct PendingDeliveries(Arc<Mutex<CaseQueue>>);
+
+#[derive(Default)]
+struct CaseQueue {
+    waiting: Vec<ScriptedDelivery>,
+    is_closed: bool,
+}
+
+/// A delivery, and the sink for its outcome.
+#[derive(Clone)]
+pub struct ScriptedDelivery {
+    pub delivery: Delivery,
+    sink: Arc<dyn Sink>,
+}
+
+impl ScriptedDelivery {
+    pub fn end(&self, result: Result<Outcome, AttemptFailure>) {
+        let Delivery { listener, call, attempt, .. } = &self.delivery;
+        self.sink.ended(listener, *call, *attempt, result);
+    }
+
+    fn is(&self, call: CallId, attempt: Attempt) -> bool {
+        self.delivery.call == call && self.delivery.attempt == attempt
+    }
+}
+
+impl PendingDeliveries {
+    /// Never held while a sink is called, which may block.
+    fn queue(&self) -> MutexGuard<'_, CaseQueue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn len(&self) -> usize {
+        self.queue().waiting.len()
+    }
+
+    pub fn all(&self) -> Vec<ScriptedDelivery> {
+        self.queue().waiting.clone()
+    }
+
+    /// Takes a delivery out. Returns `None` if it was cancelled meanwhile.
+    pub fn take(&self, call: CallId, attempt: Attempt) -> Option<ScriptedDelivery> {
+        let mut queue = self.queue();
+        let at = queue.waiting.iter().position(|pending| pending.is(call, attempt))?;
+        Some(queue.waiting.remove(at))
+    }
+
+    /// Ends every delivery, and takes no further ones.
+    pub fn close(&self) {
+        let waiting = {
+            let mut queue = self.queue();
+            queue.is_closed = true;
+            std::mem::take(&mut queue.waiting)
+        };
+        for pending in waiting {
+            pending.end(Err(cancelled()));
+        }
+    }
+}
+
+fn cancelled() -> AttemptFailure {
+    AttemptFailure::Crashed { detail: "nothing waits for it any more".to_owned() }
+}
+
+/// Hosts one listener or agent.
+pub struct CaseHost {
+    listener: ListenerName,
+    sink: Arc<dyn Sink>,
+    pending: PendingDeliveries,
+}
+
+impl CaseHost {
+    pub fn new(listener: ListenerName, sink: Arc<dyn Sink>, pending: PendingDeliveries) -> Self {
+        Self { listener, sink, pending }
+    }
+}
+
+impl Host for CaseHost {
+    fn deliver(&self, delivery: Delivery) {
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        {
+            let mut queue = self.pending.queue();
+            if !queue.is_closed {
+                let sink = Arc::clone(&self.sink);
+                return queue.waiting.push(ScriptedDelivery { delivery, sink });
+            }
+        }
+        let detail = "the case has ended".to_owned();
+        self.sink.not_taken(&self.listener, call, attempt, detail);
+    }
+
+    fn cancel(&self, call: CallId, attempt: Attempt) {
+        if let Some(pending) = self.pending.take(call, attempt) {
+            pending.end(Err(cancelled()));
+        }
+    }
+
+    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.pending.close();
+        Box::pin(std::future::ready(()))
+    }
+}

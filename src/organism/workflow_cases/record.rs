@@ -1,0 +1,88 @@
+//! The record of a case's run: its calls by path, and the messages of the run itself.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::call_paths::CallPaths;
+use crate::contract::{Contracts, Role, goal_name, read_goal};
+use crate::envelope::Message;
+use crate::ids::{CallId, ListenerName};
+use crate::thread::{Fact, Record};
+use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition};
+
+/// The record of one run.
+pub struct CaseRecord {
+    /// Every call beneath the run, in the order of the record.
+    pub calls: Vec<CaseCall>,
+    /// The messages of the run's own call; the first is its request.
+    messages: Vec<Arc<Message>>,
+}
+
+/// A call, with its path and its request.
+pub struct CaseCall {
+    pub path: String,
+    pub request: Arc<Message>,
+}
+
+impl CaseCall {
+    /// The document of a goal; `None` for any other call.
+    pub fn document(&self) -> Option<String> {
+        let is_goal = self.request.name == goal_name(&self.request.to);
+        read_goal(self.request.payload.as_str()).filter(|_| is_goal)
+    }
+}
+
+impl CaseRecord {
+    /// Reads the first run of a workflow in the records of a tree.
+    pub fn of<'r>(records: impl Iterator<Item = &'r Record>, contracts: &Contracts) -> Self {
+        let mut paths = CallPaths::new(contracts);
+        let mut calls = Vec::new();
+        let mut messages: Vec<Arc<Message>> = Vec::new();
+        let is_workflow =
+            |name: &ListenerName| contracts.get(name).is_some_and(|one| one.role == Role::Workflow);
+
+        for fact in records.flat_map(|record| &record.facts) {
+            let Fact::Accepted { message, opening, .. } = fact else { continue };
+            let run = messages.first().map(|request| CallId(request.id));
+            match run {
+                None if opening.is_some() && is_workflow(&message.to) => {
+                    messages.push(Arc::clone(message));
+                    continue;
+                }
+                Some(run) if message.call == Some(run) && message.to != ListenerName::core() => {
+                    messages.push(Arc::clone(message));
+                }
+                _ => {}
+            }
+            if opening.is_some() && run.is_some() {
+                let path = paths.name(message);
+                calls.push(CaseCall { path, request: Arc::clone(message) });
+            }
+        }
+
+        Self { calls, messages }
+    }
+
+    /// The request of the run.
+    pub fn request(&self) -> Option<&Arc<Message>> {
+        self.messages.first()
+    }
+
+    pub fn calls_at<'r>(&'r self, path: &'r str) -> impl Iterator<Item = &'r CaseCall> {
+        self.calls.iter().filter(move |call| call.path == path)
+    }
+
+    /// The last state of each goal.
+    pub fn goals(
+        &self,
+        definition: &WorkflowDefinition,
+        once: &HashSet<ListenerName>,
+    ) -> Vec<GoalStatus> {
+        let (graph, _) = GoalGraph::new(definition);
+        let mut watch = RunWatch::new(definition, &graph, once);
+        for message in &self.messages {
+            watch.take(message);
+        }
+        watch.goals()
+    }
+}

@@ -1,0 +1,394 @@
+//! Carries out the run of a case: one step at a time, in an order that depends on the case alone.
+
+use std::time::{Duration, Instant};
+
+use super::answer_payloads::answer_payloads;
+use super::call_paths::CallPaths;
+use super::host::{PendingDeliveries, ScriptedDelivery};
+use super::script::CaseScript;
+use super::{case_thread, failed};
+use crate::bus::Outcome;
+use crate::config::{
+    CaseFault, CaseInput, CaseTurn, Config, ConfigProblem, ConfigProblems, ProblemCode,
+    WorkflowCase, client_of, nearest,
+};
+use crate::envelope::{AttemptFailure, Message, Refusal};
+use crate::ids::{CallId, Position};
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::organism::Error;
+use crate::pump::core::{Receipt, Target};
+use crate::pump::driver::{CallCompletion, Completions, Handle, HeldRequest, TimePassage};
+use crate::thread::{Decision, Fact, Hold};
+use crate::workflow::{fit_children, input_payload, is_undo_report};
+use crate::xml::element::Element;
+
+pub struct CaseRunner<'a> {
+    case: &'a WorkflowCase,
+    config: &'a Config,
+    handle: Handle,
+    pending: PendingDeliveries,
+    script: CaseScript<'a>,
+    paths: CallPaths<'a>,
+    /// Paths of everything that waited for the case at the last step.
+    waiting: Vec<String>,
+    problems: ConfigProblems,
+}
+
+/// Result of one step of the runner, which it takes when the run has come to rest.
+enum RunnerStep {
+    Moved,
+    /// Only time can change anything.
+    Rests,
+    /// The case has no answer for something, or a wrong one.
+    Stuck,
+}
+
+impl<'a> CaseRunner<'a> {
+    pub fn new(
+        case: &'a WorkflowCase,
+        config: &'a Config,
+        handle: Handle,
+        pending: PendingDeliveries,
+    ) -> Self {
+        let script = CaseScript::new(&case.answers);
+        let paths = CallPaths::new(&config.contracts);
+        let problems = ConfigProblems::default();
+        Self { case, config, handle, pending, script, paths, waiting: Vec::new(), problems }
+    }
+
+    pub fn into_problems(self) -> ConfigProblems {
+        self.problems
+    }
+
+    /// Runs the workflow until it has ended. Returns `None` if it could not end.
+    pub async fn carry_out(&mut self) -> Result<Option<CallCompletion>, Error> {
+        let Some(mut completed) = self.submit().await? else { return Ok(None) };
+        loop {
+            let Some(next) = self.rest().await? else {
+                let message = format!(
+                    "the run is still under way after {} s",
+                    limits::CASE_STEP_TIMEOUT.as_secs()
+                );
+                let help = "a program of `listeners` does not answer; let the case answer for it";
+                self.problems.push(failed(&self.case.name.place, message, help));
+                return Ok(None);
+            };
+            if let Some(completion) = take_ended(&mut completed).await {
+                self.report_unused();
+                return Ok(Some(completion));
+            }
+            match self.step().await? {
+                RunnerStep::Moved => {}
+                RunnerStep::Stuck => return Ok(None),
+                RunnerStep::Rests => {
+                    let passage = self.handle.pass_time(next).await;
+                    let passage = passage.map_err(|_| Error::Stopped)?;
+                    if passage == TimePassage::NothingScheduled {
+                        self.report_endless();
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the request. Returns `None` if it was refused.
+    async fn submit(&mut self) -> Result<Option<Completions>, Error> {
+        let name = &self.case.workflow;
+        let mut workflows = self.config.workflows.iter().map(|one| &one.definition);
+        let definition = workflows.find(|one| one.name.value.as_str() == name.text);
+        let client = client_of(self.case, self.config);
+        let (Some(definition), Some(client)) = (definition, client) else {
+            let message = format!("no client of the config may call `{}`", name.text);
+            let help = "add it to `peers` of a client, or name the client with `as`";
+            self.problems.push(failed(&name.place, message, help));
+            return Ok(None);
+        };
+
+        let (payload, place) = match &self.case.input {
+            CaseInput::Payload(text) => (text.text.trim().to_owned(), &text.place),
+            CaseInput::Values { values, place } => {
+                let payload = input_payload(definition, values, false)
+                    .map_err(|error| Error::Preview { detail: error.to_string() })?;
+                (fit_children(&self.config.schemas, payload).to_xml(), place)
+            }
+        };
+        let target = Target::New { suggested: Some(case_thread().to_string()) };
+        let submitted = self.handle.submit(&client, target, None, payload.as_bytes()).await;
+        let (receipt, completions) = submitted.map_err(|_| Error::Stopped)?;
+        match receipt {
+            Receipt::Accepted { .. } => Ok(Some(completions)),
+            Receipt::Refused { refusal, .. } => {
+                let help = "`organism workflow show` and `organism schema show` describe the input";
+                let message = format!("the input is refused: {refusal}");
+                self.problems.push(failed(place, message, help));
+                Ok(None)
+            }
+            Receipt::NoThread { answer } => Err(Error::Preview { detail: answer }),
+        }
+    }
+
+    /// Waits until every delivery in flight waits for the case. Returns the position of the next
+    /// record, or `None` if that takes too long.
+    async fn rest(&mut self) -> Result<Option<Position>, Error> {
+        let mut recorded = self.handle.recorded();
+        let begun = Instant::now();
+        while begun.elapsed() < limits::CASE_STEP_TIMEOUT {
+            recorded.borrow_and_update();
+            let (in_flight, next) = self.in_flight().await?;
+            // The second answer shows that nothing was delivered between the first and the count.
+            if in_flight == self.pending.len() && self.in_flight().await? == (in_flight, next) {
+                return Ok(Some(next));
+            }
+            let pause = tokio::time::sleep(Duration::from_millis(5));
+            tokio::select! {
+                changed = recorded.changed() => changed.map_err(|_| Error::Stopped)?,
+                () = pause => {}
+            }
+        }
+
+        Ok(None)
+    }
+
+    async fn in_flight(&self) -> Result<(usize, Position), Error> {
+        self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
+    }
+
+    /// Gives the next answer.
+    async fn step(&mut self) -> Result<RunnerStep, Error> {
+        let mut waiting = Vec::new();
+        for pending in self.pending.all() {
+            let Some(request) = pending.delivery.messages.first().cloned() else { continue };
+            let path = self.path_of(&request)?;
+            waiting.push((path, pending));
+        }
+        let held = self.handle.held_calls().await.map_err(|_| Error::Stopped)?;
+        let mut questions = Vec::new();
+        for question in held {
+            let path = self.path_of(&question.request)?;
+            questions.push((path, question));
+        }
+        let order = |path: &str| (self.script.place_in_file(path), path.to_owned());
+        waiting.sort_by_key(|(path, _)| order(path));
+        questions.sort_by_key(|(path, _)| order(path));
+
+        let paths = questions.iter().map(|(path, _)| path);
+        self.waiting = paths.chain(waiting.iter().map(|(path, _)| path)).cloned().collect();
+        for (path, question) in &questions {
+            if self.decide(path, question).await? {
+                return Ok(RunnerStep::Moved);
+            }
+        }
+        for (path, pending) in &waiting {
+            if self.answer(path, pending).await? {
+                return Ok(RunnerStep::Moved);
+            }
+        }
+        Ok(if self.problems.is_empty() { RunnerStep::Rests } else { RunnerStep::Stuck })
+    }
+
+    fn path_of(&mut self, request: &Message) -> Result<String, Error> {
+        if self.paths.is_unknown(request) {
+            let records = JournalReader::open(&self.config.data)?.tree(&case_thread(), None)?;
+            for fact in records.iter().flat_map(|sealed| &sealed.record.facts) {
+                if let Fact::Accepted { message, opening: Some(_), .. } = fact {
+                    self.paths.name(message);
+                }
+            }
+        }
+
+        Ok(self.paths.name(request))
+    }
+
+    /// Answers a delivery. Returns whether anything was done.
+    async fn answer(&mut self, path: &str, pending: &ScriptedDelivery) -> Result<bool, Error> {
+        let delivery = &pending.delivery;
+        let Some(turn) = self.script.next(path, delivery.call) else {
+            self.report_missing(path, delivery.listener.as_str(), &delivery.messages);
+            return Ok(false);
+        };
+        let failure = match turn {
+            CaseTurn::Answer(text) => {
+                let Some(request) = delivery.messages.first() else { return Ok(false) };
+                let listener = &delivery.listener;
+                match answer_payloads(self.config, listener, request, &text.text) {
+                    Ok(payloads) => {
+                        self.script.give(path);
+                        self.end(pending, Ok(Outcome { payloads, turn: None }));
+                        return Ok(true);
+                    }
+                    Err(message) => {
+                        let code = ProblemCode::AnswerRefused;
+                        self.problems.push(ConfigProblem::new(code, &text.place, message));
+                        return Ok(false);
+                    }
+                }
+            }
+            CaseTurn::Fault { fault, reason, place } => {
+                let detail = reason.clone().unwrap_or_else(|| "injected by the case".to_owned());
+                match fault {
+                    CaseFault::Timeout => return Ok(false),
+                    CaseFault::Cancelled => {
+                        self.cancel(&delivery.thread, detail).await?;
+                        return Ok(true);
+                    }
+                    CaseFault::Denied => {
+                        let message = format!("the call at `{path}` waits for no approval");
+                        let help =
+                            "only a call that a person has to approve or answer can be denied";
+                        self.problems.push(failed(place, message, help));
+                        return Ok(false);
+                    }
+                    CaseFault::ListenerFailed => AttemptFailure::Crashed { detail },
+                    CaseFault::Undeliverable => AttemptFailure::Unreachable { detail },
+                    CaseFault::UnknownOutcome => AttemptFailure::Lost { detail },
+                    CaseFault::BudgetSpent => AttemptFailure::Spent { detail },
+                }
+            }
+        };
+
+        self.end(pending, Err(failure));
+        Ok(true)
+    }
+
+    fn end(&self, pending: &ScriptedDelivery, result: Result<Outcome, AttemptFailure>) {
+        if let Some(taken) = self.pending.take(pending.delivery.call, pending.delivery.attempt) {
+            taken.end(result);
+        }
+    }
+
+    async fn cancel(&self, thread: &crate::ids::ThreadId, reason: String) -> Result<(), Error> {
+        let cancelled = self.handle.cancel(thread.clone(), reason, None).await;
+        cancelled.map_err(|_| Error::Stopped)?.ok();
+        Ok(())
+    }
+
+    /// Decides on a held call. Returns whether anything was done.
+    async fn decide(&mut self, path: &str, held: &HeldRequest) -> Result<bool, Error> {
+        let request = &held.request;
+        let turn = self.script.next(path, CallId(request.id));
+        let decision = match (turn, held.hold) {
+            // A call that is approved times out at its listener.
+            (Some(CaseTurn::Fault { fault: CaseFault::Timeout, .. }), Hold::Answer) => {
+                return Ok(false);
+            }
+            (Some(CaseTurn::Fault { fault: CaseFault::Cancelled, reason, .. }), _) => {
+                self.cancel(&request.thread, reason.clone().unwrap_or_default()).await?;
+                return Ok(true);
+            }
+            (Some(CaseTurn::Fault { fault: CaseFault::Denied, reason, .. }), _) => {
+                Decision::Refuse { reason: reason.clone().unwrap_or_default() }
+            }
+            (_, Hold::Approval) => Decision::Approve { hash: request.payload.digest.to_string() },
+            (Some(CaseTurn::Answer(text)), Hold::Answer) => {
+                let answers = answer_payloads(self.config, &request.to, request, &text.text);
+                let payload = match answers.as_deref() {
+                    Ok([payload]) => payload.clone(),
+                    _ => text.text.trim().as_bytes().to_vec(),
+                };
+                Decision::Answer(self.handle.gated(request.to.clone(), &payload))
+            }
+            (Some(CaseTurn::Fault { fault, place, .. }), Hold::Answer) => {
+                let message =
+                    format!("a question to a person never ends with `{}`", fault.as_str());
+                let help = "a question can end with timeout, denied or cancelled";
+                self.problems.push(failed(place, message, help));
+                return Ok(false);
+            }
+            // The run does not wait for this answer.
+            (None, Hold::Answer) if is_undo_report(&request.name.local) => return Ok(false),
+            (None, Hold::Answer) => {
+                self.report_missing(path, request.to.as_str(), std::slice::from_ref(request));
+                return Ok(false);
+            }
+        };
+
+        let is_answer = matches!(decision, Decision::Answer(_));
+        let ruled = self.handle.decide(request.id, decision, None).await;
+        match (ruled.map_err(|_| Error::Stopped)?, turn) {
+            (Ok(()), _) if is_answer => self.script.give(path),
+            (Err(refusal), Some(turn)) => {
+                self.problems.push(refused(path, turn, &refusal));
+                return Ok(false);
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Reports a path without an answer, or an answer that was refused.
+    fn report_missing(&mut self, path: &str, listener: &str, messages: &[std::sync::Arc<Message>]) {
+        let refusal = messages.last().and_then(|message| {
+            let payload = Element::read_document(message.payload.as_str())?;
+            (payload.local_name() == "huh").then(|| payload.text().trim().to_owned())
+        });
+        let answer = self.script.answer(path);
+        if let (Some(refusal), Some(last)) = (refusal, answer.and_then(|one| one.turns.last())) {
+            let message = format!("the answer at `{path}` is refused: {refusal}");
+            let problem = ConfigProblem::new(ProblemCode::AnswerRefused, last.place(), message);
+            self.problems.push(problem.help("correct it, or add the answer of the next turn"));
+            return;
+        }
+
+        let key = if path.contains(['.', '/']) { format!("\"{path}\"") } else { path.to_owned() };
+        let (place, message, help) = match answer {
+            Some(answer) => {
+                let turns = answer.turns.len();
+                let message = format!(
+                    "`{listener}` is called at `{path}` once more than the case has answers: {turns}"
+                );
+                let help = format!("write a list: {key} = [\"first\", \"second\"]");
+                (&answer.path.place, message, help)
+            }
+            None => {
+                let message =
+                    format!("`{listener}` is called at `{path}`, and has no answer there");
+                let unused = self.script.unused().map(|(answer, _)| answer.path.text.as_str());
+                let help = match nearest(path, unused) {
+                    Some(near) => format!("did you mean it by `{near}`, which nothing has taken?"),
+                    None => {
+                        format!("add {key} = \"…\" to the answers, or {{ fail = \"timeout\" }}")
+                    }
+                };
+                (&self.case.name.place, message, help)
+            }
+        };
+        self.problems
+            .push(ConfigProblem::new(ProblemCode::AnswerMissing, place, message).help(help));
+    }
+
+    /// Reports that neither an answer nor time ends the run.
+    fn report_endless(&mut self) {
+        let waiting = self.waiting.join("`, `");
+        let message = format!("the run waits at `{waiting}`, and no time-out ends that");
+        let help = "give the goal, or the person, a timeout; or let the case answer";
+        self.problems.push(failed(&self.case.name.place, message, help));
+    }
+
+    /// Reports answers that nothing has asked for.
+    fn report_unused(&mut self) {
+        let unused: Vec<_> = self.script.unused().collect();
+        for (answer, turn) in unused {
+            let path = &answer.path.text;
+            let message = format!("nothing has taken this answer at `{path}`");
+            let problem = ConfigProblem::new(ProblemCode::AnswerUnused, turn.place(), message);
+            self.problems.push(problem.help("take it out, or correct the path"));
+        }
+    }
+}
+
+fn refused(path: &str, turn: &CaseTurn, refusal: &Refusal) -> ConfigProblem {
+    let message = format!("the answer at `{path}` is refused: {refusal}");
+    let expected = refusal.expected.as_ref().map(|expected| format!("expected: {expected}"));
+    ConfigProblem::new(ProblemCode::AnswerRefused, turn.place(), message).maybe(expected)
+}
+
+/// The completion of the run's call, if it has come.
+async fn take_ended(completions: &mut Completions) -> Option<CallCompletion> {
+    tokio::select! {
+        biased;
+        completion = completions.next() => completion?.ok(),
+        () = std::future::ready(()) => None,
+    }
+}

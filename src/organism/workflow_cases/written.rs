@@ -1,0 +1,344 @@
+//! Writes a case from a run on record: its input, every answer by path, and its result.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::answer_payloads::answer_payloads;
+use super::call_paths::CallPaths;
+use super::record::CaseRecord;
+use crate::config::{CaseFault, Config};
+use crate::contract::{Role, goal_answer};
+use crate::envelope::{Message, MessageKind};
+use crate::ids::{CallId, ListenerName, PayloadName};
+use crate::organism::{Error, with_core_words};
+use crate::thread::{Closing, Decision, Fact, Input, Record};
+use crate::workflow::{
+    GoalPhase, WorkflowDefinition, called_once, failed_name, fit_children, input_payload,
+    is_undo_report, output_name,
+};
+use crate::xml::element::Element;
+
+/// Why no case can be written from a thread.
+#[derive(Debug, thiserror::Error)]
+pub enum UnwritableRun {
+    #[error("the thread holds {0} runs, and a case has one: name the thread of another run")]
+    Several(usize),
+    #[error("the thread holds no run of a workflow of the config")]
+    None,
+    #[error("the run has not ended; wait for its result, or cancel it")]
+    Open,
+    #[error("`{0}` called the run: a case is of a run that a client has called")]
+    Beneath(ListenerName),
+    #[error("the run goes on from an earlier one, whose results a case does not have")]
+    Retry,
+    #[error(transparent)]
+    Organism(#[from] Error),
+}
+
+/// A case as TOML, which the run in these records of a tree passes. `config` is the config of today.
+pub fn write_case(config: &Config, records: &[Record]) -> Result<String, UnwritableRun> {
+    let config = with_core_words(config.clone())?;
+    let record = CaseRecord::of(records.iter(), &config.contracts);
+    let request = record.request().ok_or(UnwritableRun::None)?;
+    let run = CallId(request.id);
+    let runs = record.calls.iter().filter(|call| call.path.is_empty()).count() + 1;
+    if runs > 1 {
+        return Err(UnwritableRun::Several(runs));
+    }
+    let is_client = |name| config.contracts.get(name).is_some_and(|one| one.role == Role::Client);
+    if !is_client(&request.from) || !request.thread.is_root() {
+        return Err(UnwritableRun::Beneath(request.from.clone()));
+    }
+    let mut definitions = config.workflows.iter().map(|one| &one.definition);
+    let definition = definitions.find(|one| one.name.value == request.to);
+    let definition = definition.ok_or(UnwritableRun::None)?;
+    if request.name == crate::contract::retry_name(&request.to) {
+        return Err(UnwritableRun::Retry);
+    }
+    let reply = replies_of(records, run).ok_or(UnwritableRun::Open)?;
+
+    let mut out = String::from("[[case]]\n");
+    let thread = &request.thread;
+    let _ = writeln!(out, "name = {}", text_of(&format!("as in {thread}")));
+    let _ = writeln!(out, "workflow = {}", text_of(request.to.as_str()));
+    let _ = writeln!(out, "as = {}", text_of(request.from.as_str()));
+    let _ = writeln!(out, "input = {}", input_of(&config, definition, request));
+
+    let mut answers = RecordedAnswers::new(&config);
+    for record in records {
+        answers.take(record);
+    }
+    if !answers.turns.is_empty() {
+        out.push_str("\n[case.answers]\n");
+    }
+    for (path, turns) in answers.in_order() {
+        let turns = match turns {
+            [turn] => turn.clone(),
+            turns => format!("[\n  {},\n]", turns.join(",\n  ")),
+        };
+        let _ = writeln!(out, "{} = {turns}", key_of(path));
+    }
+
+    out.push_str("\n[case.expect]\n");
+    out.push_str(&result_of(definition, &reply));
+    let goals = record.goals(definition, &called_once(&config.contracts));
+    let reached = goals.iter().filter(|status| status.phase != GoalPhase::Waiting);
+    let goals = reached.map(|status| {
+        format!("{} = {}", key_of(status.goal.as_str()), text_of(status.phase.as_str()))
+    });
+    let _ = writeln!(out, "goals = {{ {} }}", goals.collect::<Vec<_>>().join(", "));
+    Ok(out)
+}
+
+/// The messages with which the run has ended; `None` for an open one.
+fn replies_of(records: &[Record], run: CallId) -> Option<Vec<Arc<Message>>> {
+    let (_, messages) = crate::thread::client_result(records.iter(), run)?;
+    Some(messages.into_iter().cloned().map(Arc::new).collect())
+}
+
+fn input_of(config: &Config, definition: &WorkflowDefinition, request: &Message) -> String {
+    let payload = request.payload.as_str();
+    let whole = || text_of(payload);
+    let Some(element) = Element::read_document(payload) else { return whole() };
+    let values = element.children().map(|child| (child.local_name().to_owned(), child.text()));
+    let values: Vec<_> = values.collect();
+    let again = input_payload(definition, &values, false);
+    let is_same = again.is_ok_and(|again| {
+        Element::read_document(&fit_children(&config.schemas, again).to_xml())
+            .is_some_and(|again| again.to_xml() == element.to_xml())
+    });
+    if !is_same {
+        return whole();
+    }
+
+    let mut by_name: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, value) in &values {
+        match by_name.iter_mut().find(|(known, _)| known == name) {
+            Some((_, values)) => values.push(basic_text(value)),
+            None => by_name.push((name, vec![basic_text(value)])),
+        }
+    }
+    let written = by_name.iter().map(|(name, values)| match values.as_slice() {
+        [value] => format!("{} = {value}", key_of(name)),
+        values => format!("{} = [{}]", key_of(name), values.join(", ")),
+    });
+    format!("{{ {} }}", written.collect::<Vec<_>>().join(", "))
+}
+
+fn result_of(definition: &WorkflowDefinition, replies: &[Arc<Message>]) -> String {
+    let workflow = &definition.name.value;
+    for reply in replies {
+        let payload = reply.payload.as_str();
+        let Some(element) = Element::read_document(payload) else { continue };
+        if reply.name == output_name(workflow) {
+            let is_text = element.children().next().is_none();
+            let text = if is_text { element.text() } else { payload.to_owned() };
+            return format!("output = {}\n", text_of(&text));
+        }
+
+        let value = |name: &str| element.child(name).map(Element::text).unwrap_or_default();
+        if reply.name == failed_name(workflow) {
+            let (goal, code) = (basic_text(&value("goal")), basic_text(&value("code")));
+            return format!("failed = {{ goal = {goal}, code = {code} }}\n");
+        }
+        let code = element.attribute("code").unwrap_or(element.local_name());
+        return format!("failed = {}\n", basic_text(code));
+    }
+
+    String::new()
+}
+
+/// The answers of a run, by path.
+struct RecordedAnswers<'a> {
+    config: &'a Config,
+    paths: CallPaths<'a>,
+    /// Requests of calls to agents, listeners and people.
+    requests: BTreeMap<CallId, Arc<Message>>,
+    /// Turns by path, and the order in which each path was answered first.
+    turns: BTreeMap<String, Vec<String>>,
+    order: Vec<String>,
+}
+
+impl<'a> RecordedAnswers<'a> {
+    fn new(config: &'a Config) -> Self {
+        let paths = CallPaths::new(&config.contracts);
+        let (requests, turns) = (BTreeMap::new(), BTreeMap::new());
+        Self { config, paths, requests, turns, order: Vec::new() }
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.order.iter().filter_map(|path| Some((path.as_str(), self.turns.get(path)?.as_slice())))
+    }
+
+    fn take(&mut self, record: &Record) {
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening: Some(_), .. } => {
+                    self.paths.name(message);
+                    if self.is_answered(&message.to) {
+                        self.requests.insert(CallId(message.id), Arc::clone(message));
+                    }
+                }
+                Fact::CallClosed { call, how } => self.take_failure(record, *call, *how),
+                _ => {}
+            }
+        }
+
+        match &record.input {
+            Input::Outcome { listener, call, .. } => self.take_outcome(record, listener, *call),
+            Input::Decided { message, decision: Decision::Answer(_), .. } => {
+                let call = CallId(*message);
+                if let Some(human) = self.requests.get(&call).map(|request| request.to.clone()) {
+                    self.take_outcome(record, &human, call);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn is_answered(&self, listener: &ListenerName) -> bool {
+        let contract = self.config.contracts.get(listener);
+        contract.is_some_and(|one| matches!(one.role, Role::Agent | Role::Listener | Role::Human))
+    }
+
+    fn take_outcome(&mut self, record: &Record, listener: &ListenerName, call: CallId) {
+        let Some(request) = self.requests.get(&call).cloned() else { return };
+        let messages = record.facts.iter().filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.from == *listener => Some(message),
+            _ => None,
+        });
+        let is_note = |message: &&Arc<Message>| message.kind == MessageKind::Note;
+        let (notes, payloads): (Vec<_>, Vec<_>) = messages.partition(is_note);
+        let payloads = if payloads.is_empty() { notes } else { payloads };
+        let role = self.config.contracts.get(listener).map(|one| one.role);
+        // A turn whose payloads were all refused had no effect on the run.
+        if payloads.is_empty() && role == Some(Role::Agent) {
+            return;
+        }
+
+        let is_waited_for = |fact: &Fact| matches!(fact, Fact::OutcomeReceived { call: heard, .. } if *heard == call);
+        if role != Some(Role::Human) && !record.facts.iter().any(is_waited_for) {
+            return;
+        }
+        let text = match payloads.as_slice() {
+            [payload] => self.written_payload(listener, &request, payload),
+            payloads => payloads
+                .iter()
+                .map(|payload| payload.payload.as_str())
+                .collect::<Vec<_>>()
+                .join("\n"),
+        };
+        self.add(&request, text_of(&text));
+    }
+
+    fn add(&mut self, request: &Message, turn: String) {
+        let path = self.paths.name(request);
+        if !self.order.contains(&path) {
+            self.order.push(path.clone());
+        }
+        self.turns.entry(path).or_default().push(turn);
+    }
+
+    /// The shortest text that stands for the payload.
+    fn written_payload(&self, sender: &ListenerName, request: &Message, reply: &Message) -> String {
+        let whole = reply.payload.as_str();
+        let stands_for = |text: &str| {
+            let payloads = answer_payloads(self.config, sender, request, text);
+            let [payload] = payloads.as_deref().unwrap_or_default() else { return false };
+            let read = |text: &str| Element::read_document(text).map(|one| one.to_xml());
+            std::str::from_utf8(payload).is_ok_and(|payload| read(payload) == read(whole))
+        };
+
+        let element = Element::read_document(whole);
+        let result = element.as_ref().and_then(|element| element.child("result"));
+        if let Some(text) = result.filter(|_| reply.name == goal_answer()).map(Element::text)
+            && stands_for(&text)
+        {
+            return text;
+        }
+        let short = without_namespace(whole, &reply.name);
+        short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
+    }
+
+    /// Takes a call that ended without an answer.
+    fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
+        let Some(request) = self.requests.get(&call).cloned() else { return };
+        let is_cancelled = matches!(record.input, Input::Cancel { .. });
+        let fault = match how {
+            Closing::Completed => return,
+            Closing::Cancelled if is_cancelled => Some(CaseFault::Cancelled),
+            Closing::Cancelled => return,
+            Closing::Failed => failure_of(record, call),
+        };
+        // The list of an undo needs no answer.
+        if let Some(fault) = fault.filter(|_| !is_undo_report(&request.name.local)) {
+            self.add(&request, format!("{{ fail = \"{}\" }}", fault.as_str()));
+        }
+    }
+}
+
+/// The code with which the call has failed in this record.
+fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
+    let is_about = |message: &Message| {
+        message.kind == MessageKind::System
+            || message.cause == Some(call.0)
+            || message.from == ListenerName::core()
+    };
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Accepted { message, .. } if is_about(message) => {
+            let payload = Element::read_document(message.payload.as_str())?;
+            let own = payload.attribute("code").and_then(CaseFault::parse);
+            let mut inner = payload.children().filter_map(|child| child.attribute("code"));
+            own.or_else(|| inner.find_map(CaseFault::parse))
+        }
+        _ => None,
+    })
+}
+
+/// The payload without the declaration of its default namespace.
+fn without_namespace(payload: &str, name: &PayloadName) -> Option<String> {
+    let declaration = format!(" xmlns=\"{}\"", name.namespace);
+    let end = payload.find('>')?;
+    let at = payload.find(&declaration).filter(|at| *at < end)?;
+    let (before, rest) = payload.split_at(at);
+    Some(format!("{before}{}", rest.get(declaration.len()..)?))
+}
+
+fn key_of(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    match !name.is_empty() && name.chars().all(is_bare) {
+        true => name.to_owned(),
+        false => basic_text(name),
+    }
+}
+
+/// A text as TOML: in several lines where it has some.
+fn text_of(text: &str) -> String {
+    let is_plain = |c: char| c == '\n' || c == '\t' || !c.is_control();
+    let is_literal = text.contains('\n') && !text.contains("'''") && !text.ends_with('\'');
+    match is_literal && text.chars().all(is_plain) {
+        true => format!("'''\n{text}'''"),
+        false => basic_text(text),
+    }
+}
+
+/// A text as TOML in one line.
+fn basic_text(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

@@ -1,0 +1,95 @@
+//! Cases of the examples: those that are shipped beside them, and those that are written from their
+//! runs.
+
+use super::{Example, THREAD};
+
+/// Runs the case file `config/NAME/cases.toml`, which has this number of cases.
+fn assert_shipped_cases_pass(name: &'static str, cases: usize) {
+    let example = Example::new(name);
+    let file = format!("config/{name}/cases.toml");
+    let tested = example
+        .prepared(env!("CARGO_BIN_EXE_organism"))
+        .args(["workflow", "test"])
+        .arg(file)
+        .output();
+    let tested = super::CommandOutput::from(tested.unwrap());
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+    assert!(tested.out.ends_with(&format!("{cases} passed, 0 failed\n")), "{tested:?}");
+    assert_eq!(tested.err, "");
+    let journal = example.place.path().join("data");
+    assert!(!journal.exists(), "a case uses a journal of its own");
+    assert!(!example.place.path().join("ledger.jsonl").exists(), "a case starts no program");
+}
+
+#[test]
+fn the_cases_of_the_booking_pass_without_its_programs() {
+    assert_shipped_cases_pass("booking", 3);
+}
+
+#[test]
+fn the_cases_of_the_essay_pass_without_a_model() {
+    assert_shipped_cases_pass("essay", 3);
+}
+
+#[test]
+fn the_cases_of_the_documents_pass_without_a_person() {
+    assert_shipped_cases_pass("documents", 2);
+}
+
+/// Runs an example, writes a case from it, and runs the case.
+fn assert_run_becomes_a_case(name: &'static str, answers: &[&str]) {
+    let example = Example::new(name);
+    example.run();
+    let written = example.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let case = example.read("cases.toml");
+    for answer in answers {
+        assert!(case.contains(&format!("\n{answer} = ")), "{answer} in {case}");
+    }
+
+    let mut command = example.prepared(env!("CARGO_BIN_EXE_organism"));
+    // The case holds everything: neither the project nor the ledger of the run is there.
+    command.env("WORKSPACE", "/nowhere").env("XDG_DATA_HOME", "/nowhere");
+    let tested = command.args(["workflow", "test", "cases.toml"]).output().unwrap();
+    let tested = super::CommandOutput::from(tested);
+    assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
+    assert!(tested.out.ends_with("1 passed, 0 failed\n"), "{tested:?}");
+}
+
+#[test]
+fn a_run_of_the_crew_becomes_a_case() {
+    let answers = ["plan", "build_1", "\"build_1/files\"", "\"review_2/commands\""];
+    assert_run_becomes_a_case("crew", &answers);
+}
+
+#[test]
+fn a_run_of_the_essay_becomes_a_case() {
+    assert_run_becomes_a_case("essay", &["outline", "draft_1", "critique_2"]);
+}
+
+#[test]
+fn a_run_of_the_decision_becomes_a_case() {
+    assert_run_becomes_a_case("decision", &["frame", "answer_optimist", "recommend"]);
+}
+
+#[test]
+fn a_run_of_the_code_review_becomes_a_case() {
+    let answers = ["inspect_1_supervisor", "inspect_1-1", "report"];
+    assert_run_becomes_a_case("code-review", &answers);
+}
+
+#[test]
+fn a_run_of_the_research_becomes_a_case() {
+    let answers = ["check_2-1", "\"report.specialist_1\"", "report"];
+    assert_run_becomes_a_case("research", &answers);
+}
+
+#[test]
+fn a_run_of_the_booking_becomes_a_case() {
+    assert_run_becomes_a_case("booking", &["flight", "hotel", "pay"]);
+}
+
+#[test]
+fn a_run_of_the_documents_becomes_a_case() {
+    assert_run_becomes_a_case("documents", &["sort", "read_reader-3", "book"]);
+}

@@ -1,0 +1,257 @@
+//! `organism workflow test`: cases of a workflow with agents, listeners and a person.
+
+use std::process::Stdio;
+
+use super::{CommandOutput, House, until};
+
+const CONFIG: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["tour"]
+humans.owner.description = "Owns the tour."
+models.voice = { provider = "openai", model = "m", api_key_env = "NO_SUCH_KEY" }
+agents.writer = { model = "voice", peers = ["back"], timeout = "1h" }
+
+[listeners.back]
+command = ["./player.py", "back", "let-go"]
+schema = "talk.xsd"
+accepts = ["hold"]
+replies = ["held"]
+timeout = "1h"
+
+[listeners.solo]
+command = ["./no-such-program"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+attempts = 1
+approval = "always"
+
+[workflows.tour]
+input = { topic = "text" }
+output = "draft"
+[workflows.tour.goals]
+draft = { agent = "writer", prompt = "Write about {{input/topic}}." }
+ask = { ask = "owner", prompt = "Publish it?", timeout = "1h" }
+tell = { listener = "solo", payload = "ping", with = { n = "'1'" } }
+"#;
+
+const HEAD: &str = r#"config = "organism.toml"
+
+[[case]]
+name = "the tour"
+workflow = "tour"
+input.topic = "light"
+"#;
+
+const ANSWERS: &str = r#"
+[case.answers]
+draft = ["<hold><n>4</n></hold>", "A text."]
+"draft/back" = "<held><n>4</n></held>"
+ask = "<ask><decision>continue</decision></ask>"
+tell = "<pong><n>1</n></pong>"
+"#;
+
+const EXPECT: &str = r#"
+[case.expect]
+output = "A text."
+payloads."draft/back" = "<hold><n>4</n></hold>"
+"#;
+
+fn house(config: &str, case: &str) -> House {
+    let house = House::with(config);
+    house.write("cases.toml", case);
+    house
+}
+
+fn tested(config: &str, case: &str) -> CommandOutput {
+    house(config, case).organism(&["workflow", "test", "cases.toml"])
+}
+
+/// The case with one part replaced.
+fn case_with(from: &str, to: &str) -> String {
+    let case = format!("{HEAD}{ANSWERS}{EXPECT}");
+    assert!(case.contains(from), "{from}");
+    case.replacen(from, to, 1)
+}
+
+#[track_caller]
+fn assert_fails(tested: &CommandOutput, parts: &[&str]) {
+    assert_eq!(tested.code, Some(1), "{tested:?}");
+    assert!(tested.out.ends_with("0 passed, 1 failed\n"), "{tested:?}");
+    for part in parts {
+        assert!(tested.err.contains(part), "{part} in {}", tested.err);
+    }
+}
+
+#[test]
+fn a_case_answers_for_models_programs_and_people() {
+    let house = house(CONFIG, &format!("{HEAD}{ANSWERS}{EXPECT}"));
+    let tested = house.organism(&["workflow", "test", "cases.toml", "--json"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+    let [line] = &tested.json()[..] else { panic!("{tested:?}") };
+    assert_eq!(line["passed"], true);
+    assert_eq!(line["case"], "the tour");
+    assert!(!house.data().exists(), "the journal of the project is not touched");
+    assert!(!house.state().exists(), "nor is its state");
+}
+
+/// A case in which the path fails, and the run fails with the code.
+fn assert_fault(path: &str, turn: &str, code: &str) {
+    let answers: String = ANSWERS
+        .lines()
+        .map(|line| match line.split_once(" = ") {
+            Some((key, _)) if key.trim_matches('"') == path => format!("{key} = {turn}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    // What comes after the fault is not reached.
+    let order = ["draft", "draft/back", "ask", "tell"];
+    let reached = order.iter().position(|known| *known == path).unwrap();
+    let is_reached = |line: &&str| {
+        let key = line.split(" = ").next().unwrap_or_default().trim_matches('"');
+        order.iter().position(|known| *known == key).is_none_or(|at| at <= reached)
+    };
+    let answers: String =
+        answers.lines().filter(is_reached).map(|line| format!("{line}\n")).collect();
+    let goal = path.split('/').next().unwrap();
+    let expect = format!("[case.expect]\nfailed = {{ goal = \"{goal}\", code = \"{code}\" }}\n");
+    let tested = tested(CONFIG, &format!("{HEAD}{answers}{expect}"));
+    assert_eq!(tested.code, Some(0), "{path} {turn}: {tested:?}");
+}
+
+#[test]
+fn a_fault_at_an_agents_goal_fails_it_with_its_code() {
+    for code in [
+        "timeout",
+        "listener-failed",
+        "undeliverable",
+        "unknown-outcome",
+        "budget-spent",
+        "cancelled",
+    ] {
+        assert_fault("draft", &format!("{{ fail = \"{code}\" }}"), code);
+    }
+}
+
+#[test]
+fn a_fault_at_a_listener_fails_its_goal_with_its_code() {
+    for code in ["timeout", "listener-failed", "undeliverable", "unknown-outcome", "denied"] {
+        assert_fault("tell", &format!("{{ fail = \"{code}\" }}"), code);
+    }
+}
+
+#[test]
+fn a_fault_at_a_question_fails_its_goal_with_its_code() {
+    for code in ["timeout", "denied", "cancelled"] {
+        assert_fault("ask", &format!("{{ fail = \"{code}\" }}"), code);
+    }
+}
+
+#[test]
+fn an_agent_goes_on_after_a_fault_of_its_tool() {
+    let case = case_with("\"<held><n>4</n></held>\"", "{ fail = \"timeout\" }");
+    let tested = tested(CONFIG, &case);
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+}
+
+#[test]
+fn a_broken_definition_fails_its_case_where_it_differs() {
+    let case =
+        case_with("[case.expect]", "[case.expect]\ndocuments.draft.contains = \"about light\"");
+    let working = tested(CONFIG, &case);
+    assert_eq!(working.code, Some(0), "{working:?}");
+
+    let broken = tested(&CONFIG.replace("Write about", "Write of"), &case);
+    let parts = ["cases.toml:15:28: case-failed", "the document at `draft` does not hold this"];
+    assert_fails(&broken, &parts);
+
+    let broken = tested(&CONFIG.replace("output = \"draft\"", "output = \"tell/n\""), &case);
+    assert_fails(&broken, &["the output differs in line 1: expected `A text.`, got `1`"]);
+}
+
+#[test]
+fn a_call_without_an_answer_is_named() {
+    let unanswered = tested(CONFIG, &case_with("tell = ", "tel = "));
+    assert_eq!(unanswered.code, Some(65), "{unanswered:?}");
+    assert!(unanswered.err.contains("did you mean `tell`?"), "{unanswered:?}");
+
+    let unanswered =
+        tested(CONFIG, &case_with("ask = \"<ask><decision>continue</decision></ask>\"\n", ""));
+    assert_fails(&unanswered, &["answer-missing", "`owner` is called at `ask`", "add ask = "]);
+
+    let mistyped =
+        tested(CONFIG, &case_with("\"draft/back\" = \"<held>", "\"draft/bakc\" = \"<held>"));
+    assert_fails(
+        &mistyped,
+        &["`back` is called at `draft/back`", "did you mean it by `draft/bakc`"],
+    );
+
+    let once = case_with("[\"<hold><n>4</n></hold>\", \"A text.\"]", "\"<hold><n>4</n></hold>\"");
+    assert_fails(&tested(CONFIG, &once), &["`writer` is called at `draft` once more"]);
+}
+
+#[test]
+fn an_answer_that_nothing_takes_or_the_gate_refuses_fails_the_case() {
+    let unused = case_with("tell = ", "draft_9 = \"No such pass.\"\ntell = ");
+    assert_fails(&tested(CONFIG, &unused), &["answer-unused", "at `draft_9`"]);
+
+    let refused = case_with("<ask><decision>continue", "<ask><decision>contineu");
+    assert_fails(&tested(CONFIG, &refused), &["answer-refused", "the answer at `ask` is refused"]);
+
+    let invalid = case_with("<pong><n>1</n></pong>", "<pong><m>1</m></pong>");
+    let tested = tested(CONFIG, &invalid);
+    assert_fails(&tested, &["the run has no output: goal `tell`, listener-failed"]);
+}
+
+#[test]
+fn every_typo_of_a_case_file_is_reported_at_once() {
+    let case = case_with("workflow = \"tour\"", "workflow = \"tuor\"\nlisteners = [\"bakc\"]")
+        .replace("payloads.", "paylods.")
+        .replace("tell = \"<pong><n>1</n></pong>\"", "tell = { fail = \"timout\" }");
+    let tested = tested(CONFIG, &case);
+    assert_eq!(tested.code, Some(65), "{tested:?}");
+    for help in ["`tour`", "`back`", "`payloads`", "\"timeout\""] {
+        assert!(tested.err.contains(&format!("did you mean {help}?")), "{help} in {tested:?}");
+    }
+    assert!(tested.err.ends_with("4 problems; nothing was started\n"), "{tested:?}");
+}
+
+#[test]
+fn a_case_runs_a_program_that_it_names_and_a_signal_leaves_nothing_behind() {
+    let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nlisteners = [\"back\"]");
+    let case = case.replace("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");
+    let house = house(CONFIG, &case);
+    house.write("let-go", "");
+    let tested = house.organism(&["workflow", "test", "cases.toml"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+
+    // The program now holds its answer until it is let go.
+    std::fs::remove_file(house.path("let-go")).unwrap();
+    let temporary = house.path("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = house.command(&["workflow", "test", "cases.toml"]);
+    command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let journals = || std::fs::read_dir(&temporary).unwrap().count();
+    until("the case has a journal", || (journals() == 1).then_some(()));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let stopped = CommandOutput::from(child.wait_with_output().unwrap());
+    assert_eq!(stopped.code, Some(1), "{stopped:?}");
+    assert!(stopped.err.contains("stopped by a signal"), "{stopped:?}");
+    assert_eq!(journals(), 0);
+}
+
+#[test]
+fn two_tests_at_once_do_not_disturb_each_other() {
+    let house = house(CONFIG, &format!("{HEAD}{ANSWERS}{EXPECT}"));
+    let start = || {
+        let mut command = house.command(&["workflow", "test", "cases.toml"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let children = [start(), start(), start()];
+    for child in children {
+        let tested = CommandOutput::from(child.wait_with_output().unwrap());
+        assert_eq!(tested.code, Some(0), "{tested:?}");
+    }
+}
