@@ -65,6 +65,7 @@ mod ways_on;
 mod workflow;
 mod workflow_asks;
 mod workflow_cases;
+mod workflow_kills;
 mod workflow_reviews;
 mod workflow_roles;
 mod workflow_supervisors;

@@ -30,7 +30,7 @@ fn delegate(role: &str, task: &str) -> String {
 }
 
 /// A recording of these turns: agent, thread and text.
-fn recording(turns: &[(&str, &str, &str)]) -> String {
+pub fn recording(turns: &[(&str, &str, &str)]) -> String {
     let mut out =
         "recorded = \"written by hand; no model is called\"\nmodel = \"recorded\"\n".to_owned();
     for (number, (agent, thread, text)) in turns.iter().enumerate() {
