@@ -394,6 +394,23 @@ pub const NOTICES_MAX: usize = 64;
 pub const NOTICE_AFTER: Duration = Duration::from_secs(2);
 /// Interval at which the duration of running model calls is checked for notices.
 pub const NOTICE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum events of the live channel queued for one reader; further events are lost. Text may use
+/// half of them.
+pub const LIVE_EVENTS_MAX: usize = 512;
+/// Maximum bytes of the events queued for one reader of the live channel. Text may use half of them.
+pub const LIVE_QUEUE_BYTES: usize = 512 << 10;
+/// Maximum bytes of text in one event of the live channel.
+pub const LIVE_TEXT_BYTES: usize = 4 << 10;
+/// Bytes at the end of a model's text that a view of a run keeps.
+pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
+/// Interval at which the view of a run is drawn again while something happens.
+pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which a pump tells the hosts of its agents that someone watches.
+pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum pumps that a host of agents sends texts to.
+pub const LIVE_PUMPS_MAX: usize = 256;
+/// How long a host of agents sends texts after the pump last asked for them.
+pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause that a provider can impose on a model route.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval at which a model call that waits for the end of a provider's pause checks it again.

@@ -104,6 +104,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("take-any-secret", "a client proves itself with its own secret and no other"),
     ("take-any-sender-over-nats", "over NATS, a client that has a secret needs it"),
     ("trust-the-name", "who decided is on record as the system names them, not the request"),
+    ("show-text-to-anybody", "only operators see what models write"),
     ("let-unknown-callers-decide", "a caller that nothing shows decides with a signature alone"),
     ("take-unsigned-decisions", "where there are operators, an unsigned decision changes nothing"),
     ("take-any-signature", "an operator's signature holds for what was signed"),

@@ -6,6 +6,7 @@
 
 mod answer;
 mod delivery_frame;
+pub mod live;
 pub(crate) mod memory;
 pub mod native_host;
 pub mod nats;
@@ -21,6 +22,7 @@ use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 use crate::trace::TraceParent;
+use live::{LiveChannel, LiveSource};
 
 /// One attempt to have a listener handle a call. Contains the call's request and every later
 /// message of that call, in order.
@@ -119,8 +121,12 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports a new state of an attempt's model call, for people who watch the call. Nothing else
     /// uses it.
-    fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
-        let _ = (listener, call, state);
+    fn model_state(&self, source: &LiveSource, state: ModelState) {
+        let _ = (source, state);
+    }
+    /// The live channel that takes the texts of models; `None` if the sink has none.
+    fn live(&self) -> Option<&Arc<LiveChannel>> {
+        None
     }
     /// Reports that the listener is reachable again.
     fn joined(&self, listener: &ListenerName, detail: &str);

@@ -21,9 +21,10 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument as _;
 
 use crate::envelope::{AttemptFailure, NotReserved, Reservation};
-use crate::ids::{Attempt, CallId, ListenerName};
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 
+use super::live::{AnswerPart, LiveSource};
 use super::{Delivery, Host, ModelState, Outcome, Sink};
 
 type HandlerResult = Result<Outcome, AttemptFailure>;
@@ -114,11 +115,12 @@ impl StopSignal {
     }
 }
 
-/// Services of a host for a running handler: heartbeats, reservations, model states, and the
-/// cancellation of the attempt.
+/// Services of a host for a running handler: heartbeats, reservations, model states and texts, and
+/// the cancellation of the attempt.
 #[derive(Clone)]
 pub struct HandlerContext {
     listener: ListenerName,
+    thread: ThreadId,
     call: CallId,
     attempt: Attempt,
     sink: Arc<dyn Sink>,
@@ -146,7 +148,24 @@ impl HandlerContext {
 
     /// Reports the state of the attempt's model call.
     pub fn model_state(&self, state: ModelState) {
-        self.sink.model_state(&self.listener, self.call, state);
+        let source = self.source();
+        if let Some(live) = self.sink.live() {
+            live.model_state(&source, &state, true);
+        }
+        self.sink.model_state(&source, state);
+    }
+
+    /// Shows a text that the model has written to those who watch. Costs next to nothing without
+    /// readers.
+    pub fn model_text(&self, part: AnswerPart, text: &str) {
+        if let Some(live) = self.sink.live().filter(|live| live.has_text_readers()) {
+            live.text(&self.source(), part, text);
+        }
+    }
+
+    fn source(&self) -> LiveSource {
+        let (thread, agent) = (self.thread.clone(), self.listener.clone());
+        LiveSource { thread, agent, call: self.call, attempt: self.attempt }
     }
 
     pub fn is_cancelled(&self) -> bool {
@@ -281,7 +300,9 @@ impl NativeShared {
         let stop = Arc::new(StopSignal::default());
         let listener = self.listener.clone();
         let sink = Arc::clone(&self.sink);
-        let context = HandlerContext { listener, call, attempt, sink, stop: Arc::clone(&stop) };
+        let thread = delivery.thread.clone();
+        let signal = Arc::clone(&stop);
+        let context = HandlerContext { listener, thread, call, attempt, sink, stop: signal };
         let mut state = self.state();
         if state.draining {
             return AdmissionResult::No;

@@ -332,24 +332,63 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
 /// Returns an error if the organism does not let this command follow.
 pub(super) fn follow(
     data: &Path,
+    on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
+) -> anyhow::Result<()> {
+    let client = client_at(data)?;
+    runtime()?.block_on(following(&client, on_recorded))
+}
+
+/// Like [`follow`], through this client.
+pub(super) async fn following(
+    client: &ServiceClient,
     mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
 ) -> anyhow::Result<()> {
-    let client = client_in(data, handshake_in(data)?);
-    runtime()?.block_on(async {
-        loop {
-            let mut has_responded = false;
-            let mut has_left = false;
-            let followed = client.follow(|partition, position| {
-                has_responded = true;
-                let next = on_recorded(partition, position);
-                has_left = next.is_break();
-                next
-            });
-            match followed.await {
-                Ok(()) if has_responded && !has_left => {}
-                Ok(()) | Err(service::Error::Lost | service::Error::Stopped) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
+    loop {
+        let mut has_responded = false;
+        let mut has_left = false;
+        let followed = client.follow(|partition, position| {
+            has_responded = true;
+            let next = on_recorded(partition, position);
+            has_left = next.is_break();
+            next
+        });
+        match followed.await {
+            Ok(()) if has_responded && !has_left => {}
+            Ok(()) | Err(service::Error::Lost | service::Error::Stopped) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A client of the organism that runs on the journal in `data`, whatever its config is.
+pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
+    Ok(client_in(data, handshake_in(data)?))
+}
+
+/// A client of the organism that a command watches: the one on this host, or the pumps of all
+/// partitions where the config names several.
+pub(super) fn watching_client(
+    place: &journal_target::JournalTarget,
+    data: &Path,
+) -> anyhow::Result<ServiceClient> {
+    let config = place.data.is_none().then(|| ConfigArg { config: place.config.clone() });
+    let config = config.and_then(|config| config.load_to_read().ok());
+    match config.filter(|config| config.partitions() > 1) {
+        Some(config) => {
+            let socket = socket_in(data, Handshake::of(&config));
+            Ok(ServiceClient::of_partitions(config, socket))
+        }
+        None => client_at(data),
+    }
+}
+
+/// Loads an operator's key, and asks for its passphrase.
+pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
+    hide_memory();
+    OperatorSigner::load(path, || passphrase::of_key(path)).map_err(|error| {
+        match error.downcast::<signing::Error>() {
+            Ok(error) => CommandFailure::new(CommandExit::Usage, error.to_string()).into(),
+            Err(error) => error,
         }
     })
 }
@@ -496,14 +535,7 @@ impl DecisionArgs {
 
     /// The signer of the decision, if a key was given.
     pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
-        let Some(path) = &self.sign else { return Ok(None) };
-        hide_memory();
-        OperatorSigner::load(path, || passphrase::of_key(path)).map(Some).map_err(|error| {
-            match error.downcast::<signing::Error>() {
-                Ok(error) => CommandFailure::new(CommandExit::Usage, error.to_string()).into(),
-                Err(error) => error,
-            }
-        })
+        self.sign.as_deref().map(signer_of).transpose()
     }
 }
 

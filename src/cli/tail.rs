@@ -1,5 +1,7 @@
 //! `organism tail`: shows messages as they are recorded.
 
+mod live;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -31,6 +33,12 @@ pub struct Args {
     /// Stop at the current end; without it, at the end of the organism.
     #[arg(long)]
     no_follow: bool,
+    /// Show what model calls do now, and text as it streams. For operators.
+    #[arg(long, conflicts_with = "no_follow")]
+    live: bool,
+    /// Prove an operator with this key, where nothing else does.
+    #[arg(long, value_name = "FILE", requires = "live")]
+    sign: Option<PathBuf>,
     /// Show whole payloads.
     #[arg(long)]
     full: bool,
@@ -46,7 +54,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let is_following = !args.no_follow;
     let mut tail = JournalTail { args, data, within, output, seen: BTreeMap::new() };
 
-    tail.show_new()?;
+    match tail.show_new() {
+        // On a host without a journal of the organism, its pumps elsewhere are watched.
+        Err(error) if tail.args.live => note!("messages are not shown: {error:#}"),
+        shown => shown?,
+    }
     if is_following && !output::is_closed() {
         tail.follow()?;
     }
@@ -65,19 +77,15 @@ struct JournalTail {
 impl JournalTail {
     /// Shows new records as long as an organism runs that writes them.
     fn follow(&mut self) -> anyhow::Result<()> {
-        let mut shown = Ok(());
         let data = self.data.clone();
-        startup::follow(&data, |partition, position| {
-            // An earlier read may already have shown the records up to this position.
-            if self.seen.get(&partition).is_none_or(|seen| *seen < position) {
-                shown = self.show_new();
+        match self.args.live {
+            true => {
+                let signer = self.args.sign.as_deref().map(startup::signer_of).transpose()?;
+                let client = startup::watching_client(&self.args.place, &data)?;
+                live::follow(self, &client, signer.as_ref())?;
             }
-            match shown.is_err() || output::is_closed() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })?;
-        shown?;
+            false => self.follow_records()?,
+        }
         if output::is_closed() {
             return Ok(());
         }
@@ -86,6 +94,26 @@ impl JournalTail {
         self.show_new()?;
         startup::note_read_once(&data, None);
         Ok(())
+    }
+
+    fn follow_records(&mut self) -> anyhow::Result<()> {
+        let mut shown = Ok(());
+        let data = self.data.clone();
+        startup::follow(&data, |partition, position| {
+            if !self.has_shown(partition, position) {
+                shown = self.show_new();
+            }
+            match shown.is_err() || output::is_closed() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        shown
+    }
+
+    /// Whether an earlier read has shown the records up to this position.
+    fn has_shown(&self, partition: u32, position: Position) -> bool {
+        self.seen.get(&partition).is_some_and(|seen| *seen >= position)
     }
 
     /// Shows every record that has not been shown yet.

@@ -6,6 +6,8 @@ mod progress;
 mod recorded;
 mod retry;
 mod run;
+mod run_drawing;
+mod terminal;
 mod test;
 
 use std::process::ExitCode;

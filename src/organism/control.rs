@@ -109,7 +109,12 @@ impl ControlContext {
             pump.count_busy(&submit.client);
         }
 
-        if matches!(request, ServiceRequest::AwaitResults { .. } | ServiceRequest::FollowJournals) {
+        if matches!(
+            request,
+            ServiceRequest::AwaitResults { .. }
+                | ServiceRequest::FollowJournals
+                | ServiceRequest::FollowLive(_)
+        ) {
             return ServiceResponse::unavailable(TOO_MANY_CONNECTIONS, false, false);
         }
 
@@ -150,6 +155,7 @@ impl ControlContext {
             ServiceRequest::Submit(_)
                 | ServiceRequest::AwaitResults { .. }
                 | ServiceRequest::FollowJournals
+                | ServiceRequest::FollowLive(_)
         );
         (self.is_busy && waits).then(|| self.busy(request))
     }
@@ -427,6 +433,7 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         | ServiceRequest::HeldCalls { .. }
         | ServiceRequest::JournalId { .. }
         | ServiceRequest::FollowJournals
+        | ServiceRequest::FollowLive(_)
         | ServiceRequest::Status => ServiceResponse::Failed(refusal.to_string()),
     }
 }
@@ -443,9 +450,10 @@ impl ControlConnection {
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let context = context.clone();
         let is_query = request.is_query();
-        // A follower of the journals gets no last response that an orderly stop could wait for. It
+        // A follower of the journals or of the live channel gets no last response that an orderly stop could wait for. It
         // also gets the records that are written during the stop, until the pump has ended.
-        let is_follower = matches!(request, ServiceRequest::FollowJournals);
+        let is_follower =
+            matches!(request, ServiceRequest::FollowJournals | ServiceRequest::FollowLive(_));
         if is_follower {
             self.serving = None;
         }

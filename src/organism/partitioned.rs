@@ -1,6 +1,7 @@
 //! The part of a partitioned organism that runs in this process. Each partition has a worker, which
 //! pumps the partition or stands by for it. One control socket serves all partitions.
 
+mod live;
 mod membership;
 mod partition_map;
 mod rebalance;

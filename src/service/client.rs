@@ -1,6 +1,8 @@
 //! The client of an organism. It sends requests over a transport, repeats requests that may be
 //! repeated, and recognises responses that an earlier attempt already received.
 
+mod live;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

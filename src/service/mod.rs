@@ -24,7 +24,10 @@ pub use client::ServiceClient;
 pub use error::{Error, OtherProject, is_config_present};
 pub use nats_transport::NatsTransport;
 pub use pump_service::{PumpService, follow, journal_in};
-pub use request::{BearerSecret, DecisionRequest, ServiceRequest, SubmitRequest, SubmittedAnswer};
+pub use request::{
+    BearerSecret, DecisionRequest, LiveGrant, LiveRequest, ServiceRequest, SubmitRequest,
+    SubmittedAnswer,
+};
 pub use response::{PartitionUnavailable, ReplyPayload, ServiceResponse, SubmitUpdate};
 pub use socket_transport::{SocketTransport, bind_socket, socket_path};
 pub use transport::ServiceTransport;

@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use super::{
-    CallWaiters, Error, ReplyPayload, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
-    TreeWatch,
+    CallWaiters, Error, LiveRequest, ReplyPayload, ServiceRequest, ServiceResponse, SubmitRequest,
+    SubmitUpdate, TreeWatch,
 };
 use crate::audit::{self, HeldCall};
 use crate::envelope::Refusal;
@@ -80,6 +80,9 @@ impl PumpService {
             }
             ServiceRequest::FollowJournals => {
                 return follow(0, self.pump.recorded(), responses).await;
+            }
+            ServiceRequest::FollowLive(request) => {
+                return follow_live(&self.pump, &request, responses).await;
             }
             // The control socket responds to this request itself.
             ServiceRequest::Status => return Ok(()),
@@ -208,6 +211,30 @@ pub async fn follow(
 
         tokio::select! {
             // Fails only once the last position of an ended pump has been sent.
+            changed = recorded.changed() => changed.map_err(|_| Error::Stopped)?,
+            () = responses.closed() => return Ok(()),
+        }
+    }
+}
+
+/// Sends the events of the pump's live channel until the client leaves. Returns [`Error::Stopped`]
+/// when the pump ends.
+async fn follow_live(
+    pump: &Handle,
+    request: &LiveRequest,
+    responses: &mpsc::Sender<ServiceResponse>,
+) -> Result<(), Error> {
+    let mut recorded = pump.recorded();
+    let reader = pump.live().open(request.filter());
+
+    loop {
+        tokio::select! {
+            event = reader.next() => {
+                // While the client does not read, this waits and the reader's queue drops events.
+                if responses.send(ServiceResponse::Live(event)).await.is_err() {
+                    return Ok(());
+                }
+            }
             changed = recorded.changed() => changed.map_err(|_| Error::Stopped)?,
             () = responses.closed() => return Ok(()),
         }

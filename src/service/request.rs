@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bus::live::LiveFilter;
 use crate::config::SecretValue;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
@@ -65,6 +66,10 @@ pub enum ServiceRequest {
     /// growth. The responses continue until the client leaves.
     #[serde(rename = "follow")]
     FollowJournals,
+    /// Requests the events of the live channel, now and as they come. The responses continue until
+    /// the client leaves.
+    #[serde(rename = "live")]
+    FollowLive(LiveRequest),
     /// Requests the digest of the running config.
     #[serde(rename = "status")]
     Status,
@@ -74,6 +79,47 @@ impl ServiceRequest {
     /// Whether the request changes nothing, so that it may be sent again.
     pub fn is_query(&self) -> bool {
         !matches!(self, Self::Submit(_) | Self::Decide(_) | Self::Cancel { .. })
+    }
+}
+
+/// A subscription to the live channel.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LiveRequest {
+    /// The thread to watch, with everything beneath it; `None` for all threads.
+    #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<ThreadId>,
+    #[serde(rename = "partition", default)]
+    pub partition: u32,
+    /// The operator, with the signature that proves them where nothing else does.
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
+    /// Judgement of the entry point. An entry point replaces a claim by its own judgement; from
+    /// another pump of the organism, it is that pump's judgement.
+    #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<LiveGrant>,
+}
+
+/// Extent of the events that a reader of the live channel may get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LiveGrant {
+    /// States of model calls.
+    #[serde(rename = "states")]
+    States,
+    /// States, and the texts that models write.
+    #[serde(rename = "text")]
+    Text,
+}
+
+impl LiveRequest {
+    pub fn filter(&self) -> LiveFilter {
+        let text = self.granted == Some(LiveGrant::Text);
+        LiveFilter { within: self.thread.clone(), text }
+    }
+
+    /// The thread that a signature of this request names: the watched one, or the organism's own
+    /// for all threads.
+    pub fn signed_thread(&self) -> ThreadId {
+        self.thread.clone().unwrap_or_else(ThreadId::organism)
     }
 }
 

@@ -6,9 +6,11 @@ use uuid::Uuid;
 
 use super::TreeWait;
 use crate::audit::HeldCall;
+use crate::bus::live::LiveEvent;
 use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
 use crate::thread::Closing;
+use crate::workflow::failed_name;
 
 /// One response to a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,6 +40,8 @@ pub enum ServiceResponse {
         #[serde(rename = "position")]
         position: Position,
     },
+    #[serde(rename = "live")]
+    Live(LiveEvent),
     #[serde(rename = "unknown")]
     UnknownThread,
     /// The pump of the partition is unavailable, and responses are missing. The client should
@@ -133,13 +137,15 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether the update reports the failure of a call. A leg of a `first` group that has no
-    /// payloads because another leg replied has not failed.
+    /// Whether the update reports the failure of a call: the core says so, or a workflow whose run
+    /// has failed. A leg of a `first` group that has no payloads because another leg replied has not
+    /// failed.
     pub fn is_failure(&self) -> bool {
-        match self {
-            Self::Result { how, replies, .. } => *how != Closing::Completed && !replies.is_empty(),
-            _ => false,
-        }
+        let Self::Result { how, replies, .. } = self else { return false };
+        let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);
+
+        let has_failed = *how != Closing::Completed && !replies.is_empty();
+        has_failed || replies.iter().any(is_failed_run)
     }
 }
 

@@ -141,14 +141,15 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
 /// Returns the signature of a request if the signature is valid for exactly this request. Accepts
 /// every operator's key.
 pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
-    let (origin, cancelled) = match ask {
+    let (origin, named) = match ask {
         ServiceRequest::Decide(matter) => (&matter.origin, None),
-        ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread)),
+        ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread.clone())),
+        ServiceRequest::FollowLive(live) => (&live.origin, Some(live.signed_thread())),
         _ => return None,
     };
 
     let signature = origin.as_ref()?.signature.as_deref()?;
-    let fits = cancelled.is_none_or(|thread| *thread == signature.thread);
+    let fits = named.is_none_or(|thread| thread == signature.thread);
     let holds = with_statement(ask, |statement| signature.holds(statement))?;
     (fits && holds).then_some(signature)
 }
@@ -170,6 +171,9 @@ fn with_statement<T>(
         }
         ServiceRequest::Cancel { reason, origin, .. } => {
             Some(then(&DecisionStatement::cancel(reason, &note(origin))))
+        }
+        ServiceRequest::FollowLive(live) => {
+            Some(then(&DecisionStatement::watch(&note(&live.origin))))
         }
         _ => None,
     }
@@ -202,6 +206,7 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
     match ask {
         ServiceRequest::Decide(matter) => Some(&mut matter.origin),
         ServiceRequest::Cancel { origin, .. } => Some(origin),
+        ServiceRequest::FollowLive(live) => Some(&mut live.origin),
         _ => None,
     }
 }

@@ -2,7 +2,9 @@
 
 use tokio::sync::mpsc;
 
-use super::{Error, NatsTransport, PumpService, ServiceRequest, ServiceResponse, SocketTransport};
+use super::{
+    Error, LiveGrant, NatsTransport, PumpService, ServiceRequest, ServiceResponse, SocketTransport,
+};
 
 pub enum ServiceTransport {
     /// To a pump in this process.
@@ -23,7 +25,14 @@ impl ServiceTransport {
         responses: mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         match self {
-            Self::InProcess(pump) => pump.respond(request.clone(), &responses).await,
+            Self::InProcess(pump) => {
+                let mut request = request.clone();
+                // The pump runs in this process, which sees everything anyway.
+                if let ServiceRequest::FollowLive(live) = &mut request {
+                    live.granted = Some(LiveGrant::Text);
+                }
+                pump.respond(request, &responses).await
+            }
             Self::Socket(socket) => socket.send(request, &responses).await,
             Self::Nats(nats) => nats.send(partition, request, &responses).await,
         }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::{Decision, Input, RecordedAnswer, Verdict};
 use crate::clock::Time;
 use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
+use crate::limits;
 
 /// First line of the signed bytes.
 const SCHEME: &str = "organism decision 1\n";
@@ -132,6 +133,11 @@ impl<'a> DecisionStatement<'a> {
     pub fn cancel(reason: &'a str, note: &'a str) -> Self {
         Self { verb: "cancel", call: None, digest: None, reason, note }
     }
+
+    /// The statement of an operator who watches a thread. It is never recorded.
+    pub fn watch(note: &'a str) -> Self {
+        Self { verb: "watch", call: None, digest: None, reason: "", note }
+    }
 }
 
 /// An operator's signature on one decision.
@@ -171,6 +177,13 @@ impl DecisionSignature {
     pub fn holds(&self, statement: &DecisionStatement<'_>) -> bool {
         let signature = Signature::from_bytes(&self.signature);
         self.key.verifies(&self.message(statement), &signature)
+    }
+
+    /// Whether the signature was made recently enough to be taken at `now`.
+    pub fn is_current(&self, now: Time) -> bool {
+        let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
+        let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);
+        !is_over && !is_ahead
     }
 
     /// Whether the signature is valid for the decision of a journal record, with this input and

@@ -154,6 +154,19 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
+    /// The threads that were opened, after this number of them: each with the number of its goal, if
+    /// it has one, and its attempt.
+    pub fn threads_after(
+        &self,
+        known: usize,
+    ) -> impl Iterator<Item = (ThreadId, Option<usize>, u32)> {
+        let opened = self.threads.all.iter().skip(known);
+        opened.map(|opened| {
+            let run = self.threads.runs.get(&opened.thread);
+            (opened.thread.clone(), opened.goal, run.map_or(1, |run| run.attempt))
+        })
+    }
+
     /// Whether nothing follows any more, also of an undo.
     pub fn is_over(&self) -> bool {
         self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)

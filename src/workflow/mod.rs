@@ -28,6 +28,7 @@ mod run_definition;
 mod run_retry;
 mod run_size;
 mod run_state;
+mod run_tree;
 mod run_watch;
 mod shapes;
 mod template;
@@ -67,6 +68,7 @@ pub use run_state::{
     GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunKind, RunLimits, RunOutput, RunPart,
     RunStep, WorkflowRun,
 };
+pub use run_tree::{ActivityKind, RowKind, RunActivity, RunRow, RunTree, is_free};
 pub use run_watch::{GoalStatus, RunWatch};
 pub use typed_outputs::{generated_answer, goal_schema, has_verdicts, typed_answers};
 pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::envelope::Message;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, ThreadId};
 
 use super::call_fold::{CallFold, RunRequest};
 use super::definition::{GoalId, WorkflowDefinition};
@@ -30,6 +30,8 @@ pub struct RunWatch<'a> {
     once: &'a HashSet<ListenerName>,
     fold: Option<CallFold<'a>>,
     failed: Option<GoalId>,
+    /// Number of threads that were returned by [`RunWatch::new_threads`].
+    threads: usize,
 }
 
 impl<'a> RunWatch<'a> {
@@ -38,7 +40,7 @@ impl<'a> RunWatch<'a> {
         graph: &'a GoalGraph<'a>,
         once: &'a HashSet<ListenerName>,
     ) -> Self {
-        Self { definition, graph, once, fold: None, failed: None }
+        Self { definition, graph, once, fold: None, failed: None, threads: 0 }
     }
 
     /// Takes the next message of the run's call. The first is its request.
@@ -57,6 +59,15 @@ impl<'a> RunWatch<'a> {
                 self.failed = Some(goal);
             }
         }
+    }
+
+    /// The threads that the run has opened since the last call, each with the number of its goal, if
+    /// it has one, and its attempt.
+    pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
+        let Some(fold) = &self.fold else { return Vec::new() };
+        let opened: Vec<_> = fold.threads_after(self.threads).collect();
+        self.threads += opened.len();
+        opened
     }
 
     /// The state of every goal, in the order of the file.

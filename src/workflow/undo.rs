@@ -73,6 +73,11 @@ const LABEL: &str = "undo_";
 /// Label of the thread in which a person is sent the list of calls that were not undone.
 pub const REPORT_LABEL: &str = "undo-report";
 
+/// Whether a thread with this label undoes a call.
+pub fn is_undo_label(label: &str) -> bool {
+    label.starts_with(LABEL)
+}
+
 pub fn label_of(call: CallId) -> String {
     format!("{LABEL}{call}")
 }

@@ -347,6 +347,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::access::a_decision_is_on_record_with_the_user_that_the_system_names",
     ),
     (
+        "show-text-to-anybody",
+        "organism::live::a_caller_that_nothing_shows_needs_the_key_of_an_operator",
+    ),
+    (
         "let-unknown-callers-decide",
         "organism::signed::a_caller_that_nothing_shows_decides_with_the_signature_of_an_operator_alone",
     ),

@@ -27,6 +27,7 @@ mod keys;
 pub mod kill;
 mod known_keys;
 mod leaves;
+mod live;
 mod losses;
 mod lost;
 mod model_calls;

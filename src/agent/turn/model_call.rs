@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::agent::protocol::{ParsedTurn, TurnReader, feedback};
 use crate::agent::stream_buffer::{self, AnswerBuffer};
 use crate::bus::ModelState;
+use crate::bus::live::AnswerPart;
 use crate::bus::native_host::HandlerContext;
 use crate::envelope::{
     AttemptFailure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending,
@@ -39,6 +40,11 @@ pub trait TurnContext: Sync {
     fn model_state(&self, state: ModelState) {
         let _ = state;
     }
+
+    /// Shows a text that the model has written to those who watch.
+    fn model_text(&self, part: AnswerPart, text: &str) {
+        let _ = (part, text);
+    }
 }
 
 impl TurnContext for HandlerContext {
@@ -56,6 +62,10 @@ impl TurnContext for HandlerContext {
 
     fn model_state(&self, state: ModelState) {
         Self::model_state(self, state);
+    }
+
+    fn model_text(&self, part: AnswerPart, text: &str) {
+        Self::model_text(self, part, text);
     }
 }
 
@@ -185,6 +195,11 @@ impl ModelAgent {
             let mut buffer = requests.buffer();
             if let Some(state) = buffer.changed_state(&chunk) {
                 context.model_state(state);
+            }
+            match chunk {
+                AnswerChunk::Text(text) => context.model_text(AnswerPart::Answer, text),
+                AnswerChunk::Reasoning(text) => context.model_text(AnswerPart::Reasoning, text),
+                _ => {}
             }
             buffer.keep(chunk);
             if matches!(chunk, AnswerChunk::Restart) {

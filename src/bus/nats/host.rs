@@ -126,6 +126,15 @@ impl NatsShared {
         &self.sink
     }
 
+    /// Token of this pump in its reply subjects.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn remote_agents(&self) -> Option<&Arc<RemoteAgentAttempts>> {
+        self.remote_agents.as_ref()
+    }
+
     pub(super) fn runtime(&self) -> &runtime::Handle {
         &self.runtime
     }
@@ -379,6 +388,10 @@ impl NatsShared {
             };
         }
 
+        if self.remote_agents.is_some() && self.show_model_text(token, message) {
+            return;
+        }
+
         // The token is looked up before the body is parsed, so that a message without an attempt
         // costs nothing.
         let Some(token) = token.filter(|token| self.in_flight().knows(*token)) else {
@@ -462,10 +475,8 @@ impl NatsShared {
                 }
             }
             ListenerResponse::ModelState(state) => {
-                let holder = self.in_flight().record_heartbeat(token, Instant::now());
-                if let Some((call, _)) = holder.filter(|_| self.remote_agents.is_some()) {
-                    self.sink.model_state(&self.options.listener, call, state);
-                }
+                self.in_flight().record_heartbeat(token, Instant::now());
+                self.show_model_state(token, state, message);
             }
             ListenerResponse::Lease(lease) => {
                 self.is_back();

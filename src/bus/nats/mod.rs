@@ -17,6 +17,7 @@ mod encode;
 pub mod header_names;
 mod host;
 mod in_flight;
+mod live;
 mod memory;
 mod remote_agents;
 mod responses;
@@ -101,6 +102,8 @@ pub fn fits(client: &Client, payload: usize) -> Result<(), Error> {
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
+    /// Asks the hosts of an agent for texts.
+    asking: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for NatsHost {
@@ -128,7 +131,11 @@ impl NatsHost {
         let [answers, here] = shared.subscribe().await?;
         let listening = Arc::clone(&shared).listen(select(answers, here));
         let listening = shared.wire.handle().spawn(listening);
-        Ok(Self { shared, listening })
+        let asking = shared.options.remote_agents.is_some().then(|| {
+            let asking = Arc::clone(&shared).ask_for_texts();
+            shared.wire.handle().spawn(asking)
+        });
+        Ok(Self { shared, listening, asking })
     }
 }
 
@@ -161,5 +168,8 @@ impl Host for NatsHost {
 impl Drop for NatsHost {
     fn drop(&mut self) {
         self.listening.abort();
+        if let Some(asking) = &self.asking {
+            asking.abort();
+        }
     }
 }

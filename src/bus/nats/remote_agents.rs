@@ -101,6 +101,12 @@ impl RemoteAgentAttempts {
         EncodedDelivery { headers, body: Vec::new() }
     }
 
+    /// The thread of an attempt.
+    pub fn thread_of(&self, token: AttemptToken) -> Option<ThreadId> {
+        let open = self.open();
+        open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
+    }
+
     /// Removes attempts that are no longer known. For attempts that were given up, drops the
     /// encoded thread, and drops a partial answer whose next part is overdue.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {

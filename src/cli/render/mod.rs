@@ -3,6 +3,7 @@
 
 mod held;
 pub mod live;
+mod live_printer;
 mod payload;
 mod table;
 mod timeline;
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 pub use super::output::put;
 pub use held::held;
+pub use live_printer::LivePrinter;
 pub use payload::lines as payload_lines;
-pub use table::table;
+pub use table::{cut, table};
 pub use timeline::{busy, draw_message, draw_timeline, refused};
 pub use wrap::{clean, columns, wrap};
 

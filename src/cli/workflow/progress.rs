@@ -1,18 +1,23 @@
 //! The goals of a run while it runs: a tree on a terminal, a line for each change elsewhere.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::bus::live::LiveEvent;
 use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, Position, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
-use crate::thread::{Fact, Record};
-use crate::workflow::{GoalGraph, GoalPhase, GoalStatus, RunWatch, WorkflowDefinition};
+use crate::workflow::{
+    GoalGraph, GoalPhase, RowKind, RunRow, RunTree, WorkflowDefinition, is_free,
+};
+
+use super::super::render::{RenderOutput, duration, put_visible_json};
+use super::run_drawing::RunDrawing;
+use super::terminal::{RedrawnBlock, terminal_size};
 
 /// How a run is shown on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,15 +35,19 @@ pub enum ProgressForm {
 pub struct RunProgress<'a> {
     data: &'a Path,
     form: ProgressForm,
-    watch: RunWatch<'a>,
-    /// The run's thread and call, once it is accepted.
-    run: Option<(ThreadId, CallId)>,
+    tree: RunTree<'a>,
+    workflow: ListenerName,
+    view: RunDrawing,
+    /// The run's thread, once it is accepted.
+    run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
-    goals: Vec<GoalStatus>,
-    /// When each goal started, by its place in the file, and how long it took.
-    times: BTreeMap<usize, (Time, Option<Duration>)>,
-    lines_drawn: usize,
+    /// The rows at the last change.
+    rows: Vec<RunRow>,
+    block: RedrawnBlock,
+    is_changed: bool,
+    began: Time,
+    drawn: Option<Instant>,
 }
 
 impl<'a> RunProgress<'a> {
@@ -48,33 +57,46 @@ impl<'a> RunProgress<'a> {
         form: ProgressForm,
         (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
         once: &'a HashSet<ListenerName>,
+        currency: Option<String>,
     ) -> Self {
         let last = |path: &PathBuf| {
             JournalReader::open(path).and_then(|reader| reader.last()).unwrap_or(Position(0))
         };
         let journals = partitions_in(data).into_iter();
         let seen = journals.map(|(partition, path)| (partition.unwrap_or_default(), last(&path)));
+        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let output = RenderOutput { colour, columns: 80, full: false };
         Self {
             data,
             form,
-            watch: RunWatch::new(definition, graph, once),
+            tree: RunTree::new(definition, graph, once),
+            workflow: definition.name.value.clone(),
+            view: RunDrawing { output, height: 24, currency },
             run: None,
             seen: seen.collect(),
-            goals: Vec::new(),
-            times: BTreeMap::new(),
-            lines_drawn: 0,
+            rows: Vec::new(),
+            block: RedrawnBlock::default(),
+            is_changed: false,
+            began: Time::now(),
+            drawn: None,
         }
     }
 
     pub fn accepted(&mut self, thread: ThreadId, call: CallId) {
-        self.run = Some((thread, call));
+        self.tree.begin(thread.clone(), call);
+        self.run = Some(thread);
         self.show_new();
+    }
+
+    /// Whether the goals are shown, with all that they wait for.
+    pub fn has_tree(&self) -> bool {
+        self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
 
     /// Shows what is recorded since the last look. A journal that cannot be read shows nothing: the
     /// result of the run comes all the same.
     pub fn show_new(&mut self) {
-        let Some((thread, call)) = self.run.clone() else { return };
+        let Some(thread) = self.run.clone() else { return };
         if self.form == ProgressForm::Nothing {
             return;
         }
@@ -92,111 +114,157 @@ impl<'a> RunProgress<'a> {
             self.seen.insert(partition, last);
             for sealed in &records {
                 if sealed.record.tree == thread.root() {
-                    self.take(&sealed.record, &thread, call);
+                    self.is_changed = true;
+                    if self.tree.take(&sealed.record) {
+                        self.show_changes(sealed.record.time);
+                    }
                 }
             }
         }
     }
 
-    fn take(&mut self, record: &Record, thread: &ThreadId, call: CallId) {
-        for fact in &record.facts {
-            let Fact::Accepted { message, .. } = fact else { continue };
-            let is_of_run = message.thread == *thread && message.call == Some(call);
-            if is_of_run && message.to != ListenerName::core() {
-                self.watch.take(message);
-            }
-        }
-
-        let goals = self.watch.goals();
-        if goals != self.goals {
-            self.note_times(&goals, record.time);
-            self.show(&goals);
-            self.goals = goals;
+    /// Takes a live event of the run.
+    pub fn take_live(&mut self, event: &LiveEvent) {
+        self.is_changed |= self.tree.take_live(event);
+        if self.form == ProgressForm::Json {
+            // A failure is reported at the end of the command, as for every line.
+            put_visible_json(event).ok();
         }
     }
 
-    fn note_times(&mut self, goals: &[GoalStatus], now: Time) {
-        for (place, goal) in goals.iter().enumerate() {
-            match (goal.phase, self.times.get_mut(&place)) {
-                (GoalPhase::Waiting, _) => {}
-                (GoalPhase::Running, Some((_, took))) => *took = None,
-                (_, None) => {
-                    let took = (goal.phase != GoalPhase::Running).then_some(Duration::ZERO);
-                    self.times.insert(place, (now, took));
-                }
-                (_, Some((started, took))) => {
-                    took.get_or_insert(now.since(*started));
+    fn show_changes(&mut self, now: Time) {
+        let rows = self.tree.rows(now);
+        if matches!(self.form, ProgressForm::Lines | ProgressForm::Json) {
+            for row in changed(&self.rows, &rows) {
+                match self.form {
+                    ProgressForm::Json => put_line!("{}", json_of(row)),
+                    _ => note!("{}", self.view.row(&finished_only(row))),
                 }
             }
         }
+        self.rows = rows;
     }
 
-    fn show(&mut self, goals: &[GoalStatus]) {
-        match self.form {
-            ProgressForm::Nothing => {}
-            ProgressForm::Tree => {
-                let mut out = String::new();
-                if self.lines_drawn > 0 {
-                    let _ = write!(out, "\x1b[{}A\x1b[J", self.lines_drawn);
-                }
-                for (place, goal) in goals.iter().enumerate() {
-                    out.push_str(&self.line(place, goal));
-                    out.push('\n');
-                }
-                self.lines_drawn = goals.len();
-                note_part!("{out}");
-            }
-            ProgressForm::Lines => {
-                for (place, goal) in self.changed(goals) {
-                    note!("{}", self.line(place, goal));
-                }
-            }
-            ProgressForm::Json => {
-                for (_, goal) in self.changed(goals) {
-                    let line = json!({
-                        "goal": goal.goal.as_str(),
-                        "state": goal.phase.as_str(),
-                        "iteration": goal.iteration,
-                        "parts_done": goal.parts.0,
-                        "parts": goal.parts.1,
-                    });
-                    put_line!("{line}");
-                }
-            }
+    /// Draws the tree, if anything has changed or a second has passed.
+    pub fn draw(&mut self) {
+        let is_due = self.drawn.is_none_or(|at| at.elapsed() >= Duration::from_secs(1));
+        if self.form != ProgressForm::Tree || self.run.is_none() || !(self.is_changed || is_due) {
+            return;
         }
+
+        let now = Time::now();
+        self.fit_terminal();
+        let mut rows = self.tree.rows(now);
+        rows.extend(self.tree.elsewhere());
+        let lines = self.view.lines(&self.title(now), &rows, now);
+        note_part!("{}", self.block.redraw(&lines, self.view.output.columns));
+        self.is_changed = false;
+        self.drawn = Some(Instant::now());
     }
 
-    fn changed<'g>(&self, goals: &'g [GoalStatus]) -> Vec<(usize, &'g GoalStatus)> {
-        let is_new = |(place, goal): &(usize, &GoalStatus)| match self.goals.get(*place) {
-            Some(before) => before != *goal,
-            None => goal.phase != GoalPhase::Waiting,
-        };
-        goals.iter().enumerate().filter(is_new).collect()
+    /// Removes the tree from the screen, so that something else can be printed.
+    pub fn clear(&mut self) {
+        note_part!("{}", self.block.clear(self.view.output.columns));
+        self.is_changed = true;
     }
 
-    fn line(&self, place: usize, goal: &GoalStatus) -> String {
-        let indent = "  ".repeat(goal.depth);
-        let mut line =
-            format!("{} {indent}{}  {}", mark(goal.phase), goal.goal, goal.phase.as_str());
-        if goal.iteration > 0 {
-            let _ = write!(line, ", pass {}", goal.iteration);
+    /// Leaves the whole tree on the screen, however long it is.
+    pub fn finish(&mut self) {
+        if self.form != ProgressForm::Tree || self.run.is_none() {
+            return;
         }
-        if goal.parts.1 > 0 {
-            let _ = write!(line, ", {} of {}", goal.parts.0, goal.parts.1);
-        }
-        if let Some((_, Some(took))) = self.times.get(&place) {
-            let _ = write!(line, "  {:.1} s", took.as_secs_f64());
-        }
-        line
+
+        self.fit_terminal();
+        self.view.height = usize::MAX;
+        let now = Time::now();
+        let mut rows = self.tree.rows(now);
+        rows.iter_mut().for_each(|row| row.now.clear());
+        let lines = self.view.lines(&self.title(now), &rows, now);
+        note_part!("{}", self.block.redraw(&lines, self.view.output.columns));
+        self.block = RedrawnBlock::default();
+        self.run = None;
+    }
+
+    fn fit_terminal(&mut self) {
+        let (columns, height) = terminal_size();
+        self.view.output.columns = columns;
+        // The line of the cursor stands below the tree.
+        self.view.height = height.saturating_sub(1).max(1);
+    }
+
+    fn title(&self, now: Time) -> String {
+        let thread = self.run.as_ref().map(ToString::to_string).unwrap_or_default();
+        let time = duration(now.since(self.began));
+        format!("{}  {thread}  {time}{}", self.workflow, self.view.spent(self.tree.spent()))
     }
 }
 
-const fn mark(phase: GoalPhase) -> &'static str {
-    match phase {
-        GoalPhase::Waiting => "·",
-        GoalPhase::Running => "▸",
-        GoalPhase::Done => "✓",
-        GoalPhase::Skipped => "-",
-        GoalPhase::Failed => "✗",
+/// Rows whose state has changed: those that have ended first, inner ones before outer ones, then
+/// those that have begun.
+fn changed<'r>(before: &[RunRow], rows: &'r [RunRow]) -> Vec<&'r RunRow> {
+    let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
+    let is_new = |row: &&RunRow| match known.get(&key(row)) {
+        Some(known) => {
+            // The first attempt is none to speak of.
+            let attempts = (known.attempt.max(1), row.attempt.max(1));
+            (known.phase, &known.kind) != (row.phase, &row.kind) || attempts.0 != attempts.1
+        }
+        None => row.phase != GoalPhase::Waiting,
+    };
+    let mut changed: Vec<_> = rows.iter().filter(is_new).collect();
+    changed.sort_by_key(|row| match row.phase {
+        GoalPhase::Running => (true, 0),
+        _ => (false, usize::MAX - row.depth),
+    });
+    changed
+}
+
+/// Identifies a row among the others.
+fn key(row: &RunRow) -> String {
+    match &row.kind {
+        RowKind::Goal(goal) => goal.goal.to_string(),
+        _ => row.thread.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
+}
+
+/// A row that shows its time only once it has ended.
+fn finished_only(row: &RunRow) -> RunRow {
+    let is_running = row.phase == GoalPhase::Running;
+    let time = row.time.filter(|_| !is_running);
+    RunRow { time, ..row.clone() }
+}
+
+fn json_of(row: &RunRow) -> serde_json::Value {
+    let mut line = match &row.kind {
+        RowKind::Goal(goal) => json!({
+            "goal": goal.goal.as_str(),
+            "state": row.phase.as_str(),
+            "iteration": goal.iteration,
+            "parts_done": goal.parts.0,
+            "parts": goal.parts.1,
+        }),
+        RowKind::Delegation { role, agent } => {
+            json!({"delegation": role, "agent": agent, "state": row.phase.as_str()})
+        }
+        RowKind::Undo { listener, payload, is_report: false } => {
+            json!({"undo": payload, "listener": listener, "state": row.phase.as_str()})
+        }
+        RowKind::Undo { listener, payload, .. } => {
+            json!({"report": payload, "listener": listener, "state": row.phase.as_str()})
+        }
+        RowKind::Elsewhere => json!({}),
+    };
+    let Some(members) = line.as_object_mut() else { return line };
+    members.insert("attempt".to_owned(), row.attempt.into());
+    if let Some(time) = row.time {
+        members.insert("seconds".to_owned(), time.as_secs_f64().into());
+    }
+    if !is_free(row.spent) {
+        members.insert("tokens".to_owned(), row.spent.tokens.into());
+        members.insert("money".to_owned(), row.spent.money.to_string().into());
+    }
+    if let Some(thread) = &row.thread {
+        members.insert("thread".to_owned(), thread.as_str().into());
+    }
+    line
 }

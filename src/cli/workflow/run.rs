@@ -3,18 +3,18 @@
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::builder::NonEmptyStringValueParser;
+use tokio::sync::watch;
 
 use crate::config::Config;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, ThreadId};
+use crate::limits;
 use crate::organism::OrganismClient;
 use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
-use crate::thread::Closing;
 use crate::workflow::{
-    GoalGraph, WorkflowDefinition, called_once, dry_run, failed_name, fit_children, input_payload,
-    output_name,
+    GoalGraph, WorkflowDefinition, called_once, dry_run, fit_children, input_payload, output_name,
 };
 use crate::xml::element::Element;
 
@@ -124,20 +124,24 @@ async fn carry_out(
     let form = match (args.json, args.quiet || args.no_wait) {
         (true, false) => ProgressForm::Json,
         (_, true) => ProgressForm::Nothing,
-        (false, false) if std::io::stderr().is_terminal() => ProgressForm::Tree,
+        (false, false) if can_draw() => ProgressForm::Tree,
         (false, false) => ProgressForm::Lines,
     };
     let once = called_once(&config.contracts);
     let data = config.data.clone();
     let (graph, _) = GoalGraph::new(definition);
-    let progress = RunProgress::new(&data, form, (definition, &graph), &once);
+    let priced = config.models.iter().find_map(|model| model.price.as_ref());
+    let currency = priced.map(|price| price.currency.clone());
+    let progress = RunProgress::new(&data, form, (definition, &graph), &once, currency);
     // Held only while records are read: never across an await.
     let progress = Mutex::new(progress);
     let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
 
     let organism = OrganismClient::open(config).await?;
+    let (accepted, run) = watch::channel(None);
     let mut exit = CommandExit::Done;
     let submit = organism.submit(submission, |update| {
+        shown().clear();
         if let SubmitUpdate::Accepted { thread, calls, .. } = &update {
             if !args.json && !args.quiet {
                 note!("run {thread}");
@@ -145,9 +149,15 @@ async fn carry_out(
             if let Some(call) = calls.first() {
                 shown().accepted(thread.clone(), *call);
             }
+            accepted.send_replace(Some(thread.clone()));
         }
         if let SubmitUpdate::Result { .. } = update {
             shown().show_new();
+            shown().finish();
+        }
+        // The tree shows these waits itself.
+        if matches!(update, SubmitUpdate::Waits(_)) && shown().has_tree() {
+            return;
         }
         let shown = ShownUpdates { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
         let of_update = shown.show(&definition.name.value, &update);
@@ -155,25 +165,71 @@ async fn carry_out(
             exit = of_update;
         }
     });
-    let follow = async {
+    let watching = async {
         if form != ProgressForm::Nothing {
-            let followed = organism.follow(|_, _| {
-                shown().show_new();
-                ControlFlow::Continue(())
-            });
-            // The submission tells what ended.
-            followed.await.ok();
+            tokio::join!(
+                follow_records(&organism, &shown),
+                follow_live(&organism, run, &shown),
+                redraw(form, &shown)
+            );
         }
         std::future::pending::<()>().await;
     };
     let sent = tokio::select! {
         sent = submit => sent,
-        () = follow => Ok(()),
+        () = watching => Ok(()),
     };
     let closed = organism.close().await;
     sent?;
     closed?;
     Ok(exit.into())
+}
+
+/// Whether standard error is a terminal that can move its cursor.
+fn can_draw() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    std::io::stderr().is_terminal() && !is_dumb
+}
+
+async fn follow_records<'p>(
+    organism: &OrganismClient,
+    shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>,
+) {
+    let followed = organism.follow(|_, _| {
+        shown().show_new();
+        ControlFlow::Continue(())
+    });
+    // The submission tells what ended.
+    followed.await.ok();
+}
+
+/// Follows the live channel of the run. Who may not, sees states alone, as every client does.
+async fn follow_live<'p>(
+    organism: &OrganismClient,
+    mut run: watch::Receiver<Option<ThreadId>>,
+    shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>,
+) {
+    let thread = run.wait_for(Option::is_some).await.ok().and_then(|thread| thread.clone());
+    let Some(thread) = thread else { return };
+    let followed = organism.follow_live(Some(&thread), None, |event| {
+        shown().take_live(&event);
+        ControlFlow::Continue(())
+    });
+    if let Err(error) = followed.await {
+        tracing::info!("what models do now is not shown: {error}");
+    }
+}
+
+async fn redraw<'p>(form: ProgressForm, shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>) {
+    if form != ProgressForm::Tree {
+        return;
+    }
+
+    let mut tick = tokio::time::interval(limits::RUN_VIEW_INTERVAL);
+    loop {
+        tick.tick().await;
+        shown().draw();
+    }
 }
 
 /// How updates of a submission to a workflow are printed.
@@ -214,15 +270,12 @@ impl ShownUpdates {
                 }
                 CommandExit::InvalidData
             }
-            SubmitUpdate::Result { how, replies, .. } => {
-                let mut exit = match how {
-                    Closing::Completed => CommandExit::Done,
-                    _ => CommandExit::WorkflowFailed,
+            SubmitUpdate::Result { replies, .. } => {
+                let exit = match update.is_failure() {
+                    true => CommandExit::WorkflowFailed,
+                    false => CommandExit::Done,
                 };
                 for reply in replies {
-                    if reply.name == failed_name(workflow) {
-                        exit = CommandExit::WorkflowFailed;
-                    }
                     if args.json {
                         continue;
                     }

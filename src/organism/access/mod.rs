@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::Error;
 use super::operator;
 use crate::bus::process::{PUMP_VARIABLE, PumpMark};
+use crate::clock::Time;
 use crate::config::{ClientSecret, Config};
 use crate::contract::Role;
 use crate::envelope::{Refusal, RefusalRule};
@@ -23,7 +24,9 @@ use crate::ids::ListenerName;
 use crate::journal::partitions_in;
 use crate::mutant::mutant;
 use crate::service::signing::holding_signature;
-use crate::service::{BearerSecret, ServiceRequest, SubmitRequest, journal_in};
+use crate::service::{
+    BearerSecret, LiveGrant, LiveRequest, ServiceRequest, SubmitRequest, journal_in,
+};
 use crate::thread::OperatorKeys;
 use ancestry::ProcessAncestry;
 
@@ -120,6 +123,10 @@ impl AccessRules {
                  [clients.{}], for the organism and for this command",
                 submission.client
             ),
+            ServiceRequest::FollowLive(live) => match self.is_watch_proved(ask) {
+                true => return Ok(()),
+                false => self.unknown_watcher(live),
+            },
             // The pump checks the journal, the time and the nonce, as in every decision.
             _ if self.is_signed(ask) => return Ok(()),
             ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } => self.unknown_operator(),
@@ -156,9 +163,49 @@ impl AccessRules {
             || mutant("let-unknown-callers-decide")
     }
 
+    /// Whether an operator of this config has signed this subscription recently, for a journal on
+    /// this host. No nonce is kept, because nothing changes.
+    fn is_watch_proved(&self, ask: &ServiceRequest) -> bool {
+        if mutant("show-text-to-anybody") {
+            return true;
+        }
+
+        let signature = holding_signature(ask).filter(|_| self.is_signed(ask));
+        signature.is_some_and(|signature| {
+            signature.is_current(Time::now()) && has_journal(&self.data, signature.journal)
+        })
+    }
+
+    /// Text for a person who has not proved the right to watch.
+    fn unknown_watcher(&self, live: &LiveRequest) -> String {
+        let is_signed = live.origin.as_ref().is_some_and(|origin| origin.signature.is_some());
+        let fault = match is_signed {
+            true => "its signature is of no operator of this config, too old, or of something else",
+            false => "only operators may see what models write, and nothing proves one here",
+        };
+        match self.operators.is_empty() {
+            true => format!(
+                "{fault}: set [operators.NAME] key in the config and sign with --sign FILE, or run \
+                 this command where the organism runs"
+            ),
+            false => format!(
+                "{fault}: sign with --sign FILE, the key of one of [operators] ({})",
+                self.operators.names()
+            ),
+        }
+    }
+
     /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
-    /// A client with a secret must also prove that secret.
+    /// A client with a secret must also prove that secret, and a command that wants to see what
+    /// models write, an operator. Another pump of the organism has already judged its caller.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
+        if let ServiceRequest::FollowLive(live) = ask {
+            return match live.granted.is_some() || self.is_watch_proved(ask) {
+                true => Ok(()),
+                false => Err(Box::new(deny_unknown(self.unknown_watcher(live), ask))),
+            };
+        }
+
         let ServiceRequest::Submit(submission) = ask else { return Ok(()) };
         let has_secret = self.secrets.iter().any(|known| known.client == submission.client);
         if !has_secret || self.is_proved(submission) || mutant("take-any-sender-over-nats") {
@@ -175,7 +222,7 @@ impl AccessRules {
 
     /// Adds proof to a request that was accepted here and goes to a pump in another process. A
     /// submission gets its client's secret. A decision gets the user of the socket as its person,
-    /// in place of any person that the request names.
+    /// in place of any person that the request names. A subscription gets what its reader may see.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let origin = match ask {
             ServiceRequest::Submit(submission) => {
@@ -185,6 +232,10 @@ impl AccessRules {
             }
             ServiceRequest::Decide(matter) => &mut matter.origin,
             ServiceRequest::Cancel { origin, .. } => origin,
+            ServiceRequest::FollowLive(live) => {
+                live.granted = Some(LiveGrant::Text);
+                return;
+            }
             ServiceRequest::AwaitResults { .. }
             | ServiceRequest::HeldThread { .. }
             | ServiceRequest::HeldCalls { .. }
@@ -283,6 +334,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
         ServiceRequest::HeldCalls { partition } => format!("held calls of partition {partition}"),
         ServiceRequest::JournalId { partition } => format!("journal of partition {partition}"),
         ServiceRequest::FollowJournals => "follow the journals".to_owned(),
+        ServiceRequest::FollowLive(live) => format!("watch {}", live.signed_thread()),
         ServiceRequest::Status => "status".to_owned(),
     };
 

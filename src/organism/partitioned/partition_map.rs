@@ -191,6 +191,11 @@ impl PartitionMap {
         self.recorded().clear();
     }
 
+    /// Whether no more records will become readable here.
+    pub(super) fn has_ended(&self) -> bool {
+        self.recorded().is_empty()
+    }
+
     fn recorded(&self) -> MutexGuard<'_, Vec<watch::Sender<Position>>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,10 +242,23 @@ impl PartitionMap {
             | ServiceRequest::HeldCalls { partition }
             | ServiceRequest::JournalId { partition } => *partition,
             ServiceRequest::FollowJournals => return self.follow(responses).await,
+            ServiceRequest::FollowLive(request) => {
+                return self.follow_live(request, responses).await;
+            }
             ServiceRequest::Status => return Ok(()),
             ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
 
+        self.pass_on(partition, request, responses).await
+    }
+
+    /// Sends a request to the pump of a partition, in this process or elsewhere.
+    pub(super) async fn pass_on(
+        &self,
+        partition: u32,
+        request: ServiceRequest,
+        responses: &mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
         match self.place(partition) {
             PartitionLocation::Here(_) | PartitionLocation::Leaving => {
                 self.respond_here(partition, request, responses).await

@@ -18,7 +18,7 @@ use crate::organism::control::refused;
 use crate::organism::partitioned::PartitionMap;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
-use crate::service::{ServiceRequest, ServiceResponse};
+use crate::service::{LiveGrant, LiveRequest, ServiceRequest, ServiceResponse};
 
 /// Prefix of inboxes. Responses are published only to subjects with this prefix.
 const INBOX: &str = "_INBOX.";
@@ -61,8 +61,8 @@ impl PumpRpc {
                 let handler = handler.clone();
                 let responding = responding.clone();
                 drop(tokio::spawn(async move {
-                    handler.respond(inbox, &request).await;
-                    drop((place, responding));
+                    handler.respond(inbox, &request, responding).await;
+                    drop(place);
                 }));
             }
         });
@@ -138,12 +138,13 @@ struct RequestHandler {
 }
 
 impl RequestHandler {
-    async fn respond(&self, inbox: String, request: &[u8]) {
+    /// Responds to a request. An orderly stop waits until `responding` is dropped.
+    async fn respond(&self, inbox: String, request: &[u8], responding: mpsc::Sender<()>) {
         let mut writer =
             InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };
         let table = Arc::clone(&self.table);
         let partition = self.partition;
-        let request = match encoding::decode_request::<ServiceRequest>(request) {
+        let mut request = match encoding::decode_request::<ServiceRequest>(request) {
             Ok(request) => request,
             Err(refusal) => {
                 writer.write_line(&refusal).await;
@@ -155,6 +156,13 @@ impl RequestHandler {
             table.record_denied(&denied).await;
             writer.write(&refused(&request, denied.refusal)).await;
             return writer.write_mark(ChunkKind::End).await;
+        }
+
+        if let ServiceRequest::FollowLive(live) = &mut request {
+            live.granted.get_or_insert(LiveGrant::Text);
+            // It ends with the pump, and has no last response to wait for.
+            drop(responding);
+            return self.follow_live(live.clone(), writer).await;
         }
 
         if matches!(request, ServiceRequest::FollowJournals) {
@@ -193,6 +201,39 @@ impl RequestHandler {
     }
 }
 
+impl RequestHandler {
+    /// Sends the events of the live channel as long as the reader is there. The heartbeats carry a
+    /// reply subject: the servers reply there if the reader's inbox has no subscriber any more.
+    async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
+        let absences = self.client.new_inbox();
+        let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
+        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let (table, partition) = (Arc::clone(&self.table), self.partition);
+        let request = ServiceRequest::FollowLive(request);
+        let responding =
+            tokio::spawn(async move { table.respond_here(partition, request, &responses).await });
+
+        let mut heartbeat = interval(limits::SERVICE_KEEP_ALIVE_INTERVAL);
+        loop {
+            tokio::select! {
+                response = received.recv() => match response {
+                    Some(response) => writer.write(&response).await,
+                    None => break,
+                },
+                _ = heartbeat.tick() => writer.ask_for_presence(&absences).await,
+                // Leaving drops the receiver, which ends the subscription.
+                _ = absent.next() => return,
+            }
+        }
+
+        match responding.await {
+            Ok(Ok(())) => writer.write_mark(ChunkKind::End).await,
+            Ok(Err(error)) => writer.fail(error).await,
+            Err(error) => writer.fail(error).await,
+        }
+    }
+}
+
 /// Publishes all responses to one request.
 struct InboxWriter<'c> {
     client: &'c Client,
@@ -217,6 +258,13 @@ impl InboxWriter<'_> {
     async fn write_mark(&mut self, kind: ChunkKind) {
         let chunk = self.encoder.encode(kind, b"");
         self.publish(chunk).await;
+    }
+
+    /// Publishes a heartbeat. If the inbox has no subscriber, the servers reply to `absences`.
+    async fn ask_for_presence(&mut self, absences: &str) {
+        let beat = self.encoder.encode(ChunkKind::Heartbeat, b"");
+        let (inbox, absences) = (self.inbox.clone(), absences.to_owned());
+        self.client.publish_with_reply(inbox, absences, beat.into()).await.ok();
     }
 
     async fn fail(&mut self, detail: impl std::fmt::Display) {

@@ -13,6 +13,7 @@ use super::notices::Notice;
 use super::spans;
 use super::submission_limit::{InboxBound, InboxPlace, SubmissionLimiter};
 use crate::bus::Delivery;
+use crate::bus::live::LiveChannel;
 use crate::clock::Time;
 use crate::envelope::{Message, NotReserved, Refusal, RefusalRule, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
@@ -128,6 +129,7 @@ pub struct Handle {
     busy: BusyCounter,
     recorded: watch::Receiver<Position>,
     tracer: SpanTracer,
+    live: Arc<LiveChannel>,
 }
 
 /// Reason why a submission was not accepted, for its span. `None` if the submission was accepted.
@@ -158,7 +160,13 @@ impl Handle {
         let intake = SubmissionLimiter::default();
         let inbox = InboxBound::default();
         let tracer = SpanTracer::default();
-        Self { outbox, gate, intake, inbox, busy, recorded, tracer }
+        let live = Arc::default();
+        Self { outbox, gate, intake, inbox, busy, recorded, tracer, live }
+    }
+
+    /// The live channel of this pump.
+    pub fn live(&self) -> &Arc<LiveChannel> {
+        &self.live
     }
 
     /// Follows the position of the last durable record. The channel closes when the pump has ended.

@@ -176,7 +176,8 @@ impl Pump {
         let outbox = self.handle.outbox();
         let heartbeats = self.heartbeats.clone();
         let arrivals = self.arrivals.clone();
-        Arc::new(PumpSink::new(self.gate.clone(), outbox, heartbeats, arrivals, self.counts()))
+        let watched = (self.counts(), Arc::clone(self.handle.live()));
+        Arc::new(PumpSink::new(self.gate.clone(), outbox, heartbeats, arrivals, watched))
     }
 
     /// Metrics of the pump. They remain readable after the pump's end.

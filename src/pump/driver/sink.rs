@@ -12,6 +12,7 @@ use super::arrivals::Arrivals;
 use super::handle::Reserve;
 use super::notices::ModelReport;
 use super::pump_metrics::PumpMetrics;
+use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Reservation};
@@ -29,6 +30,7 @@ pub struct PumpSink {
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     counts: Arc<PumpMetrics>,
+    live: Arc<LiveChannel>,
 }
 
 /// Attempts that have a heartbeat in the inbox. Further heartbeats of such an attempt are dropped,
@@ -52,9 +54,9 @@ impl PumpSink {
         outbox: Sender<PumpCommand>,
         heartbeats: PendingHeartbeats,
         arrivals: Arrivals,
-        counts: Arc<PumpMetrics>,
+        (counts, live): (Arc<PumpMetrics>, Arc<LiveChannel>),
     ) -> Self {
-        Self { gate, outbox, heartbeats, arrivals, counts }
+        Self { gate, outbox, heartbeats, arrivals, counts, live }
     }
 
     fn send(&self, event: Event) {
@@ -169,6 +171,7 @@ impl Sink for PumpSink {
         result: Result<Outcome, AttemptFailure>,
     ) {
         failpoint("answered");
+        self.live.attempt_ended(call, attempt);
         match result {
             Ok(outcome) => {
                 // Stamped before the gate's check, which may take until after the deadline.
@@ -184,6 +187,7 @@ impl Sink for PumpSink {
     }
 
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
+        self.live.attempt_ended(call, attempt);
         self.send(Event::NotTaken { listener: listener.clone(), call, attempt, detail });
     }
 
@@ -207,10 +211,14 @@ impl Sink for PumpSink {
         reserved
     }
 
-    fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
-        let report = ModelReport { listener: listener.clone(), call, state };
+    fn model_state(&self, source: &LiveSource, state: ModelState) {
+        let report = ModelReport { listener: source.agent.clone(), call: source.call, state };
         // As in `send`: if the pump has stopped, the report has no readers.
         self.outbox.send(PumpCommand::ModelState(Box::new(report))).ok();
+    }
+
+    fn live(&self) -> Option<&Arc<LiveChannel>> {
+        Some(&self.live)
     }
 
     fn joined(&self, listener: &ListenerName, detail: &str) {
@@ -244,7 +252,13 @@ mod tests {
         let gate = Gate::new(Arc::default(), Schemas::default());
         let counts = Arc::new(PumpMetrics::new(&gate.contracts));
         (
-            PumpSink::new(gate, outbox, PendingHeartbeats::default(), Arrivals::default(), counts),
+            PumpSink::new(
+                gate,
+                outbox,
+                PendingHeartbeats::default(),
+                Arrivals::default(),
+                (counts, Arc::default()),
+            ),
             inbox,
         )
     }

@@ -2,6 +2,7 @@
 
 mod costs;
 mod guarded;
+mod live;
 mod strangers;
 mod words;
 

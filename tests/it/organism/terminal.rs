@@ -28,7 +28,7 @@ const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
 /// Pairs of a text that must be shown and the input that is then typed.
-type Typed<'a> = &'a [(&'a str, &'a str)];
+pub type Typed<'a> = &'a [(&'a str, &'a str)];
 
 fn house() -> House {
     let house = House::with(CONFIG);
@@ -38,7 +38,7 @@ fn house() -> House {
 }
 
 /// Runs the command on a terminal. Returns its output and exit code.
-fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, i32) {
+pub fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, i32) {
     let organism = house.command(arguments);
     let mut command = std::process::Command::new("python3");
     command.arg("terminal.py").arg(json!(typed).to_string()).arg(organism.get_program());

@@ -306,6 +306,36 @@ fn the_command_runs_a_workflow_and_shows_its_goals() {
 }
 
 #[test]
+fn a_loop_ends_in_what_is_shown_after_its_last_goal_and_a_send_exits_as_a_run_does() {
+    let house = house(CONFIG);
+    let ran = run(&house, &[]);
+    let lines: Vec<_> = ran.err.lines().collect();
+    let place = |line: &str| lines.iter().rposition(|shown| shown.starts_with(line));
+    let inner = place("✓   draft  done").unwrap_or_else(|| panic!("{ran:?}"));
+    assert!(Some(inner) < place("✓ improve  done"), "{ran:?}");
+
+    house.write("organism.toml", CONFIG.replace("max = 3", "max = 1"));
+    let sent = house.send_text(&request(&[1]), &[]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.out.contains("tour-failed"), "{sent:?}");
+}
+
+#[test]
+fn the_command_draws_its_goals_on_a_terminal_and_leaves_them_there() {
+    let house = house(CONFIG);
+    house.write("terminal.py", include_str!("../../data/organism/terminal.py"));
+    let args = ["workflow", "run", "tour", "--input", "topic=light", "--input", "unit=1"];
+    let (shown, code) = super::terminal::at_terminal(&house, &args, &[]);
+    assert_eq!(code, 0, "{shown}");
+    // The last drawing is the whole tree.
+    let last = shown.rsplit("\u{1b}[J").nth(1).unwrap_or_else(|| panic!("{shown:?}"));
+    for line in ["✓ outline  done", "✓   draft  done", "✓ improve  done", " tokens"] {
+        assert!(last.contains(line), "no `{line}` in {shown}");
+    }
+    assert!(shown.contains("A second text"), "{shown}");
+}
+
+#[test]
 fn the_command_writes_goals_and_updates_as_json() {
     let house = house(CONFIG);
     let ran = run(&house, &["--json"]);

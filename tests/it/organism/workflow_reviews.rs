@@ -171,7 +171,7 @@ fn a_supervisor_that_corrects_too_often_fails_the_goal() {
     let recording = recording.replace("<decision>continue</decision></verdict>", unconvinced);
     house.write("brief-recording.toml", recording);
     let sent = brief(&house, &[]);
-    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(sent.code, Some(1), "{sent:?}");
     let expected = "<goal>draft</goal><code>corrections-spent</code>\
                     <reason>`lead` corrected it more than 1 times: Still a gap.</reason>";
     assert!(sent.out.contains(expected), "{sent:?}");

@@ -200,7 +200,12 @@ impl RemoteAgentHost {
         });
     }
 
+    /// Takes a message to all hosts of the agent: a cancellation, or a request for texts.
     fn cancel(&self, message: &Message) {
+        if self.relay.note_watcher(message) {
+            return;
+        }
+
         let Some(head) = message.headers.as_ref().map(DeliveryHeaders) else { return };
         if let (Ok(call), Ok(attempt)) =
             (head.parsed(header_names::CALL), head.parsed(header_names::ATTEMPT))

@@ -11,9 +11,11 @@ use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
+use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::nats::ListenerSubjects;
 use crate::bus::nats::agent_requests::{self, AgentRequest, RequestRefusal};
 use crate::bus::nats::header_names;
+use crate::bus::nats::live::HostTexts;
 use crate::bus::{Delivery, ModelState, Outcome, Reserved, Sink};
 use crate::envelope::{AttemptFailure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -35,6 +37,7 @@ struct SharedSink {
     held: Mutex<HashMap<DeliveryKey, String>>,
     /// Notified when the pump has the last answer.
     idle: Notify,
+    texts: HostTexts,
 }
 
 impl std::fmt::Debug for RemoteSink {
@@ -48,10 +51,19 @@ impl RemoteSink {
     pub fn new(client: Client, subjects: ListenerSubjects, runtime: runtime::Handle) -> Self {
         let held = Mutex::default();
         let idle = Notify::new();
-        Self(Arc::new(SharedSink { client, subjects, runtime, held, idle }))
+        let texts = HostTexts::default();
+        Self(Arc::new(SharedSink { client, subjects, runtime, held, idle, texts }))
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(in crate::bus::nats) fn texts(&self) -> &HostTexts {
+        &self.0.texts
+    }
+
+    pub(in crate::bus::nats) fn runtime(&self) -> &runtime::Handle {
+        &self.0.runtime
+    }
+
+    pub(in crate::bus::nats) fn client(&self) -> &Client {
         &self.0.client
     }
 
@@ -72,7 +84,7 @@ impl RemoteSink {
         self.held().insert(key, reply);
     }
 
-    fn reply(&self, key: DeliveryKey) -> Option<String> {
+    pub(in crate::bus::nats) fn reply(&self, key: DeliveryKey) -> Option<String> {
         self.held().get(&key).cloned()
     }
 
@@ -261,6 +273,7 @@ impl Sink for RemoteSink {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     ) {
+        self.0.texts.channel.attempt_ended(call, attempt);
         let relay = self.clone();
         self.0.runtime.spawn(async move { relay.put_answer((call, attempt), result).await });
     }
@@ -273,12 +286,12 @@ impl Sink for RemoteSink {
         self.0.runtime.spawn(async move { relay.publish_headers(reply, headers).await });
     }
 
-    fn model_state(&self, _: &ListenerName, call: CallId, state: ModelState) {
-        let held = self.held();
-        let reply = held.iter().find(|((of, _), _)| *of == call).map(|(_, reply)| reply.clone());
+    fn model_state(&self, source: &LiveSource, state: ModelState) {
+        let reply = self.reply((source.call, source.attempt));
         let (Some(reply), Ok(state)) = (reply, serde_json::to_string(&state)) else { return };
         let mut headers = HeaderMap::new();
         headers.insert(header_names::MODEL_STATE, state);
+        headers.insert(header_names::STREAMS, "1");
         let relay = self.clone();
         self.0.runtime.spawn(async move { relay.publish_headers(reply, headers).await });
     }
@@ -293,6 +306,10 @@ impl Sink for RemoteSink {
             }
         });
         reserved
+    }
+
+    fn live(&self) -> Option<&Arc<LiveChannel>> {
+        Some(&self.0.texts.channel)
     }
 
     fn joined(&self, _: &ListenerName, _: &str) {}

@@ -1,0 +1,511 @@
+//! The live channel: what model calls do now, for people who watch. Nothing of it is recorded.
+//!
+//! **Invariant:** a sender never waits for a reader. The queue of a reader has bounds; beyond them
+//! the reader loses events, and gets the number of lost events instead. Without a reader, no text
+//! is kept or copied: the channel holds only the present state of each running model call, so that
+//! a reader who comes later sees what runs.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+
+use super::ModelState;
+use crate::clock::Time;
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::limits;
+
+/// One attempt of an agent to handle a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveSource {
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    #[serde(rename = "agent")]
+    pub agent: ListenerName,
+    #[serde(rename = "call")]
+    pub call: CallId,
+    #[serde(rename = "attempt")]
+    pub attempt: Attempt,
+}
+
+/// Part of a model's answer that a text belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AnswerPart {
+    #[serde(rename = "answer")]
+    Answer,
+    #[serde(rename = "reasoning")]
+    Reasoning,
+}
+
+/// An event of the live channel. A text is what a model wrote. No gate has seen it, so nothing in
+/// it counts as sent or accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "live")]
+pub enum LiveEvent {
+    /// The first event of a subscription: `text` states whether the reader gets text.
+    #[serde(rename = "opened")]
+    Opened {
+        #[serde(rename = "text")]
+        text: bool,
+    },
+    /// State of a model call. A new request voids the text of the call so far.
+    #[serde(rename = "model")]
+    Model {
+        #[serde(flatten)]
+        source: LiveSource,
+        #[serde(rename = "state")]
+        state: ModelState,
+        #[serde(rename = "since")]
+        since: Time,
+        /// Whether the agent's host sends text. A host of an older version does not.
+        #[serde(rename = "streams")]
+        streams: bool,
+    },
+    #[serde(rename = "text")]
+    Text {
+        #[serde(flatten)]
+        source: LiveSource,
+        #[serde(rename = "part")]
+        part: AnswerPart,
+        #[serde(rename = "text")]
+        text: String,
+    },
+    /// This many events are missing here; 0 if their number is unknown.
+    #[serde(rename = "lost")]
+    Lost {
+        #[serde(rename = "events")]
+        events: u64,
+    },
+}
+
+impl LiveEvent {
+    fn bytes(&self) -> usize {
+        let text = if let Self::Text { text, .. } = self { text.len() } else { 0 };
+        text + size_of::<Self>()
+    }
+}
+
+/// Which events a reader gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveFilter {
+    /// The thread to watch, with everything beneath it; `None` for all threads.
+    pub within: Option<ThreadId>,
+    pub text: bool,
+}
+
+impl LiveFilter {
+    fn fits(&self, thread: &ThreadId) -> bool {
+        self.within.as_ref().is_none_or(|within| thread == within || thread.is_beneath(within))
+    }
+}
+
+/// A bounded queue of live events between senders and one reader. Neighbouring texts of one part
+/// of an answer become one event.
+#[derive(Debug, Default)]
+pub struct LiveQueue {
+    /// Never held across an await.
+    pending: Mutex<PendingEvents>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct PendingEvents {
+    events: VecDeque<LiveEvent>,
+    bytes: usize,
+    /// Events that were dropped since the last queued one.
+    lost: u64,
+}
+
+impl PendingEvents {
+    /// Appends to the last event, if that is text of the same part of the same answer.
+    fn extends_last(&mut self, event: &LiveEvent) -> bool {
+        let LiveEvent::Text { source, part, text } = event else { return false };
+        let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
+        else {
+            return false;
+        };
+        let fits = of == source && kind == part && self.lost == 0;
+        if !fits || known.len() + text.len() > limits::LIVE_TEXT_BYTES {
+            return false;
+        }
+
+        known.push_str(text);
+        self.bytes += text.len();
+        true
+    }
+
+    fn push(&mut self, event: LiveEvent) {
+        // Text leaves room for states, which a reader needs more.
+        let (most, bytes_most) = match event {
+            LiveEvent::Text { .. } => (limits::LIVE_EVENTS_MAX / 2, limits::LIVE_QUEUE_BYTES / 2),
+            _ => (limits::LIVE_EVENTS_MAX, limits::LIVE_QUEUE_BYTES),
+        };
+        let bytes = event.bytes();
+        // One place is kept for the event that reports a loss.
+        if self.events.len() + 1 >= most || self.bytes + bytes > bytes_most {
+            self.lost += match event {
+                LiveEvent::Lost { events } => events.max(1),
+                _ => 1,
+            };
+            return;
+        }
+        if self.extends_last(&event) {
+            return;
+        }
+
+        if let Some(lost) = self.take_lost() {
+            self.bytes += lost.bytes();
+            self.events.push_back(lost);
+        }
+        self.bytes += bytes;
+        self.events.push_back(event);
+    }
+
+    fn take_lost(&mut self) -> Option<LiveEvent> {
+        let events = std::mem::take(&mut self.lost);
+        (events > 0).then_some(LiveEvent::Lost { events })
+    }
+
+    fn pop(&mut self) -> Option<LiveEvent> {
+        let Some(event) = self.events.pop_front() else { return self.take_lost() };
+        self.bytes = self.bytes.saturating_sub(event.bytes());
+        Some(event)
+    }
+}
+
+impl LiveQueue {
+    fn pending(&self) -> MutexGuard<'_, PendingEvents> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues an event, or counts it as lost. Returns immediately.
+    pub fn push(&self, event: LiveEvent) {
+        self.pending().push(event);
+        self.arrived.notify_waiters();
+    }
+
+    /// Queues a text in pieces of bounded size.
+    fn push_text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
+        let mut pending = self.pending();
+        for text in pieces(text) {
+            let (source, text) = (source.clone(), text.to_owned());
+            pending.push(LiveEvent::Text { source, part, text });
+        }
+        drop(pending);
+        self.arrived.notify_waiters();
+    }
+
+    /// The next event. Cancel-safe.
+    pub async fn next(&self) -> LiveEvent {
+        let mut arrived = pin!(self.arrived.notified());
+        loop {
+            // Registers before the look, so that an event in between is not missed.
+            arrived.as_mut().enable();
+            if let Some(event) = self.pending().pop() {
+                return event;
+            }
+            arrived.as_mut().await;
+            arrived.set(self.arrived.notified());
+        }
+    }
+}
+
+/// Splits a text into pieces of at most [`limits::LIVE_TEXT_BYTES`].
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let mut end = text.len().min(limits::LIVE_TEXT_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (piece, rest) = text.split_at(end);
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// A running model call.
+#[derive(Debug, Clone)]
+struct RunningCall {
+    source: LiveSource,
+    state: ModelState,
+    since: Time,
+    streams: bool,
+}
+
+impl RunningCall {
+    fn event(&self) -> LiveEvent {
+        let Self { source, state, since, streams } = self.clone();
+        LiveEvent::Model { source, state, since, streams }
+    }
+}
+
+#[derive(Debug, Default)]
+struct ChannelState {
+    running: HashMap<(CallId, Attempt), RunningCall>,
+    readers: Vec<(LiveFilter, Arc<LiveQueue>)>,
+}
+
+/// The live channel of one pump, or of one host of agents.
+#[derive(Debug)]
+pub struct LiveChannel {
+    /// Number of readers that get text. Read without a lock for each piece of text.
+    text_readers: AtomicUsize,
+    /// Number of running calls. Read without a lock when a delivery ends.
+    running: AtomicUsize,
+    /// Held for a few assignments, never across an await, and never while a reader waits.
+    state: Mutex<ChannelState>,
+    /// Whether there are readers of text.
+    watched: watch::Sender<bool>,
+}
+
+impl Default for LiveChannel {
+    fn default() -> Self {
+        Self {
+            text_readers: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            state: Mutex::default(),
+            watched: watch::Sender::new(false),
+        }
+    }
+}
+
+impl LiveChannel {
+    fn state(&self) -> MutexGuard<'_, ChannelState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether any reader gets text. Cheap.
+    pub fn has_text_readers(&self) -> bool {
+        self.text_readers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Follows whether any reader gets text.
+    pub fn watched(&self) -> watch::Receiver<bool> {
+        self.watched.subscribe()
+    }
+
+    /// Reports a new state of a model call. `streams` states whether text of the call arrives here.
+    pub fn model_state(&self, source: &LiveSource, state: &ModelState, streams: bool) {
+        let key = (source.call, source.attempt);
+        let source = source.clone();
+        let call = RunningCall { source, state: state.clone(), since: Time::now(), streams };
+
+        let mut channel = self.state();
+        send(&channel.readers, &call.source.thread, || call.event());
+        if *state == ModelState::Ended {
+            channel.running.remove(&key);
+        } else {
+            channel.running.insert(key, call);
+        }
+        self.running.store(channel.running.len(), Ordering::Relaxed);
+    }
+
+    /// Reports that an attempt has ended, also without a word of its agent.
+    pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
+        if self.running.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+
+        let mut channel = self.state();
+        let Some(mut ended) = channel.running.remove(&(call, attempt)) else { return };
+        ended.state = ModelState::Ended;
+        ended.since = Time::now();
+        send(&channel.readers, &ended.source.thread, || ended.event());
+        self.running.store(channel.running.len(), Ordering::Relaxed);
+    }
+
+    /// Passes on a text that a model has written.
+    pub fn text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
+        if !self.has_text_readers() {
+            return;
+        }
+
+        for (filter, queue) in &self.state().readers {
+            if filter.text && filter.fits(&source.thread) {
+                queue.push_text(source, part, text);
+            }
+        }
+    }
+
+    /// Reports that texts of this call were lost on their way here.
+    pub fn lost(&self, source: &LiveSource, events: u64) {
+        for (filter, queue) in &self.state().readers {
+            if filter.text && filter.fits(&source.thread) {
+                queue.push(LiveEvent::Lost { events });
+            }
+        }
+    }
+
+    /// Adds a reader. It first gets the running model calls.
+    pub fn open(self: &Arc<Self>, filter: LiveFilter) -> LiveReader {
+        let queue = Arc::new(LiveQueue::default());
+        queue.push(LiveEvent::Opened { text: filter.text });
+
+        let mut channel = self.state();
+        let running = channel.running.values();
+        running.filter(|call| filter.fits(&call.source.thread)).for_each(|call| {
+            queue.push(call.event());
+        });
+        let text = usize::from(filter.text);
+        channel.readers.push((filter, Arc::clone(&queue)));
+        self.text_readers.fetch_add(text, Ordering::Relaxed);
+        self.watched.send_replace(self.has_text_readers());
+        drop(channel);
+
+        LiveReader { channel: Arc::clone(self), queue }
+    }
+}
+
+fn send(
+    readers: &[(LiveFilter, Arc<LiveQueue>)],
+    thread: &ThreadId,
+    event: impl Fn() -> LiveEvent,
+) {
+    for (filter, queue) in readers {
+        if filter.fits(thread) {
+            queue.push(event());
+        }
+    }
+}
+
+/// A subscription to a [`LiveChannel`]. Ends when it is dropped.
+#[derive(Debug)]
+pub struct LiveReader {
+    channel: Arc<LiveChannel>,
+    queue: Arc<LiveQueue>,
+}
+
+impl LiveReader {
+    /// The next event. Cancel-safe.
+    pub async fn next(&self) -> LiveEvent {
+        self.queue.next().await
+    }
+}
+
+impl Drop for LiveReader {
+    fn drop(&mut self) {
+        let mut channel = self.channel.state();
+        let own = channel.readers.iter().position(|(_, queue)| Arc::ptr_eq(queue, &self.queue));
+        let Some(own) = own else { return };
+        let (filter, _) = channel.readers.swap_remove(own);
+        self.channel.text_readers.fetch_sub(usize::from(filter.text), Ordering::Relaxed);
+        self.channel.watched.send_replace(self.channel.has_text_readers());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn source(thread: &str) -> LiveSource {
+        LiveSource {
+            thread: ThreadId::parse(thread).unwrap(),
+            agent: ListenerName::parse("writer").unwrap(),
+            call: CallId(MessageId(uuid::Uuid::from_u128(7))),
+            attempt: Attempt { epoch: 1, n: 1 },
+        }
+    }
+
+    fn all(text: bool) -> LiveFilter {
+        LiveFilter { within: None, text }
+    }
+
+    fn read(reader: &LiveReader) -> Vec<LiveEvent> {
+        std::iter::from_fn(|| reader.next().now_or_never()).collect()
+    }
+
+    #[test]
+    fn texts_of_one_answer_arrive_joined_and_those_of_another_thread_do_not() {
+        let channel = Arc::new(LiveChannel::default());
+        let within = Some(ThreadId::parse("sess-aaaaaaaa.draft").unwrap());
+        let reader = channel.open(LiveFilter { within, text: true });
+        let source_of_draft = source("sess-aaaaaaaa.draft");
+        for text in ["one ", "two"] {
+            channel.text(&source_of_draft, AnswerPart::Answer, text);
+            channel.text(&source("sess-aaaaaaaa.drafts"), AnswerPart::Answer, "another");
+        }
+
+        let text = "one two".to_owned();
+        let joined = LiveEvent::Text { source: source_of_draft, part: AnswerPart::Answer, text };
+        assert_eq!(read(&reader), [LiveEvent::Opened { text: true }, joined]);
+    }
+
+    #[test]
+    fn a_reader_of_states_gets_no_text_and_nothing_is_kept_for_it() {
+        let channel = Arc::new(LiveChannel::default());
+        let reader = channel.open(all(false));
+        assert!(!channel.has_text_readers());
+        channel.text(&source("sess-aaaaaaaa"), AnswerPart::Answer, "secret");
+        assert_eq!(read(&reader), [LiveEvent::Opened { text: false }]);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_keep_up_loses_text_and_learns_how_much() {
+        let channel = Arc::new(LiveChannel::default());
+        let reader = channel.open(all(true));
+        let source = source("sess-aaaaaaaa");
+        let most = 4 * limits::LIVE_QUEUE_BYTES;
+        channel.text(&source, AnswerPart::Answer, &"x".repeat(most));
+        let held = reader.queue.pending().bytes;
+        assert!(held <= limits::LIVE_QUEUE_BYTES, "{held}");
+        channel.model_state(&source, &ModelState::Ended, true);
+
+        let events = read(&reader);
+        let texts = events.iter().filter(|event| matches!(event, LiveEvent::Text { .. })).count();
+        let pieces = most.div_ceil(limits::LIVE_TEXT_BYTES);
+        let lost = u64::try_from(pieces - texts).unwrap();
+        let [.., before, last] = events.as_slice() else { panic!("{events:?}") };
+        assert!(lost > 0);
+        assert_eq!(*before, LiveEvent::Lost { events: lost });
+        assert!(matches!(last, LiveEvent::Model { state: ModelState::Ended, .. }), "{last:?}");
+        assert_eq!(reader.queue.pending().bytes, 0);
+
+        channel.text(&source, AnswerPart::Answer, &"x".repeat(most));
+        let last = read(&reader).pop();
+        assert!(
+            matches!(last, Some(LiveEvent::Lost { .. })),
+            "also without a later event: {last:?}"
+        );
+    }
+
+    #[test]
+    fn a_late_reader_sees_the_running_calls_until_their_attempts_end() {
+        let channel = Arc::new(LiveChannel::default());
+        let source = source("sess-aaaaaaaa");
+        channel.model_state(&source, &ModelState::Requested("a/b".to_owned()), true);
+        let states = |reader: &LiveReader| {
+            let states = read(reader).into_iter().filter_map(|event| match event {
+                LiveEvent::Model { state, .. } => Some(state),
+                _ => None,
+            });
+            states.collect::<Vec<_>>()
+        };
+        let reader = channel.open(all(false));
+        assert_eq!(states(&reader), [ModelState::Requested("a/b".to_owned())]);
+
+        channel.attempt_ended(source.call, Attempt { epoch: 1, n: 2 });
+        assert_eq!(states(&reader), [], "of another attempt");
+        channel.attempt_ended(source.call, source.attempt);
+        channel.attempt_ended(source.call, source.attempt);
+        assert_eq!(states(&reader), [ModelState::Ended]);
+        assert_eq!(states(&channel.open(all(false))), []);
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_forgotten() {
+        let channel = Arc::new(LiveChannel::default());
+        let mut watched = channel.watched();
+        let reader = channel.open(all(true));
+        assert!(*watched.borrow_and_update());
+        drop(reader);
+        assert!(!*watched.borrow_and_update());
+        assert!(!channel.has_text_readers());
+        assert!(channel.state().readers.is_empty());
+    }
+}

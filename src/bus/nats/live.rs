@@ -1,0 +1,180 @@
+//! The live channel of agents on other machines (docs/PROTOCOL.md, section 13). While a pump has
+//! readers of text, it asks the hosts of its agents for the texts of their models, again and again. A
+//! host sends texts only to pumps that have asked lately.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::time::{sleep, timeout};
+
+use super::agent_host::RemoteSink;
+use super::host::NatsShared;
+use super::tokens::AttemptToken;
+use super::{connection, header_names};
+use crate::bus::ModelState;
+use crate::bus::live::{AnswerPart, LiveChannel, LiveEvent, LiveFilter, LiveSource};
+use crate::limits;
+use crate::nats::{HeaderMap, HeaderName, Message};
+
+/// Values of the header that states the part of an answer.
+const PARTS: [(&str, AnswerPart); 2] =
+    [("answer", AnswerPart::Answer), ("reasoning", AnswerPart::Reasoning)];
+
+fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
+    headers.get(name).map(|value| value.as_str())
+}
+
+impl NatsShared {
+    /// Asks every host of the agent for texts as long as this pump has readers.
+    pub(super) async fn ask_for_texts(self: Arc<Self>) {
+        let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
+        while watched.wait_for(|is_watched| *is_watched).await.is_ok() {
+            let mut headers = HeaderMap::new();
+            headers.insert(HeaderName::from_static(header_names::LIVE), self.name().to_owned());
+            let unsent = |unsent: connection::SendError| {
+                tracing::debug!("could not ask the hosts of an agent for texts: {}", unsent.detail);
+            };
+
+            let subject = self.subjects().cancels();
+            let (reply, body, unsent) = (None, Vec::new(), Box::new(unsent));
+            self.wire.put(connection::OutboundPublish { subject, reply, headers, body, unsent });
+            self.wire.send();
+            sleep(limits::LIVE_INTEREST_INTERVAL).await;
+        }
+    }
+
+    /// Shows the state of a model call, which a host has reported for this attempt.
+    pub(super) fn show_model_state(
+        &self,
+        token: AttemptToken,
+        state: ModelState,
+        message: &Message,
+    ) {
+        let Some(source) = self.live_source(token) else { return };
+        let headers = message.headers.as_ref();
+        let streams = headers.is_some_and(|head| header(head, header_names::STREAMS).is_some());
+        if let Some(live) = self.sink().live() {
+            live.model_state(&source, &state, streams);
+        }
+        self.sink().model_state(&source, state);
+    }
+
+    /// Shows a text, if it belongs to an attempt that is in flight. Returns whether the message is
+    /// such a text, also if it is dropped.
+    pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
+        let Some(headers) = &message.headers else { return false };
+        let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
+
+        let part = PARTS.iter().find(|(name, _)| *name == part).map(|(_, part)| *part);
+        let text = std::str::from_utf8(&message.payload).ok();
+        let text = text.filter(|text| text.len() <= limits::LIVE_TEXT_BYTES);
+        let source = token.and_then(|token| self.live_source(token));
+        let (Some(source), Some(live)) = (source, self.sink().live()) else { return true };
+
+        let lost = header(headers, header_names::LOST).and_then(|lost| lost.parse().ok());
+        if let Some(lost) = lost {
+            live.lost(&source, lost);
+        }
+        if let (Some(part), Some(text)) = (part, text) {
+            live.text(&source, part, text);
+        }
+        true
+    }
+
+    fn live_source(&self, token: AttemptToken) -> Option<LiveSource> {
+        let (call, attempt) = self.holder(token)?;
+        let thread = self.remote_agents()?.thread_of(token)?;
+        Some(LiveSource { thread, agent: self.options.listener.clone(), call, attempt })
+    }
+}
+
+/// The live channel of an agent host, and the pumps that have asked for its texts.
+#[derive(Debug, Default)]
+pub(super) struct HostTexts {
+    pub channel: Arc<LiveChannel>,
+    /// Never held across an await.
+    watchers: Mutex<TextWatchers>,
+}
+
+#[derive(Debug, Default)]
+struct TextWatchers {
+    /// Time of the last request of each pump for texts, by the token of the pump in its reply subjects.
+    pumps: HashMap<String, Instant>,
+    /// Whether a task relays texts.
+    is_relaying: bool,
+}
+
+impl HostTexts {
+    fn watchers(&self) -> MutexGuard<'_, TextWatchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the pump behind this reply subject has asked lately.
+    fn is_watched_at(&self, reply: &str) -> bool {
+        let mut watchers = self.watchers();
+        watchers.pumps.retain(|_, since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY);
+        let pump = reply.rsplit('.').nth(1);
+        pump.is_some_and(|pump| watchers.pumps.contains_key(pump))
+    }
+
+    /// Whether any pump has asked lately. If not, the task that relays texts has to end.
+    fn goes_on(&self) -> bool {
+        let mut watchers = self.watchers();
+        watchers.pumps.retain(|_, since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY);
+        watchers.is_relaying = !watchers.pumps.is_empty();
+        watchers.is_relaying
+    }
+}
+
+impl RemoteSink {
+    /// Notes that a pump wants texts. Returns whether the message says so.
+    pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
+        let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
+        let Some(pump) = pump else { return false };
+
+        let mut watchers = self.texts().watchers();
+        let is_known = watchers.pumps.contains_key(pump);
+        if is_known || watchers.pumps.len() < limits::LIVE_PUMPS_MAX {
+            watchers.pumps.insert(pump.to_owned(), Instant::now());
+        }
+        if !std::mem::replace(&mut watchers.is_relaying, true) {
+            let relay = self.clone();
+            self.runtime().spawn(async move { relay.relay_texts().await });
+        }
+        true
+    }
+
+    /// Sends texts to the pumps that watch, until none does any more.
+    async fn relay_texts(&self) {
+        let filter = LiveFilter { within: None, text: true };
+        let reader = self.texts().channel.open(filter);
+        let mut lost = 0;
+
+        while self.texts().goes_on() {
+            let next = timeout(limits::LIVE_INTEREST_INTERVAL, reader.next());
+            match next.await {
+                Ok(LiveEvent::Text { source, part, text }) => {
+                    self.relay_text(&source, part, text, std::mem::take(&mut lost)).await;
+                }
+                Ok(LiveEvent::Lost { events }) => lost += events.max(1),
+                // States have a way of their own, which is used without watchers, too.
+                Ok(LiveEvent::Opened { .. } | LiveEvent::Model { .. }) | Err(_) => {}
+            }
+        }
+    }
+
+    async fn relay_text(&self, source: &LiveSource, part: AnswerPart, text: String, lost: u64) {
+        let reply = self.reply((source.call, source.attempt));
+        let Some(reply) = reply.filter(|reply| self.texts().is_watched_at(reply)) else { return };
+        let name = PARTS.iter().find(|(_, known)| *known == part).map_or("", |(name, _)| *name);
+
+        let mut headers = HeaderMap::new();
+        headers.insert(header_names::MODEL_TEXT, name);
+        if lost > 0 {
+            headers.insert(header_names::LOST, lost.to_string());
+        }
+        // A text that does not arrive is missing, and nothing else follows from that.
+        self.client().publish_with_headers(reply, headers, text.into()).await.ok();
+    }
+}

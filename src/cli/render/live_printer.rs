@@ -1,0 +1,161 @@
+//! Prints events of the live channel, one below the other. Text of a model appears as it streams.
+//! No control character of a model reaches the terminal.
+
+use crate::bus::ModelState;
+use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
+
+use super::{RenderOutput, clean};
+
+/// Prints texts and states, and keeps texts of different answers apart.
+pub struct LivePrinter {
+    output: RenderOutput,
+    /// The answer whose text was printed last, and whether its last line is unfinished.
+    open: Option<(LiveSource, AnswerPart, bool)>,
+}
+
+/// Left margin of text that no gate has checked.
+const MARGIN: &str = "  ┊ ";
+
+impl LivePrinter {
+    pub fn new(output: RenderOutput) -> Self {
+        Self { output, open: None }
+    }
+
+    /// Ends an unfinished line, so that something else can be printed.
+    pub fn end_line(&mut self) -> String {
+        let is_unfinished = self.open.take().is_some_and(|(.., is_unfinished)| is_unfinished);
+        if is_unfinished { "\n".to_owned() } else { String::new() }
+    }
+
+    pub fn event(&mut self, event: &LiveEvent) -> String {
+        match event {
+            LiveEvent::Opened { .. } => String::new(),
+            LiveEvent::Text { source, part, text } => self.text(source, *part, text),
+            LiveEvent::Model { source, state, streams, .. } => {
+                let line = clean(&format!("{}  {}", name(source), words(state, *streams)));
+                let line = match state {
+                    ModelState::Delayed(..) => self.output.yellow(&line),
+                    _ => self.output.dim(&line),
+                };
+                self.end_line() + &line + "\n"
+            }
+            LiveEvent::Lost { events } => {
+                let line = match events {
+                    0 => "some live events are missing here".to_owned(),
+                    events => format!("{events} live events are missing here"),
+                };
+                self.end_line() + &self.output.yellow(&line) + "\n"
+            }
+        }
+    }
+
+    fn text(&mut self, source: &LiveSource, part: AnswerPart, text: &str) -> String {
+        let is_same =
+            |(of, kind, _): &(LiveSource, AnswerPart, bool)| of == source && *kind == part;
+        let mut is_unfinished = false;
+        let mut out = String::new();
+        match &self.open {
+            Some(open) if is_same(open) => is_unfinished = open.2,
+            _ => {
+                out = self.end_line();
+                let verb = match part {
+                    AnswerPart::Answer => "writes",
+                    AnswerPart::Reasoning => "thinks",
+                };
+                let head = format!("{}  {verb}, not checked:", name(source));
+                out += &self.output.dim(&head);
+                out.push('\n');
+            }
+        }
+
+        for line in clean(text).split_inclusive('\n') {
+            if !is_unfinished {
+                out.push_str(MARGIN);
+            }
+            out.push_str(line);
+            is_unfinished = !line.ends_with('\n');
+        }
+        self.open = Some((source.clone(), part, is_unfinished));
+        out
+    }
+}
+
+fn name(source: &LiveSource) -> String {
+    format!("{}  {}", source.thread, source.agent)
+}
+
+fn words(state: &ModelState, streams: bool) -> String {
+    let silent = match streams {
+        true => "",
+        false => "; its host has no live channel, so its text is not shown",
+    };
+    match state {
+        ModelState::Requested(route) => format!("asks {route}{silent}"),
+        ModelState::Streaming(route) => format!("receives the answer of {route}{silent}"),
+        ModelState::Delayed(route, until) => {
+            format!("waits for {route}, which asks for a pause until {until}")
+        }
+        ModelState::Ended => "has its answer, or gave up".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
+
+    fn source(agent: &str) -> LiveSource {
+        LiveSource {
+            thread: ThreadId::parse("sess-aaaaaaaa.draft").unwrap(),
+            agent: ListenerName::parse(agent).unwrap(),
+            call: CallId(MessageId(uuid::Uuid::from_u128(7))),
+            attempt: Attempt { epoch: 1, n: 1 },
+        }
+    }
+
+    fn printer() -> LivePrinter {
+        LivePrinter::new(RenderOutput { colour: false, columns: 80, full: false })
+    }
+
+    fn text(agent: &str, text: &str) -> LiveEvent {
+        let (source, part) = (source(agent), AnswerPart::Answer);
+        LiveEvent::Text { source, part, text: text.to_owned() }
+    }
+
+    #[test]
+    fn texts_of_two_agents_stand_apart_and_one_text_goes_on() {
+        let mut printer = printer();
+        let events =
+            [text("a", "one "), text("a", "two\nthree"), text("b", "four"), text("a", "five\n")];
+        let mut out: String = events.iter().map(|event| printer.event(event)).collect();
+        out += &printer.end_line();
+        let expected = "sess-aaaaaaaa.draft  a  writes, not checked:\n  ┊ one two\n  ┊ three\n\
+                        sess-aaaaaaaa.draft  b  writes, not checked:\n  ┊ four\n\
+                        sess-aaaaaaaa.draft  a  writes, not checked:\n  ┊ five\n";
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn no_escape_sequence_of_a_model_or_a_provider_reaches_the_terminal() {
+        let hostile = "\u{1b}]0;title\u{7}\u{9b}2J\r\u{202e}";
+        let state = ModelState::Requested(hostile.to_owned());
+        let since = crate::clock::Time::default();
+        let model = LiveEvent::Model { source: source("a"), state, since, streams: true };
+        for event in [text("a", hostile), model] {
+            let out = printer().event(&event);
+            let controls = out.chars().filter(|c| c.is_control() && *c != '\n');
+            assert_eq!(controls.count(), 0, "{out:?}");
+            assert!(!out.contains('\u{202e}'), "{out:?}");
+        }
+    }
+
+    #[test]
+    fn a_loss_is_shown() {
+        let mut printer = printer();
+        printer.event(&text("a", "half a line"));
+        assert_eq!(
+            printer.event(&LiveEvent::Lost { events: 3 }),
+            "\n3 live events are missing here\n"
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! `organism tail --live`: what model calls do now, between the messages on record.
+
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+
+use crate::bus::live::LiveEvent;
+use crate::service::signing::OperatorSigner;
+use crate::service::{self, ServiceClient};
+
+use super::super::render::{LivePrinter, put, put_visible_json};
+use super::super::{output, startup};
+use super::JournalTail;
+
+/// Shows new records and live events as long as an organism runs.
+pub fn follow(
+    tail: &mut JournalTail,
+    client: &ServiceClient,
+    signer: Option<&OperatorSigner>,
+) -> anyhow::Result<()> {
+    let within = tail.within.clone();
+    let is_json = tail.args.json;
+    let printer = RefCell::new(LivePrinter::new(tail.output));
+    let tail = RefCell::new(tail);
+    let mut shown = Ok(());
+
+    let records = startup::following(client, |partition, position| {
+        let mut tail = tail.borrow_mut();
+        if tail.has_shown(partition, position) {
+            return ControlFlow::Continue(());
+        }
+        shown = put(&printer.borrow_mut().end_line()).and_then(|()| tail.show_new());
+        ended_by(&shown)
+    });
+    let mut printed = Ok(());
+    let mut print = |event: LiveEvent| {
+        note_opened(&event);
+        printed = match is_json {
+            true => put_visible_json(&event),
+            false => put(&printer.borrow_mut().event(&event)),
+        };
+        ended_by(&printed)
+    };
+    let events = async {
+        loop {
+            let mut has_responded = false;
+            let mut has_left = false;
+            let followed = client.follow_live(within.as_ref(), signer, |event| {
+                has_responded = true;
+                let next = print(event);
+                has_left = next.is_break();
+                next
+            });
+            match followed.await {
+                // Another organism may have taken the place of the one that has ended.
+                Ok(()) if has_responded && !has_left => {}
+                Ok(()) | Err(service::Error::Lost | service::Error::Stopped) => return Ok(()),
+                Err(error) => return Err(anyhow::Error::from(error)),
+            }
+        }
+    };
+
+    let records = async {
+        if let Err(error) = records.await {
+            // An operator elsewhere may watch, and has no journal to read.
+            note!("messages are not followed: {error:#}");
+            std::future::pending::<()>().await;
+        }
+    };
+    let followed = startup::runtime()?.block_on(async {
+        tokio::select! {
+            // An organism that ends ends both, and the last records have to be shown.
+            biased;
+            () = records => Ok(()),
+            ended = events => ended,
+        }
+    });
+    put(&printer.borrow_mut().end_line())?;
+    shown?;
+    printed?;
+    followed
+}
+
+fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
+    match shown.is_err() || output::is_closed() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
+}
+
+fn note_opened(event: &LiveEvent) {
+    match event {
+        LiveEvent::Opened { text: true } => {
+            note!("live: text is shown as models write it, before any check");
+        }
+        LiveEvent::Opened { text: false } => {
+            note!("live: states only; the text of models is for operators");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,335 @@
+//! Draws a run as lines that fit into a terminal of any size.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::bus::ModelState;
+use crate::bus::live::AnswerPart;
+use crate::clock::Time;
+use crate::envelope::Spending;
+use crate::thread::Hold;
+use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow, is_free};
+
+use super::super::render::{RenderOutput, clean, cut, duration};
+
+/// Lines of a model's text that are shown for one call.
+const TEXT_LINES_MAX: usize = 3;
+/// Calls that are shown for one goal.
+const ACTIVITIES_MAX: usize = 4;
+
+/// A drawn line, and whether it is one to keep in sight.
+struct DrawnLine {
+    text: String,
+    is_active: bool,
+}
+
+/// Draws rows for one terminal.
+pub struct RunDrawing {
+    pub output: RenderOutput,
+    /// Lines that may be used.
+    pub height: usize,
+    /// Currency of amounts, if the config has prices.
+    pub currency: Option<String>,
+}
+
+impl RunDrawing {
+    /// The line of a row: state, counts, time, and what was spent.
+    pub fn row(&self, row: &RunRow) -> String {
+        let indent = "  ".repeat(row.depth);
+        let name = match &row.kind {
+            RowKind::Goal(goal) => goal.goal.to_string(),
+            RowKind::Delegation { role, agent } => format!("{agent} as {role}"),
+            RowKind::Undo { listener, is_report: true, .. } => format!("report to {listener}"),
+            RowKind::Undo { listener, payload, .. } => format!("undo {payload} at {listener}"),
+            RowKind::Elsewhere => "agents".to_owned(),
+        };
+        let mut line = format!("{} {indent}{name}  {}", mark(row.phase), row.phase.as_str());
+        if let RowKind::Goal(goal) = &row.kind {
+            if goal.iteration > 0 {
+                let _ = write!(line, ", pass {}", goal.iteration);
+            }
+            if goal.parts.1 > 0 {
+                let _ = write!(line, ", {} of {}", goal.parts.0, goal.parts.1);
+            }
+        }
+        if row.attempt > 1 {
+            let _ = write!(line, ", attempt {}", row.attempt);
+        }
+        if let Some(time) = row.time {
+            let _ = write!(line, "  {}", duration(time));
+        }
+        line + &self.spent(row.spent)
+    }
+
+    /// Tokens and money, after two spaces; empty if there are none.
+    pub fn spent(&self, spent: Spending) -> String {
+        if is_free(spent) {
+            return String::new();
+        }
+        let mut text = format!("  {} tokens", spent.tokens);
+        if let Some(currency) = self.currency.as_ref().filter(|_| !spent.money.is_zero()) {
+            let _ = write!(text, "  {} {currency}", spent.money);
+        }
+        text
+    }
+
+    /// The whole run. No line is wider than the terminal, and there are no more lines than it has.
+    pub fn lines(&self, title: &str, rows: &[RunRow], now: Time) -> Vec<String> {
+        let mut drawn = Vec::new();
+        for row in rows {
+            let line = self.cut(&self.row(row));
+            let is_running = row.phase == GoalPhase::Running;
+            let text = match row.phase {
+                GoalPhase::Failed => self.output.red(&line),
+                GoalPhase::Running => self.output.bold(&line),
+                GoalPhase::Waiting | GoalPhase::Skipped => self.output.dim(&line),
+                GoalPhase::Done => line,
+            };
+            drawn.push(DrawnLine { text, is_active: is_running && row.now.is_empty() });
+            self.draw_activities(row, now, &mut drawn);
+        }
+
+        let mut lines = vec![self.output.bold(&self.cut(title))];
+        lines.extend(self.fit(drawn));
+        lines.truncate(self.height.max(1));
+        lines
+    }
+
+    fn draw_activities(&self, row: &RunRow, now: Time, drawn: &mut Vec<DrawnLine>) {
+        let indent = "  ".repeat(row.depth + 2);
+        for activity in row.now.iter().take(ACTIVITIES_MAX) {
+            let line = self.cut(&format!("{indent}{}", clean(&activity_line(activity, now))));
+            let is_person = matches!(activity.what, ActivityKind::Person { .. });
+            let text = if is_person { self.output.yellow(&line) } else { self.output.cyan(&line) };
+            drawn.push(DrawnLine { text, is_active: true });
+            if let ActivityKind::Model { text, .. } = &activity.what {
+                drawn.extend(self.text_lines(&indent, text));
+            }
+        }
+        if let Some(more) = row.now.len().checked_sub(ACTIVITIES_MAX).filter(|more| *more > 0) {
+            let text = self.output.dim(&self.cut(&format!("{indent}and {more} more")));
+            drawn.push(DrawnLine { text, is_active: false });
+        }
+    }
+
+    /// The last lines of what a model has written.
+    fn text_lines(&self, indent: &str, text: &str) -> Vec<DrawnLine> {
+        let margin = format!("{indent}┊ ");
+        let room = self.output.columns.saturating_sub(margin.chars().count()).max(8);
+        let text = clean(text);
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let lines: Vec<_> = lines.flat_map(|line| super::super::render::wrap(line, room)).collect();
+        let from = lines.len().saturating_sub(TEXT_LINES_MAX);
+        let shown = lines.iter().skip(from).map(|line| {
+            let text = self.output.dim(&self.cut(&format!("{margin}{line}")));
+            DrawnLine { text, is_active: false }
+        });
+        shown.collect()
+    }
+
+    /// Chooses the lines for the height of the terminal: those about what runs, with the lines
+    /// around them.
+    fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
+        let room = self.height.saturating_sub(1);
+        let all = drawn.len();
+        if all <= room {
+            return drawn.into_iter().map(|line| line.text).collect();
+        }
+
+        // Two lines say how much is left out.
+        let shown = room.saturating_sub(2).max(1);
+        let last_active = drawn.iter().rposition(|line| line.is_active).unwrap_or(all - 1);
+        let first_active = drawn.iter().position(|line| line.is_active).unwrap_or(0);
+        let end = (last_active + 1 + TEXT_LINES_MAX).max(first_active + 1).min(all).max(shown);
+        let begin = end - shown;
+        let mut lines = Vec::new();
+        if begin > 0 {
+            lines.push(self.left_out(begin, "above"));
+        }
+        let chosen = drawn.into_iter().skip(begin).take(shown);
+        lines.extend(chosen.map(|line| line.text));
+        if all > end {
+            lines.push(self.left_out(all - end, "below"));
+        }
+        lines
+    }
+
+    fn left_out(&self, lines: usize, side: &str) -> String {
+        let plural = if lines == 1 { "" } else { "s" };
+        self.output.dim(&self.cut(&format!("… {lines} line{plural} {side}")))
+    }
+
+    fn cut(&self, line: &str) -> String {
+        // The last column stays free, so that no terminal breaks the line.
+        cut(line, self.output.columns.saturating_sub(1).max(1))
+    }
+}
+
+/// Describes the present activity of a call on one line.
+pub fn activity_line(activity: &RunActivity, now: Time) -> String {
+    let RunActivity { listener, what, .. } = activity;
+    match what {
+        ActivityKind::Person { hold: Hold::Approval, message, .. } => {
+            format!("{listener} waits for an approval: organism approve {message}")
+        }
+        ActivityKind::Person { hold: Hold::Answer, message, .. } => {
+            format!("waits for an answer of {listener}: organism answer {message}")
+        }
+        ActivityKind::Model { state, since, streams, text, part } => {
+            let so_far = so_far(now.since(*since));
+            let silent = if *streams { "" } else { ", hosted without the live channel" };
+            match state {
+                ModelState::Requested(route) => {
+                    format!("{listener} waits for {route}, {so_far}{silent}")
+                }
+                ModelState::Streaming(route) => {
+                    let verb = match (part, text.is_empty()) {
+                        (AnswerPart::Reasoning, false) => "thinks",
+                        _ => "writes",
+                    };
+                    format!("{listener} {verb} with {route}, {so_far}, not checked yet{silent}")
+                }
+                ModelState::Delayed(route, until) => {
+                    let left = so_far_until(until.since(now));
+                    format!("{listener} waits for {route}, which asks for a pause{left}")
+                }
+                ModelState::Ended => String::new(),
+            }
+        }
+    }
+}
+
+fn so_far(time: Duration) -> String {
+    format!("{} s", time.as_secs())
+}
+
+fn so_far_until(left: Duration) -> String {
+    match left.as_secs() {
+        0 => String::new(),
+        seconds => format!(" of {seconds} s more"),
+    }
+}
+
+const fn mark(phase: GoalPhase) -> &'static str {
+    match phase {
+        GoalPhase::Waiting => "·",
+        GoalPhase::Running => "▸",
+        GoalPhase::Done => "✓",
+        GoalPhase::Skipped => "-",
+        GoalPhase::Failed => "✗",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Money;
+    use crate::ids::{ListenerName, ThreadId};
+    use crate::workflow::{GoalId, GoalStatus};
+
+    const NOW: Time = Time(60_000_000);
+
+    fn view(columns: usize, height: usize) -> RunDrawing {
+        let output = RenderOutput { colour: false, columns, full: false };
+        RunDrawing { output, height, currency: Some("EUR".to_owned()) }
+    }
+
+    fn row(goal: &str, phase: GoalPhase) -> RunRow {
+        let goal = GoalId::parse(goal).unwrap();
+        let status = GoalStatus { goal, depth: 1, phase, iteration: 2, parts: (1, 3) };
+        RunRow {
+            kind: RowKind::Goal(status),
+            thread: None,
+            depth: 1,
+            phase,
+            attempt: 2,
+            time: Some(Duration::from_millis(1500)),
+            spent: Spending { tokens: 1234, money: Money(12_300_000) },
+            now: Vec::new(),
+        }
+    }
+
+    fn writing(text: &str) -> RunActivity {
+        let what = ActivityKind::Model {
+            state: ModelState::Streaming("openai/m-1".to_owned()),
+            since: Time(48_000_000),
+            streams: true,
+            text: text.to_owned(),
+            part: AnswerPart::Answer,
+        };
+        let thread = ThreadId::parse("sess-aaaaaaaa.draft").unwrap();
+        RunActivity { thread, listener: ListenerName::parse("writer").unwrap(), what }
+    }
+
+    #[test]
+    fn a_row_states_attempt_pass_parts_time_tokens_and_cost() {
+        let line = view(80, 24).row(&row("draft", GoalPhase::Running));
+        let expected =
+            "▸   draft  running, pass 2, 1 of 3, attempt 2  1.5 s  1234 tokens  0.0123 EUR";
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_running_goal_shows_its_model_since_when_and_the_last_lines_of_its_text() {
+        let mut running = row("draft", GoalPhase::Running);
+        running.now = vec![writing("one\ntwo\nthree\nfour")];
+        let lines = view(80, 24).lines("essay", &[running], NOW);
+        let expected = [
+            "      writer writes with openai/m-1, 12 s, not checked yet",
+            "      ┊ two",
+            "      ┊ three",
+            "      ┊ four",
+        ];
+        assert_eq!(lines[2..], expected);
+    }
+
+    #[test]
+    fn a_pause_a_silent_host_and_a_waiting_person_are_shown() {
+        let delayed = ModelState::Delayed("openai/m-1".to_owned(), Time(65_000_000));
+        let mut paused = writing("");
+        let mut silent = writing("");
+        if let ActivityKind::Model { state, .. } = &mut paused.what {
+            *state = delayed;
+        }
+        if let ActivityKind::Model { streams, .. } = &mut silent.what {
+            *streams = false;
+        }
+        let pause = activity_line(&paused, NOW);
+        assert_eq!(pause, "writer waits for openai/m-1, which asks for a pause of 5 s more");
+        assert!(activity_line(&silent, NOW).ends_with("hosted without the live channel"));
+
+        let message = crate::ids::MessageId(uuid::Uuid::from_u128(7));
+        let what = ActivityKind::Person { hold: Hold::Approval, message, since: NOW };
+        let held = activity_line(&RunActivity { what, ..silent }, NOW);
+        assert_eq!(held, format!("writer waits for an approval: organism approve {message}"));
+    }
+
+    #[test]
+    fn a_run_fits_into_every_terminal_and_keeps_what_runs_in_sight() {
+        for (columns, height) in [(80, 24), (200, 50), (40, 12), (12, 3), (1, 1)] {
+            for running in [0, 30, 59] {
+                let mut rows: Vec<_> =
+                    (0..60).map(|n| row(&format!("goal-{n}"), GoalPhase::Waiting)).collect();
+                rows[running] = row(&format!("goal-{running}"), GoalPhase::Running);
+                rows[running].now = vec![writing(&"漢字 and words ".repeat(40))];
+                let lines = view(columns, height).lines("essay", &rows, NOW);
+                let place = format!("{columns}x{height}, {running}: {lines:#?}");
+                assert!(lines.len() <= height, "{place}");
+                let widest = lines.iter().map(|line| super::super::super::render::columns(line));
+                assert!(widest.max() < Some(columns.max(2)), "{place}");
+                let is_shown = lines.iter().any(|line| line.contains("writer"));
+                assert!(is_shown || columns < 40, "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_model_writes_steers_the_terminal() {
+        let mut running = row("draft", GoalPhase::Running);
+        running.now = vec![writing("\u{1b}[2J\u{9b}31m\r\u{7}\u{202e}hostile")];
+        let lines = view(80, 24).lines("essay", &[running], NOW).concat();
+        assert!(lines.contains("hostile"), "{lines}");
+        assert!(!lines.chars().any(char::is_control), "{lines:?}");
+        assert!(!lines.contains('\u{202e}'), "{lines:?}");
+    }
+}

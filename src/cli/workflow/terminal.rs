@@ -1,0 +1,81 @@
+//! A block of lines at the end of a terminal's screen that is drawn again in its place.
+
+use std::fmt::Write as _;
+
+use super::super::render::columns;
+
+/// Columns and rows of the terminal behind standard error.
+pub fn terminal_size() -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+    let side = |length: Option<u16>, otherwise| match length {
+        Some(length) if length > 0 => usize::from(length),
+        _ => otherwise,
+    };
+    let (columns, rows) = (size.map(|size| size.ws_col), size.map(|size| size.ws_row));
+    (side(columns, 80), side(rows, 24))
+}
+
+/// Lines that stand on the screen.
+#[derive(Debug, Default)]
+pub struct RedrawnBlock {
+    /// Columns of each line.
+    widths: Vec<usize>,
+}
+
+impl RedrawnBlock {
+    /// Text that puts `lines` in the place of the lines that stand there, on a terminal that has
+    /// this many columns now.
+    pub fn redraw(&mut self, lines: &[String], columns_now: usize) -> String {
+        let mut out = self.up(columns_now);
+        for line in lines {
+            let _ = write!(out, "{line}\x1b[K\r\n");
+        }
+        out.push_str("\x1b[J");
+        self.widths = lines.iter().map(|line| columns(&plain(line))).collect();
+        out
+    }
+
+    /// Text that removes the lines that stand there.
+    pub fn clear(&mut self, columns_now: usize) -> String {
+        if self.widths.is_empty() {
+            return String::new();
+        }
+        let up = self.up(columns_now);
+        self.widths.clear();
+        up + "\x1b[J"
+    }
+
+    /// Text that moves the cursor to the first of the lines. A terminal that has become narrower has
+    /// broken long lines.
+    fn up(&self, columns_now: usize) -> String {
+        let rows: usize =
+            self.widths.iter().map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();
+        if rows == 0 { String::new() } else { format!("\r\x1b[{rows}A") }
+    }
+}
+
+/// A line without the sequences that colour it.
+fn plain(line: &str) -> String {
+    let mut parts = line.split('\x1b');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or("", |(_, rest)| rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_drawn_over_the_one_before_also_on_a_terminal_that_became_narrower() {
+        let mut block = RedrawnBlock::default();
+        let line = |text: &str| text.to_owned();
+        assert_eq!(
+            block.redraw(&[line("\x1b[1mabcdef\x1b[0m"), line("x")], 80).matches('\n').count(),
+            2
+        );
+        assert!(block.redraw(&[line("abcdef"), line("x")], 80).starts_with("\r\x1b[2A"));
+        assert!(block.redraw(&[line("y")], 4).starts_with("\r\x1b[3A"), "the first was broken");
+        assert_eq!(block.clear(80), "\r\x1b[1A\x1b[J");
+        assert_eq!(block.clear(80), "");
+    }
+}

@@ -1,0 +1,142 @@
+//! The client's side of the live channel.
+
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use futures_util::future::try_join_all;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::{ServiceClient, Transports, unexpected};
+use crate::bus::live::LiveEvent;
+use crate::ids::ThreadId;
+use crate::journal::partitions_in;
+use crate::limits;
+use crate::service::signing::OperatorSigner;
+use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journal_in};
+
+/// Passes on events until their reader wants no more.
+struct EventOutlet<F> {
+    /// Locked while the reader takes one event, never across an await.
+    on_event: Mutex<F>,
+    leave: Notify,
+}
+
+impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
+    fn put(&self, event: LiveEvent) {
+        let mut on_event = self.on_event.lock().unwrap_or_else(PoisonError::into_inner);
+        if on_event(event).is_break() {
+            self.leave.notify_one();
+        }
+    }
+}
+
+impl ServiceClient {
+    /// Follows the live channel of a thread and everything beneath it, or of all threads. Calls
+    /// `on_event` with each event. Returns when `on_event` breaks or the organism ends. Subscribes
+    /// again when a partition moves; what was missed is reported as lost.
+    pub async fn follow_live(
+        &self,
+        thread: Option<&ThreadId>,
+        signer: Option<&OperatorSigner>,
+        on_event: impl FnMut(LiveEvent) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let outlet = EventOutlet { on_event: Mutex::new(on_event), leave: Notify::new() };
+        let partitions = match (&self.transports, thread) {
+            (_, Some(thread)) => vec![self.partition_of(thread)],
+            // An organism on this host asks the pumps of all partitions.
+            (Transports::Partitioned { config, local, .. }, None) if !local.locate().await? => {
+                (0..config.partitions()).collect()
+            }
+            (_, None) => vec![0],
+        };
+        let following = partitions.into_iter().map(|partition| {
+            let request = LiveRequest { thread: thread.cloned(), partition, ..Default::default() };
+            self.follow_partition(request, signer, &outlet)
+        });
+
+        tokio::select! {
+            // The last event first, so that a reader that leaves with it gets no error.
+            biased;
+            () = outlet.leave.notified() => Ok(()),
+            ended = try_join_all(following) => ended.map(drop),
+        }
+    }
+
+    async fn follow_partition(
+        &self,
+        request: LiveRequest,
+        signer: Option<&OperatorSigner>,
+        outlet: &EventOutlet<impl FnMut(LiveEvent) -> ControlFlow<()>>,
+    ) -> Result<(), Error> {
+        let partition = request.partition;
+        let mut until = Instant::now() + limits::PARTITION_TIMEOUT;
+        let mut was_opened = false;
+
+        loop {
+            let mut request = ServiceRequest::FollowLive(request.clone());
+            if let Some(signer) = signer {
+                self.sign_watch(&mut request, partition, signer).await?;
+            }
+
+            let mut is_opened = false;
+            let mut unavailable = None;
+            let mut failed = None;
+            let on_response = |response| match response {
+                ServiceResponse::Live(LiveEvent::Opened { text }) => {
+                    is_opened = true;
+                    outlet.put(match was_opened {
+                        // What came between two subscriptions is missing.
+                        true => LiveEvent::Lost { events: 0 },
+                        false => LiveEvent::Opened { text },
+                    });
+                }
+                ServiceResponse::Live(event) => outlet.put(event),
+                ServiceResponse::Unavailable(why) => unavailable = Some(why.detail),
+                ServiceResponse::Failed(detail) => failed = Some(Error::failed(detail)),
+                other => failed = Some(unexpected(&other)),
+            };
+            self.attempt(partition, &request, on_response).await?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+
+            if is_opened {
+                was_opened = true;
+                until = Instant::now() + limits::PARTITION_TIMEOUT;
+            }
+            let Some(detail) = unavailable else { return Ok(()) };
+            if Instant::now() >= until {
+                return Err(Error::NoPump { partition, detail });
+            }
+            tokio::time::sleep(limits::BUSY_RETRY).await;
+        }
+    }
+
+    /// Signs a subscription for a journal of the organism: one on this host, or that of a pump.
+    async fn sign_watch(
+        &self,
+        request: &mut ServiceRequest,
+        partition: u32,
+        signer: &OperatorSigner,
+    ) -> Result<(), Error> {
+        let ServiceRequest::FollowLive(live) = &*request else { return Ok(()) };
+        let thread = live.signed_thread();
+        let local = partitions_in(&self.data).into_iter();
+        let local = local.filter_map(|(_, journal)| journal_in(&journal).ok()).next();
+        let journal = match local {
+            Some(journal) => journal,
+            None => self.journal_at(partition).await?,
+        };
+        signer.sign(request, journal, &thread);
+        Ok(())
+    }
+
+    async fn journal_at(&self, partition: u32) -> Result<Uuid, Error> {
+        match self.response(partition, &ServiceRequest::JournalId { partition }).await?.0 {
+            ServiceResponse::JournalId(journal) => Ok(journal),
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! A run for people who watch it: its goals as rows, each with what it took so far and what happens
+//! in it now. Folded from the records of its tree and the live events of its agents.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use crate::bus::ModelState;
+use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
+use crate::clock::Time;
+use crate::envelope::{Message, Money, Spending};
+use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
+use crate::limits;
+use crate::thread::{Closing, Fact, Hold, Record};
+use crate::xml::element::Element;
+
+use super::definition::WorkflowDefinition;
+use super::delegation::delegate_schemas;
+use super::graph::GoalGraph;
+use super::run_state::GoalPhase;
+use super::run_watch::{GoalStatus, RunWatch};
+use super::undo::{REPORT_LABEL, is_undo_label};
+
+/// Subject of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RowKind {
+    Goal(GoalStatus),
+    /// A task that an agent has delegated to a role.
+    Delegation {
+        role: String,
+        agent: ListenerName,
+    },
+    /// A call that the run sends to undo another, or to report what it cannot undo.
+    Undo {
+        listener: ListenerName,
+        payload: String,
+        is_report: bool,
+    },
+    /// Activities in threads of no goal that is known here.
+    Elsewhere,
+}
+
+/// A row of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRow {
+    pub kind: RowKind,
+    /// The thread of a row that is no goal.
+    pub thread: Option<ThreadId>,
+    pub depth: usize,
+    pub phase: GoalPhase,
+    /// The highest attempt that was begun; 0 if none was.
+    pub attempt: u32,
+    /// How long it has taken, or takes so far.
+    pub time: Option<Duration>,
+    pub spent: Spending,
+    pub now: Vec<RunActivity>,
+}
+
+/// The present activity of a call beneath a goal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunActivity {
+    pub thread: ThreadId,
+    pub listener: ListenerName,
+    pub what: ActivityKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActivityKind {
+    Model {
+        state: ModelState,
+        since: Time,
+        streams: bool,
+        /// The end of what the model has written so far. No gate has checked it.
+        text: String,
+        part: AnswerPart,
+    },
+    /// The call waits for a person to approve this message, or to answer it.
+    Person { hold: Hold, message: MessageId, since: Time },
+}
+
+/// A thread beneath the run.
+#[derive(Debug, Default)]
+struct ThreadNode {
+    /// Number of the goal, for a thread that the run has opened for it.
+    goal: Option<usize>,
+    attempt: u32,
+    role: Option<String>,
+    /// The first call of the thread: id, listener, local name of its payload.
+    call: Option<(CallId, ListenerName, String)>,
+    opened: Time,
+    ended: Option<(Time, Closing)>,
+}
+
+#[derive(Debug, Clone)]
+struct LiveCall {
+    source: LiveSource,
+    state: ModelState,
+    since: Time,
+    streams: bool,
+    text: String,
+    part: AnswerPart,
+}
+
+/// Follows one run.
+pub struct RunTree<'a> {
+    watch: RunWatch<'a>,
+    run: Option<(ThreadId, CallId)>,
+    goals: Vec<GoalStatus>,
+    /// When each goal began, and how long it took, by its number.
+    times: BTreeMap<usize, (Time, Option<Duration>)>,
+    threads: BTreeMap<ThreadId, ThreadNode>,
+    /// Thread and listener of each call.
+    calls: HashMap<CallId, (ThreadId, ListenerName)>,
+    /// Payloads that delegate.
+    delegating: HashSet<PayloadName>,
+    delegations: HashMap<CallId, String>,
+    held: BTreeMap<CallId, (Hold, Time)>,
+    spent: HashMap<ThreadId, Spending>,
+    live: BTreeMap<CallId, LiveCall>,
+}
+
+impl<'a> RunTree<'a> {
+    pub fn new(
+        definition: &'a WorkflowDefinition,
+        graph: &'a GoalGraph<'a>,
+        once: &'a HashSet<ListenerName>,
+    ) -> Self {
+        let delegating = delegate_schemas(definition).into_iter().map(|(name, _)| name);
+        Self {
+            watch: RunWatch::new(definition, graph, once),
+            delegating: delegating.collect(),
+            run: None,
+            goals: Vec::new(),
+            times: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            calls: HashMap::new(),
+            delegations: HashMap::new(),
+            held: BTreeMap::new(),
+            spent: HashMap::new(),
+            live: BTreeMap::new(),
+        }
+    }
+
+    /// Names the run. Records and events before that are not taken.
+    pub fn begin(&mut self, thread: ThreadId, call: CallId) {
+        self.run = Some((thread, call));
+    }
+
+    /// Takes the next record of the run's tree. Returns whether the state of a row has changed.
+    pub fn take(&mut self, record: &Record) -> bool {
+        let Some((run, call)) = self.run.clone() else { return false };
+        let mut is_of_run = false;
+        let mut is_changed = false;
+        for fact in &record.facts {
+            if let Fact::Accepted { message, .. } = fact
+                && message.thread == run
+                && message.call == Some(call)
+                && message.to != ListenerName::core()
+            {
+                self.watch.take(message);
+                is_of_run = true;
+            }
+            is_changed |= self.take_fact(fact, record.time, &run);
+        }
+        if !is_of_run {
+            return is_changed;
+        }
+
+        for (thread, goal, attempt) in self.watch.new_threads() {
+            let node = self.threads.entry(thread).or_default();
+            node.goal = goal;
+            node.attempt = attempt;
+        }
+        let goals = self.watch.goals();
+        is_changed |= goals != self.goals;
+        self.goals = goals;
+        self.note_times(record.time);
+        is_changed
+    }
+
+    /// Returns whether the state of a row besides those of goals has changed.
+    fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
+        match fact {
+            Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {
+                let role = bound.and_then(|call| self.delegations.get(&call).cloned());
+                let node = self.threads.entry(thread.clone()).or_default();
+                node.opened = now;
+                node.role = role;
+                return node.has_row(thread);
+            }
+            Fact::Accepted { message, opening: Some(_), .. } => return self.take_call(message),
+            Fact::CallClosed { call, how } => {
+                self.held.remove(call);
+                self.live.remove(call);
+                let Some((thread, _)) = self.calls.get(call) else { return false };
+                let node = self.threads.get_mut(thread);
+                if let Some(node) = node.filter(|node| node.is_begun_by(*call)) {
+                    node.ended = Some((now, *how));
+                    return node.has_row(thread);
+                }
+            }
+            Fact::Held { call, hold, .. } => {
+                self.held.insert(*call, (*hold, now));
+            }
+            Fact::Released { call, .. } => {
+                self.held.remove(call);
+            }
+            Fact::Used { call, tokens_in, tokens_out, money, .. } => {
+                let tokens = tokens_in.saturating_add(*tokens_out);
+                self.spend(*call, Spending { tokens, money: *money });
+            }
+            Fact::Charged { call, spending, .. } => self.spend(*call, *spending),
+            _ => {}
+        }
+        false
+    }
+
+    fn take_call(&mut self, message: &Message) -> bool {
+        let call = CallId(message.id);
+        self.calls.insert(call, (message.thread.clone(), message.to.clone()));
+        let local = message.name.local.to_string();
+        if self.delegating.contains(&message.name) {
+            let role = Element::head(message.payload.as_str());
+            let role = role.and_then(|head| head.attribute("role").map(str::to_owned));
+            self.delegations.insert(call, role.unwrap_or_default());
+        }
+        let Some(node) = self.threads.get_mut(&message.thread) else { return false };
+        node.call.get_or_insert_with(|| (call, message.to.clone(), local));
+        node.has_row(&message.thread)
+    }
+
+    fn spend(&mut self, call: CallId, spending: Spending) {
+        if let Some((thread, _)) = self.calls.get(&call) {
+            let all = self.spent.entry(thread.clone()).or_default();
+            *all = all.plus(spending);
+        }
+    }
+
+    fn note_times(&mut self, now: Time) {
+        for (number, goal) in self.goals.iter().enumerate() {
+            match (goal.phase, self.times.get_mut(&number)) {
+                (GoalPhase::Waiting, _) => {}
+                (GoalPhase::Running, Some((_, took))) => *took = None,
+                (_, None) => {
+                    let took = (goal.phase != GoalPhase::Running).then_some(Duration::ZERO);
+                    self.times.insert(number, (now, took));
+                }
+                (_, Some((started, took))) => {
+                    took.get_or_insert(now.since(*started));
+                }
+            }
+        }
+    }
+
+    /// Takes a live event. Returns whether anything to show has changed.
+    pub fn take_live(&mut self, event: &LiveEvent) -> bool {
+        match event {
+            LiveEvent::Opened { .. } => false,
+            LiveEvent::Lost { .. } => {
+                self.live.values_mut().for_each(|call| call.text.push_str(" … "));
+                true
+            }
+            LiveEvent::Model { source, state: ModelState::Ended, .. } => {
+                self.live.remove(&source.call).is_some()
+            }
+            LiveEvent::Model { source, state, since, streams } => {
+                let (source, state) = (source.clone(), state.clone());
+                let known = self.live.remove(&source.call);
+                let goes_on = matches!(state, ModelState::Streaming(_));
+                let text = known.filter(|_| goes_on).map(|call| call.text).unwrap_or_default();
+                let (since, streams, part) = (*since, *streams, AnswerPart::Answer);
+                let call = LiveCall { source, state, since, streams, text, part };
+                self.live.insert(call.source.call, call);
+                true
+            }
+            LiveEvent::Text { source, part, text } => {
+                let Some(call) = self.live.get_mut(&source.call) else { return false };
+                if call.part != *part {
+                    call.text.clear();
+                    call.part = *part;
+                }
+                call.text.push_str(text);
+                keep_end(&mut call.text);
+                true
+            }
+        }
+    }
+
+    /// Tokens and money that all model calls beneath the run have used.
+    pub fn spent(&self) -> Spending {
+        let inside =
+            |thread: &ThreadId| self.run.as_ref().is_some_and(|(run, _)| thread.is_beneath(run));
+        let spent = self.spent.iter().filter(|(thread, _)| inside(thread));
+        spent.fold(Spending::default(), |all, (_, one)| all.plus(*one))
+    }
+
+    /// The rows of the run: its goals in the order of the file, each with the tasks that were
+    /// delegated in it, then what is undone.
+    pub fn rows(&self, now: Time) -> Vec<RunRow> {
+        let mut members: BTreeMap<usize, Vec<&ThreadId>> = BTreeMap::new();
+        for thread in self.threads.keys() {
+            if let Some(goal) = self.goal_of(thread) {
+                members.entry(goal).or_default().push(thread);
+            }
+        }
+
+        let mut rows = Vec::new();
+        for (number, goal) in self.goals.iter().enumerate() {
+            let threads = members.remove(&number).unwrap_or_default();
+            let nodes = threads.iter().filter_map(|thread| self.threads.get(*thread));
+            let attempt = nodes.map(|node| node.attempt).max().unwrap_or_default();
+            let (delegated, own): (Vec<_>, Vec<_>) =
+                threads.into_iter().partition(|thread| self.is_delegated(thread));
+            let started = self.times.get(&number);
+            rows.push(RunRow {
+                kind: RowKind::Goal(goal.clone()),
+                thread: None,
+                depth: goal.depth,
+                phase: goal.phase,
+                attempt,
+                time: started.map(|(at, took)| took.unwrap_or_else(|| now.since(*at))),
+                spent: self.spent_in(&own),
+                now: self.activities(&own),
+            });
+            rows.extend(self.delegations(&delegated, goal.depth, now));
+        }
+        rows.extend(self.undo_rows(now));
+        rows
+    }
+
+    /// Number of the goal that a thread or one above it was opened for.
+    fn goal_of(&self, thread: &ThreadId) -> Option<usize> {
+        let mut at = Some(thread.clone());
+        while let Some(thread) = at {
+            if let Some(goal) = self.threads.get(&thread).and_then(|node| node.goal) {
+                return Some(goal);
+            }
+            at = thread.parent();
+        }
+        None
+    }
+
+    /// Whether a thread belongs to a delegated task, or is one beneath it.
+    fn is_delegated(&self, thread: &ThreadId) -> bool {
+        self.task_of(thread).is_some()
+    }
+
+    /// The thread of the delegated task that a thread belongs to.
+    fn task_of(&self, thread: &ThreadId) -> Option<ThreadId> {
+        let mut at = Some(thread.clone());
+        while let Some(thread) = at {
+            if self.threads.get(&thread)?.role.is_some() {
+                return Some(thread);
+            }
+            at = thread.parent();
+        }
+        None
+    }
+
+    fn delegations(&self, threads: &[&ThreadId], depth: usize, now: Time) -> Vec<RunRow> {
+        let mut by_task: BTreeMap<ThreadId, Vec<&ThreadId>> = BTreeMap::new();
+        for thread in threads {
+            if let Some(task) = self.task_of(thread) {
+                by_task.entry(task).or_default().push(thread);
+            }
+        }
+        let rows = by_task.iter().filter_map(|(task, threads)| {
+            let node = self.threads.get(task)?;
+            let (_, agent, _) = node.call.as_ref()?;
+            let role = node.role.clone().unwrap_or_default();
+            let kind = RowKind::Delegation { role, agent: agent.clone() };
+            let row = self.row_of(kind, node, (depth + 1, now), threads);
+            Some(RunRow { thread: Some(task.clone()), ..row })
+        });
+        rows.collect()
+    }
+
+    fn undo_rows(&self, now: Time) -> Vec<RunRow> {
+        let Some((run, _)) = &self.run else { return Vec::new() };
+        let is_own = |thread: &ThreadId| thread.parent().as_ref() == Some(run);
+        let threads = self.threads.iter().filter(|(thread, _)| is_own(thread));
+        let rows = threads.filter_map(|(thread, node)| {
+            let is_report = thread.label().starts_with(REPORT_LABEL);
+            if !is_report && !is_undo_label(thread.label()) {
+                return None;
+            }
+            let (_, listener, payload) = node.call.clone()?;
+            let kind = RowKind::Undo { listener, payload, is_report };
+            let row = self.row_of(kind, node, (0, now), &[thread]);
+            Some((node.opened, RunRow { thread: Some(thread.clone()), ..row }))
+        });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by_key(|(opened, _)| *opened);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    fn row_of(
+        &self,
+        kind: RowKind,
+        node: &ThreadNode,
+        (depth, now): (usize, Time),
+        threads: &[&ThreadId],
+    ) -> RunRow {
+        let phase = match node.ended {
+            None => GoalPhase::Running,
+            Some((_, Closing::Completed)) => GoalPhase::Done,
+            Some(_) => GoalPhase::Failed,
+        };
+        let until = node.ended.map_or(now, |(at, _)| at);
+        let time = Some(until.since(node.opened));
+        let (spent, now) = (self.spent_in(threads), self.activities(threads));
+        RunRow { kind, thread: None, depth, phase, attempt: 1, time, spent, now }
+    }
+
+    /// A row for the activities in threads of no goal that is known here, as without a readable
+    /// journal.
+    pub fn elsewhere(&self) -> Option<RunRow> {
+        let threads = self.live.values().map(|call| &call.source.thread);
+        let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();
+        let now = self.activities(&threads);
+        (!now.is_empty()).then_some(RunRow {
+            kind: RowKind::Elsewhere,
+            thread: None,
+            depth: 0,
+            phase: GoalPhase::Running,
+            attempt: 0,
+            time: None,
+            spent: Spending::default(),
+            now,
+        })
+    }
+
+    fn spent_in(&self, threads: &[&ThreadId]) -> Spending {
+        let spent = threads.iter().filter_map(|thread| self.spent.get(*thread));
+        spent.fold(Spending::default(), |all, one| all.plus(*one))
+    }
+
+    fn activities(&self, threads: &[&ThreadId]) -> Vec<RunActivity> {
+        let is_in = |thread: &ThreadId| threads.contains(&thread);
+        let held = self.held.iter().filter_map(|(call, (hold, since))| {
+            let (thread, listener) = self.calls.get(call).filter(|(thread, _)| is_in(thread))?;
+            let (hold, message, since) = (*hold, call.0, *since);
+            let what = ActivityKind::Person { hold, message, since };
+            Some(RunActivity { thread: thread.clone(), listener: listener.clone(), what })
+        });
+        let live = self.live.values().filter(|call| is_in(&call.source.thread)).map(|call| {
+            let LiveCall { source, state, since, streams, text, part } = call.clone();
+            let what = ActivityKind::Model { state, since, streams, text, part };
+            RunActivity { thread: source.thread, listener: source.agent, what }
+        });
+        held.chain(live).collect()
+    }
+}
+
+impl ThreadNode {
+    /// Whether the thread has a row of its own: it is a delegated task, or undoes a call.
+    fn has_row(&self, thread: &ThreadId) -> bool {
+        let label = thread.label();
+        self.role.is_some() || is_undo_label(label) || label.starts_with(REPORT_LABEL)
+    }
+
+    fn is_begun_by(&self, call: CallId) -> bool {
+        self.call.as_ref().is_some_and(|(first, ..)| *first == call)
+    }
+}
+
+/// Cuts a text to its end, which people see.
+fn keep_end(text: &mut String) {
+    if text.len() <= 2 * limits::LIVE_SHOWN_BYTES {
+        return;
+    }
+    let mut from = text.len() - limits::LIVE_SHOWN_BYTES;
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text.drain(..from);
+}
+
+/// Whether nothing was spent.
+pub fn is_free(spent: Spending) -> bool {
+    spent.tokens == 0 && spent.money == Money::default()
+}

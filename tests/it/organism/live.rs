@@ -1,0 +1,308 @@
+//! The live channel: states and texts of model calls, for people who watch.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use organism::bus::process::PumpMark;
+use organism::clock::Time;
+use organism::service::encoding::VERSION;
+use organism::service::socket_path;
+use serde_json::{Value as Json, json};
+
+use super::model_calls::{CONFIG, THREAD, end, house, records, sending};
+use super::provider::{Provider, ScriptedResponse};
+use super::{CommandOutput, House, TALK, say, until};
+
+/// A running `organism tail --live --json`.
+pub struct LiveTail {
+    pub child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl LiveTail {
+    /// Returns once the subscription is open.
+    pub fn start(house: &House, args: &[&str]) -> Self {
+        let mut command = house.command(&["tail", "--live", "--json", "-n", "0"]);
+        command.args(args);
+        Self::of(command)
+    }
+
+    pub fn of(mut command: Command) -> Self {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut tail = Self { child, lines };
+        let opened = tail.find(|event| event["live"] == "opened");
+        assert_eq!(opened["text"], true);
+        tail
+    }
+
+    fn next(&mut self) -> Json {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    /// Reads up to the first line that fits.
+    pub fn find(&mut self, fits: impl Fn(&Json) -> bool) -> Json {
+        loop {
+            let line = self.next();
+            if fits(&line) {
+                return line;
+            }
+        }
+    }
+
+    /// Reads texts until they contain this one.
+    pub fn find_text(&mut self, text: &str) {
+        let mut all = String::new();
+        while !all.contains(text) {
+            let event = self.find(|event| event["live"] == "text");
+            assert_eq!(event["part"], "answer");
+            all += event["text"].as_str().unwrap();
+        }
+    }
+
+    /// Reads up to the end of a model call.
+    pub fn find_end(&mut self) -> Json {
+        self.find(|event| event["live"] == "model" && event["state"] == "ended")
+    }
+
+    pub fn end(mut self) -> CommandOutput {
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        self.child.wait_with_output().unwrap().into()
+    }
+}
+
+fn state<'a>(name: &'a str) -> impl Fn(&Json) -> bool + use<'a> {
+    move |event| event["live"] == "model" && !event["state"][name].is_null()
+}
+
+#[test]
+fn a_text_is_shown_while_it_streams_and_a_pause_while_it_lasts_and_neither_is_recorded() {
+    let provider = Provider::start(vec![
+        ScriptedResponse::error("429 Too Many Requests", "Retry-After: 2\r\n", "slow down"),
+        ScriptedResponse::Stall(3),
+    ]);
+    let house = house("", &provider.model("live", ""));
+    let running = house.run();
+    let mut tail = LiveTail::start(&house, &["--thread", THREAD]);
+    let begun = Time::now().0;
+    let sent = sending(&house);
+
+    let requested = tail.find(state("requested"));
+    assert_eq!(requested["agent"], "writer");
+    assert_eq!(requested["thread"], THREAD);
+    assert_eq!(requested["state"]["requested"], "openai-compatible/live-1");
+    assert_eq!(requested["streams"], true);
+    let delayed = tail.find(state("delayed"));
+    let until = delayed["state"]["delayed"][1].as_i64().unwrap();
+    assert!(until > begun, "{begun}, {delayed}");
+    tail.find(state("requested"));
+    tail.find(state("streaming"));
+    // The model is silent from here on, so this came before the end of the answer.
+    tail.find_text("word word word ");
+
+    let mut late = LiveTail::start(&house, &[]);
+    let running_call = late.find(|event| event["live"] == "model");
+    assert_eq!(running_call["state"]["streaming"], "openai-compatible/live-1", "{running_call}");
+    assert!(running_call["since"].as_i64().unwrap() > begun, "{running_call}, {begun}");
+
+    assert_eq!(house.organism(&["cancel", THREAD]).code, Some(0));
+    tail.find_end();
+    late.find_end();
+    assert_eq!(end(sent).code, Some(1));
+    assert_eq!(running.stop(), Some(0));
+    for tail in [tail, late] {
+        let ended = tail.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let recorded = serde_json::to_string(&records(&house)).unwrap();
+    assert!(!recorded.contains("word word"), "{recorded}");
+    assert!(!recorded.contains("streaming"), "{recorded}");
+}
+
+#[test]
+fn a_text_of_another_thread_is_not_shown() {
+    let provider = Provider::start(vec![ScriptedResponse::Stall(1), ScriptedResponse::Stall(2)]);
+    let house = house("", &provider.model("live", ""));
+    let running = house.run();
+    let mut tail = LiveTail::start(&house, &["--thread", "sess-another0"]);
+    let another = ["--no-wait", "--new", "sess-another0"];
+    assert_eq!(house.send_text(&say("write"), &["--no-wait"]).code, Some(0));
+    provider.sends(1);
+    assert_eq!(house.send_text(&say("write"), &another).code, Some(0));
+    let first = tail.find(|event| event["live"] != "opened" && event["live"].is_string());
+    assert_eq!(first["thread"], "sess-another0", "{first}");
+    tail.find_text("word word ");
+    drop(running);
+}
+
+#[test]
+fn a_reader_that_stands_still_or_dies_delays_no_run_and_learns_of_its_loss() {
+    let large = format!("{}<said xmlns=\"{TALK}\">done</said>", "large text ".repeat(60_000));
+    let provider = Provider::start(vec![ScriptedResponse::Text(large)]);
+    let house = house("", &provider.model("live", ""));
+    let running = house.run();
+    let mut dead = LiveTail::start(&house, &[]);
+    dead.child.kill().unwrap();
+    dead.child.wait().unwrap();
+    // This one reads nothing until the run is over.
+    let mut stalled = LiveTail::start(&house, &["--thread", THREAD]);
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let lost = stalled.find(|event| event["live"] == "lost");
+    assert!(lost["events"].as_u64().unwrap() > 0, "{lost}");
+    stalled.find_end();
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(stalled.end().code, Some(0));
+}
+
+#[test]
+fn no_escape_sequence_of_a_model_reaches_the_terminal() {
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}";
+    let text = format!("{hostile}<said xmlns=\"{TALK}\">done</said>");
+    let provider = Provider::start(vec![ScriptedResponse::Text(text)]);
+    let house = house("", &provider.model("live", ""));
+    let running = house.run();
+    let mut tails = Vec::new();
+    for args in [["tail", "--live", "-n", "0"].as_slice(), &["tail", "--live", "-n", "0", "--json"]]
+    {
+        let mut command = house.command(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut opened = String::new();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        errors.read_line(&mut opened).unwrap();
+        assert!(opened.contains("before any check"), "{opened}");
+        tails.push((child, errors));
+    }
+
+    assert_eq!(end(sending(&house)).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    for (child, errors) in tails {
+        let out = child.wait_with_output().unwrap().stdout;
+        drop(errors);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains("owned"), "{out}");
+        let controls = out.chars().filter(|c| c.is_control() && *c != '\n');
+        assert_eq!(controls.count(), 0, "{out:?}");
+        assert!(!out.contains('\u{202e}'), "{out:?}");
+    }
+}
+
+/// Keys of an operator and of a stranger, in the files `ana.key` and `stranger.key`.
+pub struct OperatorKeyFiles {
+    /// The section of the config with the operator.
+    pub operators: String,
+}
+
+impl OperatorKeyFiles {
+    pub fn make(house: &House) -> Self {
+        house.write("passphrase", "correct horse battery\n");
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(house.path("passphrase"), mode).unwrap();
+        let [ana, _] = ["ana", "stranger"].map(|name| {
+            let made = signing(house, &["operator", "key", &format!("{name}.key")]).output();
+            let made = CommandOutput::from(made.unwrap());
+            let line = made.out.lines().find(|line| line.starts_with("key = ")).map(str::to_owned);
+            line.unwrap_or_else(|| panic!("{made:?}"))
+        });
+        Self { operators: format!("[operators.ana]\n{ana}") }
+    }
+}
+
+/// A command that finds the passphrase of the keys.
+pub fn signing(house: &House, args: &[&str]) -> Command {
+    let mut command = house.command(args);
+    command.env("ORGANISM_PASSPHRASE_FILE", house.path("passphrase"));
+    command
+}
+
+/// A program that subscribes to the live channel, and claims that it may see everything.
+const WATCHER: &str = r#"
+import socket, sys
+watcher = socket.socket(socket.AF_UNIX)
+watcher.connect(sys.argv[1])
+watcher.sendall(sys.argv[2].encode() + b"\n")
+print(watcher.makefile().readline(), end="")
+"#;
+
+/// The first response to a subscription that claims to be granted.
+fn claimed(house: &House, mark: Option<String>) -> String {
+    let project = house.handshake().project.unwrap();
+    let request = json!({"do": "live", "granted": "text", "project": project});
+    let request = format!("organism/{VERSION} {request}");
+    let mut command = Command::new("python3");
+    command.args(["-S", "-c", WATCHER]).arg(socket_path(&house.data())).arg(request);
+    command.current_dir(house.path("")).env_remove("ORGANISM_PUMP");
+    if let Some(mark) = mark {
+        command.env("ORGANISM_PUMP", mark);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_the_organism_hosts_sees_no_text_whatever_it_claims() {
+    let provider = Provider::start(vec![ScriptedResponse::Stall(1)]);
+    let house = house("", &provider.model("live", ""));
+    let running = house.run();
+    let outside = claimed(&house, None);
+    assert!(outside.contains(r#"{"live":"opened","text":true}"#), "{outside}");
+
+    let journal = house.reader().about().unwrap().journal;
+    let hosted = claimed(&house, Some(PumpMark::of_this_process(journal, 1).to_string()));
+    assert!(hosted.contains("hosted-process"), "{hosted}");
+    assert!(!hosted.contains("\"live\""), "{hosted}");
+    let refusals = || house.organism(&["export", "--format", "jsonl"]).json();
+    let refusals = refusals().into_iter().filter(|line| line["rule"] == "hosted-process");
+    assert_eq!(refusals.count(), 1);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_caller_that_nothing_shows_needs_the_key_of_an_operator() {
+    let provider = Provider::start(vec![ScriptedResponse::Stall(2)]);
+    let config = format!("{CONFIG}{}", provider.model("live", ""));
+    let house = House::with(&config);
+    let keys = OperatorKeyFiles::make(&house);
+    house.write("organism.toml", format!("{config}\n{}\n", keys.operators));
+
+    let mut command = house.command(&["run"]);
+    let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();
+    command.env("ORGANISM_MUTANT", format!("hide-the-caller,{others}"));
+    let running = house.run_with(command);
+    let claimed = claimed(&house, None);
+    assert!(claimed.contains("unknown-caller: only operators may see"), "{claimed}");
+    for args in [["tail", "--live"].as_slice(), &["tail", "--live", "--sign", "stranger.key"]] {
+        let refused = CommandOutput::from(signing(&house, args).output().unwrap());
+        assert_eq!(refused.code, Some(69), "{refused:?}");
+        assert!(refused.err.contains("the key of one of [operators] (ana)"), "{refused:?}");
+    }
+
+    let args = ["tail", "--live", "--json", "-n", "0", "--sign", "ana.key"];
+    let tail = LiveTail::of(signing(&house, &args));
+    assert_eq!(running.stop(), Some(0));
+    let ended = tail.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("messages are not followed"), "{ended:?}");
+}
+
+#[test]
+fn a_watch_ends_when_its_organism_is_killed() {
+    let provider = Provider::start(vec![ScriptedResponse::Stall(2)]);
+    let house = house("", &provider.model("live", ""));
+    let mut running = house.run();
+    let mut tail = LiveTail::start(&house, &[]);
+    assert_eq!(house.send_text(&say("write"), &["--no-wait"]).code, Some(0));
+    tail.find_text("word word ");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let ended = until("it ends", || tail.child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(0));
+}
