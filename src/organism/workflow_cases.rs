@@ -90,6 +90,9 @@ fn isolated(
     let mut isolated = config.clone();
     isolated.data = home.join("data");
     isolated.state = home.join("state");
+    // Journals of the project in its default directories do not matter here.
+    isolated.project.data_parent = None;
+    isolated.project.state_parent = None;
     isolated.storage = StorageConfig::Embedded;
     isolated.checkpoints = None;
     isolated.http = None;

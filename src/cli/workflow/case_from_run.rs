@@ -46,7 +46,15 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
 
     if file.exists() {
         let read = config::read_cases(file, &ConfigEnvironment::of_process());
-        let problems = read.map_or_else(|problems| problems, |(_, problems)| problems);
+        let (known, problems) = match read {
+            Ok((file, problems)) => (file.cases, problems),
+            Err(problems) => (Vec::new(), problems),
+        };
+        let is_known = |name: &str| case.contains(&format!("\nname = \"{name}\"\n"));
+        if known.iter().any(|one| is_known(&one.name.text)) {
+            let message = format!("{} has a case of this run already", file.display());
+            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+        }
         if !problems.is_empty() {
             config_error_carets::report(&problems);
             return Ok(CommandExit::InvalidData.into());

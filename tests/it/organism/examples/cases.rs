@@ -48,12 +48,15 @@ fn assert_run_becomes_a_case(name: &'static str, answers: &[&str]) {
     }
 
     let mut command = example.prepared(env!("CARGO_BIN_EXE_organism"));
-    // The case holds everything: neither the project nor the ledger of the run is there.
-    command.env("WORKSPACE", "/nowhere").env("XDG_DATA_HOME", "/nowhere");
+    // The case holds everything that is used, beside the journal of the run.
+    command.env("WORKSPACE", "/nowhere");
     let tested = command.args(["workflow", "test", "cases.toml"]).output().unwrap();
     let tested = super::CommandOutput::from(tested);
     assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
     assert!(tested.out.ends_with("1 passed, 0 failed\n"), "{tested:?}");
+    let again = example.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
+    assert_eq!(again.code, Some(2), "the file has the case already: {again:?}");
+    assert_eq!(example.read("cases.toml"), case);
 }
 
 #[test]
