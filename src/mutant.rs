@@ -104,6 +104,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("take-any-secret", "a client proves itself with its own secret and no other"),
     ("take-any-sender-over-nats", "over NATS, a client that has a secret needs it"),
     ("trust-the-name", "who decided is on record as the system names them, not the request"),
+    ("show-text-to-clients", "a client sees what models write only if its config says so"),
+    ("watch-any-thread", "a client watches no thread of another client"),
     ("show-text-to-anybody", "only operators see what models write"),
     ("let-unknown-callers-decide", "a caller that nothing shows decides with a signature alone"),
     ("take-unsigned-decisions", "where there are operators, an unsigned decision changes nothing"),

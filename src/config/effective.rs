@@ -31,6 +31,9 @@ pub(super) struct EffectiveConfig<'a> {
     /// Public keys of operators by name.
     #[serde(rename = "operators", skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<ListenerName, OperatorPublicKey>,
+    /// Clients that see what models write in their own threads.
+    #[serde(rename = "clients_with_steps", skip_serializing_if = "Vec::is_empty")]
+    pub clients_with_steps: Vec<ListenerName>,
     /// Digests of schema files by their paths in the config.
     #[serde(rename = "schemas")]
     pub schemas: BTreeMap<String, Digest>,

@@ -46,6 +46,8 @@ pub(super) struct DeclaredMember {
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
+    /// Whether a client sees what models write in its own threads.
+    pub steps: bool,
     pub process: Option<DeclaredProcess>,
     /// Name of the client as which the listener's own processes may send.
     pub client: Option<Located<ExpandedText>>,
@@ -148,8 +150,9 @@ pub(super) fn client(name: &Located<String>, read: &mut TableReader<'_>) -> Opti
     let name = member_name(name, read);
     read.required("peers", "[\"the listeners it may send to\"]");
     let secret = client_secret(read);
+    let steps = read.flag("steps").unwrap_or_default();
     let declared =
-        common(Role::Client, name, read).map(|common| DeclaredMember { secret, ..common });
+        common(Role::Client, name, read).map(|common| DeclaredMember { secret, steps, ..common });
     if let Some(declared) = declared.as_ref().filter(|d| d.peers.is_empty()) {
         let place = declared.peers_place.clone();
         if place.span != read.place.span && read.is_empty_list("peers") {
@@ -221,6 +224,7 @@ fn common(
         budget: Budget::default(),
         money_place: None,
         secret: None,
+        steps: false,
         process: None,
         client: None,
         core: None,

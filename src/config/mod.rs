@@ -113,6 +113,8 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
+    /// Clients that see what models write in their own threads.
+    pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
     /// Names of the environment variables from which operators' keys are read.
@@ -573,6 +575,7 @@ fn load_with(
         processes,
         remotes,
         client_secrets,
+        clients_with_steps: with_steps(&sections.members),
         operators: sections.operators.keys(),
         operator_variables: sections.operators.variables.clone(),
         nats: sections.storage.servers(&file::directory(path, around), around),
@@ -590,6 +593,12 @@ fn load_with(
         digest: Digest::of(text.as_bytes()),
         text,
     })
+}
+
+/// The clients whose config says `steps = true`.
+fn with_steps(members: &[members::DeclaredMember]) -> Vec<ListenerName> {
+    let clients = members.iter().filter(|member| member.steps);
+    clients.map(|client| client.name.value.clone()).collect()
 }
 
 /// Reports what a start lacks, to commands that start an organism.
@@ -619,6 +628,7 @@ fn effective_text(
         agents,
         models: models.iter().map(models::shown).collect(),
         operators: effective::operators(&sections.operators.keys()),
+        clients_with_steps: with_steps(&sections.members),
         schemas: payloads.digests(),
         workflows: effective::workflows(workflows),
         schedules: effective::schedules(schedules),

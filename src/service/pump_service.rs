@@ -15,6 +15,7 @@ use crate::envelope::Refusal;
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
+use crate::mutant::mutant;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle, HeldRequest, PumpStopped};
 use crate::thread::client_result;
@@ -224,6 +225,18 @@ async fn follow_live(
     request: &LiveRequest,
     responses: &mpsc::Sender<ServiceResponse>,
 ) -> Result<(), Error> {
+    if let Some(client) = &request.client
+        && !opened(pump, client, request.thread.as_ref()).await?
+        && !mutant("watch-any-thread")
+    {
+        // The same words for the thread of another client and for none, so that nobody learns
+        // which threads exist.
+        let thread = request.signed_thread();
+        let detail = format!("the client `{client}` has no thread {thread} to watch");
+        responses.send(ServiceResponse::Failed(detail)).await.ok();
+        return Ok(());
+    }
+
     let mut recorded = pump.recorded();
     let reader = pump.live().open(request.filter());
 
@@ -239,6 +252,16 @@ async fn follow_live(
             () = responses.closed() => return Ok(()),
         }
     }
+}
+
+/// Whether this client opened the tree to which the thread belongs.
+async fn opened(
+    pump: &Handle,
+    client: &ListenerName,
+    thread: Option<&ThreadId>,
+) -> Result<bool, Error> {
+    let Some(thread) = thread else { return Ok(false) };
+    Ok(pump.tree_opener(thread.clone()).await?.as_ref() == Some(client))
 }
 
 fn result_of(completion: &CallCompletion) -> SubmitUpdate {

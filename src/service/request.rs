@@ -90,6 +90,12 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
+    /// The client that watches its own thread. An entry point removes it for an operator.
+    #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ListenerName>,
+    /// The secret that proves the identity of the client, if nothing else does.
+    #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<BearerSecret>,
     /// The operator, with the signature that proves them where nothing else does.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,

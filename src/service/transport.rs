@@ -29,6 +29,7 @@ impl ServiceTransport {
                 let mut request = request.clone();
                 // The pump runs in this process, which sees everything anyway.
                 if let ServiceRequest::FollowLive(live) = &mut request {
+                    live.client = None;
                     live.granted = Some(LiveGrant::Text);
                 }
                 pump.respond(request, &responses).await

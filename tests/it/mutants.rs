@@ -347,6 +347,14 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::access::a_decision_is_on_record_with_the_user_that_the_system_names",
     ),
     (
+        "show-text-to-clients",
+        "organism::live::a_client_sees_states_of_its_own_threads_and_texts_only_with_steps",
+    ),
+    (
+        "watch-any-thread",
+        "organism::live::a_client_sees_states_of_its_own_threads_and_texts_only_with_steps",
+    ),
+    (
         "show-text-to-anybody",
         "organism::live::a_caller_that_nothing_shows_needs_the_key_of_an_operator",
     ),

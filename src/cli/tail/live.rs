@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::bus::live::LiveEvent;
 use crate::service::signing::OperatorSigner;
-use crate::service::{self, ServiceClient};
+use crate::service::{self, LiveRequest, ServiceClient};
 
 use super::super::render::{LivePrinter, put, put_visible_json};
 use super::super::{output, startup};
@@ -17,7 +17,7 @@ pub fn follow(
     client: &ServiceClient,
     signer: Option<&OperatorSigner>,
 ) -> anyhow::Result<()> {
-    let within = tail.within.clone();
+    let request = LiveRequest { thread: tail.within.clone(), ..LiveRequest::default() };
     let is_json = tail.args.json;
     let printer = RefCell::new(LivePrinter::new(tail.output));
     let tail = RefCell::new(tail);
@@ -44,7 +44,7 @@ pub fn follow(
         loop {
             let mut has_responded = false;
             let mut has_left = false;
-            let followed = client.follow_live(within.as_ref(), signer, |event| {
+            let followed = client.follow_live(request.clone(), signer, |event| {
                 has_responded = true;
                 let next = print(event);
                 has_left = next.is_break();

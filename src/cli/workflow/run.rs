@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::organism::OrganismClient;
-use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
+use crate::service::{BearerSecret, LiveRequest, SubmitRequest, SubmitUpdate};
 use crate::workflow::{
     GoalGraph, WorkflowDefinition, called_once, dry_run, fit_children, input_payload, output_name,
 };
@@ -139,6 +139,7 @@ async fn carry_out(
 
     let organism = OrganismClient::open(config).await?;
     let (accepted, run) = watch::channel(None);
+    let own = as_its_client(&submission);
     let mut exit = CommandExit::Done;
     let submit = organism.submit(submission, |update| {
         shown().clear();
@@ -169,7 +170,7 @@ async fn carry_out(
         if form != ProgressForm::Nothing {
             tokio::join!(
                 follow_records(&organism, &shown),
-                follow_live(&organism, run, &shown),
+                follow_live(&organism, own, run, &shown),
                 redraw(form, &shown)
             );
         }
@@ -183,6 +184,12 @@ async fn carry_out(
     sent?;
     closed?;
     Ok(exit.into())
+}
+
+/// A subscription to the live channel by the client that submits.
+fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
+    let (client, secret) = (Some(submission.client.clone()), submission.secret.clone());
+    LiveRequest { client, secret, ..LiveRequest::default() }
 }
 
 /// Whether standard error is a terminal that can move its cursor.
@@ -203,15 +210,18 @@ async fn follow_records<'p>(
     followed.await.ok();
 }
 
-/// Follows the live channel of the run. Who may not, sees states alone, as every client does.
+/// Follows the live channel of the run, as the client that opened it. Who may not, sees the states
+/// on record alone.
 async fn follow_live<'p>(
     organism: &OrganismClient,
+    own: LiveRequest,
     mut run: watch::Receiver<Option<ThreadId>>,
     shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>,
 ) {
     let thread = run.wait_for(Option::is_some).await.ok().and_then(|thread| thread.clone());
     let Some(thread) = thread else { return };
-    let followed = organism.follow_live(Some(&thread), None, |event| {
+    let request = LiveRequest { thread: Some(thread), ..own };
+    let followed = organism.follow_live(request, None, |event| {
         shown().take_live(&event);
         ControlFlow::Continue(())
     });

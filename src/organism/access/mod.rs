@@ -2,8 +2,8 @@
 //! the caller, and never on claims in a request.
 //!
 //! A process that this organism hosts is refused, and so are its descendants. The one exception is
-//! a listener with its own client, which may send as that client. A caller of unknown ancestry
-//! needs a client's secret or an operator's signature.
+//! a listener with its own client, which may send as that client and watch the client's threads. A
+//! caller of unknown ancestry needs a client's secret or an operator's signature.
 
 mod ancestry;
 
@@ -57,6 +57,8 @@ pub struct AccessRules {
     /// The hosted listeners, and the client of each listener that has its own.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
+    /// Clients that see what models write in their own threads.
+    with_steps: Vec<ListenerName>,
     operators: OperatorKeys,
     /// Directory beneath which the journals lie whose pumps mark their processes.
     data: PathBuf,
@@ -69,7 +71,8 @@ impl AccessRules {
         let listeners = listeners.map(|c| (c.name.clone(), c.client.clone())).collect();
         let secrets = config.client_secrets.clone();
         let operators = config.operators.clone();
-        Self { listeners, secrets, operators, data: config.data.clone() }
+        let with_steps = config.clients_with_steps.clone();
+        Self { listeners, secrets, with_steps, operators, data: config.data.clone() }
     }
 
     /// Identifies the process at the other end of a connection. Must be called directly after the
@@ -99,9 +102,12 @@ impl AccessRules {
         };
 
         let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
-        if let (Some(client), ServiceRequest::Submit(submission)) = (client, ask)
-            && submission.client == *client
-        {
+        let named = match ask {
+            ServiceRequest::Submit(submission) => Some(&submission.client),
+            ServiceRequest::FollowLive(live) => live.client.as_ref(),
+            _ => None,
+        };
+        if client.is_some() && client == named {
             return Ok(());
         }
 
@@ -123,10 +129,9 @@ impl AccessRules {
                  [clients.{}], for the organism and for this command",
                 submission.client
             ),
-            ServiceRequest::FollowLive(live) => match self.is_watch_proved(ask) {
-                true => return Ok(()),
-                false => self.unknown_watcher(live),
-            },
+            ServiceRequest::FollowLive(_) if self.is_watch_proved(ask) => return Ok(()),
+            ServiceRequest::FollowLive(live) if self.is_client_proved(live) => return Ok(()),
+            ServiceRequest::FollowLive(live) => self.unknown_watcher(live),
             // The pump checks the journal, the time and the nonce, as in every decision.
             _ if self.is_signed(ask) => return Ok(()),
             ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } => self.unknown_operator(),
@@ -176,9 +181,53 @@ impl AccessRules {
         })
     }
 
-    /// Text for a person who has not proved the right to watch.
+    /// Whether a subscription contains the secret of the client that it names.
+    fn is_client_proved(&self, live: &LiveRequest) -> bool {
+        let client = live.client.as_ref();
+        client.is_some_and(|client| self.is_secret_of(client, live.secret.as_ref()))
+    }
+
+    /// Writes what the reader may see into a subscription that was accepted. An operator sees
+    /// everything. A client sees its own threads, with texts if its config says so.
+    fn grant(&self, live: &mut LiveRequest, is_operator: bool) {
+        if is_operator {
+            live.client = None;
+        }
+
+        let is_text_shown = match &live.client {
+            Some(client) => self.with_steps.contains(client) || mutant("show-text-to-clients"),
+            None => is_operator,
+        };
+        live.secret = None;
+        live.granted = Some(if is_text_shown { LiveGrant::Text } else { LiveGrant::States });
+    }
+
+    /// Like [`AccessRules::vouch_for`], for an accepted request that came over NATS. The judgement
+    /// of another pump stands. A client without a proof gets states alone.
+    pub fn grant_remote(&self, ask: &mut ServiceRequest) {
+        let is_operator = self.is_watch_proved(ask);
+        let ServiceRequest::FollowLive(live) = ask else { return };
+        if live.granted.is_some() {
+            return;
+        }
+
+        let is_known = is_operator || self.is_client_proved(live);
+        self.grant(live, is_operator);
+        if !is_known {
+            live.granted = Some(LiveGrant::States);
+        }
+    }
+
+    /// Text for a reader who has not proved the right to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         let is_signed = live.origin.as_ref().is_some_and(|origin| origin.signature.is_some());
+        if let Some(client) = live.client.as_ref().filter(|_| !is_signed) {
+            return format!(
+                "nothing proves here that the client `{client}` watches: set secret_env or \
+                 secret_file of [clients.{client}], for the organism and for this command"
+            );
+        }
+
         let fault = match is_signed {
             true => "its signature is of no operator of this config, too old, or of something else",
             false => "only operators may see what models write, and nothing proves one here",
@@ -196,18 +245,25 @@ impl AccessRules {
     }
 
     /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
-    /// A client with a secret must also prove that secret, and a command that wants to see what
-    /// models write, an operator. Another pump of the organism has already judged its caller.
+    /// A client with a secret must also prove that secret, to send and to watch its threads. A
+    /// command that watches as no client must prove an operator. Another pump of the organism has
+    /// already judged its caller.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
-            return match live.granted.is_some() || self.is_watch_proved(ask) {
+            let client = live.client.as_ref();
+            let is_trusted = client.is_some_and(|client| !self.has_secret(client));
+            let is_accepted = live.granted.is_some()
+                || is_trusted
+                || self.is_client_proved(live)
+                || self.is_watch_proved(ask);
+            return match is_accepted {
                 true => Ok(()),
                 false => Err(Box::new(deny_unknown(self.unknown_watcher(live), ask))),
             };
         }
 
         let ServiceRequest::Submit(submission) = ask else { return Ok(()) };
-        let has_secret = self.secrets.iter().any(|known| known.client == submission.client);
+        let has_secret = self.has_secret(&submission.client);
         if !has_secret || self.is_proved(submission) || mutant("take-any-sender-over-nats") {
             return Ok(());
         }
@@ -224,6 +280,11 @@ impl AccessRules {
     /// submission gets its client's secret. A decision gets the user of the socket as its person,
     /// in place of any person that the request names. A subscription gets what its reader may see.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
+        let is_operator = match caller.ancestry {
+            ProcessAncestry::Foreign => true,
+            ProcessAncestry::Unknown => self.is_watch_proved(ask),
+            ProcessAncestry::Hosted(_) => false,
+        };
         let origin = match ask {
             ServiceRequest::Submit(submission) => {
                 let known = self.secrets.iter().find(|known| known.client == submission.client);
@@ -232,10 +293,7 @@ impl AccessRules {
             }
             ServiceRequest::Decide(matter) => &mut matter.origin,
             ServiceRequest::Cancel { origin, .. } => origin,
-            ServiceRequest::FollowLive(live) => {
-                live.granted = Some(LiveGrant::Text);
-                return;
-            }
+            ServiceRequest::FollowLive(live) => return self.grant(live, is_operator),
             ServiceRequest::AwaitResults { .. }
             | ServiceRequest::HeldThread { .. }
             | ServiceRequest::HeldCalls { .. }
@@ -252,12 +310,21 @@ impl AccessRules {
         origin.get_or_insert_default().who = who;
     }
 
-    /// Whether the request contains its client's secret. Compares digests, so that the duration of
-    /// the comparison reveals nothing about the secret.
+    /// Whether the request contains its client's secret.
     fn is_proved(&self, submission: &SubmitRequest) -> bool {
-        let known = self.secrets.iter().find(|known| known.client == submission.client);
+        self.is_secret_of(&submission.client, submission.secret.as_ref())
+    }
+
+    fn has_secret(&self, client: &ListenerName) -> bool {
+        self.secrets.iter().any(|known| known.client == *client)
+    }
+
+    /// Whether this is the secret of that client. Compares digests, so that the duration of the
+    /// comparison reveals nothing about the secret.
+    fn is_secret_of(&self, client: &ListenerName, secret: Option<&BearerSecret>) -> bool {
+        let known = self.secrets.iter().find(|known| known.client == *client);
         let expected = known.and_then(ClientSecret::digest);
-        let presented = submission.secret.as_ref().map(BearerSecret::digest);
+        let presented = secret.map(BearerSecret::digest);
         expected.is_some() && (expected == presented || mutant("take-any-secret"))
     }
 }
@@ -339,4 +406,57 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     };
 
     text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ThreadId;
+
+    fn name(name: &str) -> ListenerName {
+        ListenerName::parse(name).unwrap()
+    }
+
+    fn watch(client: Option<&str>) -> ServiceRequest {
+        ServiceRequest::FollowLive(LiveRequest {
+            thread: Some(ThreadId::parse("sess-aaaaaaaa").unwrap()),
+            client: client.map(name),
+            granted: Some(LiveGrant::Text),
+            ..LiveRequest::default()
+        })
+    }
+
+    fn granted(ask: &ServiceRequest) -> (Option<LiveGrant>, Option<&str>) {
+        let ServiceRequest::FollowLive(live) = ask else { panic!("{ask:?}") };
+        (live.granted, live.client.as_ref().map(ListenerName::as_str))
+    }
+
+    #[test]
+    fn a_hosted_process_watches_as_its_own_client_alone_and_an_operator_as_none() {
+        let listeners = HashMap::from([(name("bot"), Some(name("desk"))), (name("echo"), None)]);
+        let caller = |ancestry| SocketCaller { ancestry, uid: None };
+        let hosted = |listener| caller(ProcessAncestry::Hosted(Some(name(listener))));
+        for (with_steps, grant) in
+            [(Vec::new(), LiveGrant::States), (vec![name("desk")], LiveGrant::Text)]
+        {
+            let listeners = listeners.clone();
+            let rules = AccessRules { listeners, with_steps, ..AccessRules::default() };
+            for (listener, client) in
+                [("bot", None), ("bot", Some("other")), ("echo", Some("desk"))]
+            {
+                assert!(rules.judge(&hosted(listener), &watch(client)).is_err(), "{client:?}");
+            }
+
+            let mut own = watch(Some("desk"));
+            assert!(rules.judge(&hosted("bot"), &own).is_ok());
+            rules.vouch_for(&hosted("bot"), &mut own);
+            assert_eq!(granted(&own), (Some(grant), Some("desk")));
+
+            let operator = caller(ProcessAncestry::Foreign);
+            let mut any = watch(Some("desk"));
+            assert!(rules.judge(&operator, &any).is_ok());
+            rules.vouch_for(&operator, &mut any);
+            assert_eq!(granted(&any), (Some(LiveGrant::Text), None));
+        }
+    }
 }

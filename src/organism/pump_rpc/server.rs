@@ -18,7 +18,7 @@ use crate::organism::control::refused;
 use crate::organism::partitioned::PartitionMap;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
-use crate::service::{LiveGrant, LiveRequest, ServiceRequest, ServiceResponse};
+use crate::service::{LiveRequest, ServiceRequest, ServiceResponse};
 
 /// Prefix of inboxes. Responses are published only to subjects with this prefix.
 const INBOX: &str = "_INBOX.";
@@ -158,8 +158,8 @@ impl RequestHandler {
             return writer.write_mark(ChunkKind::End).await;
         }
 
-        if let ServiceRequest::FollowLive(live) = &mut request {
-            live.granted.get_or_insert(LiveGrant::Text);
+        table.rules.grant_remote(&mut request);
+        if let ServiceRequest::FollowLive(live) = &request {
             // It ends with the pump, and has no last response to wait for.
             drop(responding);
             return self.follow_live(live.clone(), writer).await;

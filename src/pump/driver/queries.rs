@@ -10,7 +10,7 @@ use super::handle::{CallCompletion, Handle, PumpStopped};
 use super::{Pump, PumpCommand};
 use crate::clock::Time;
 use crate::envelope::Message;
-use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::thread::{Call, Hold};
 
 pub(in crate::pump) enum PumpQuery {
@@ -29,6 +29,9 @@ pub(in crate::pump) enum PumpQuery {
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
+    /// Asks who opened the root of a thread's tree. The answer is `None` if the thread does not
+    /// exist.
+    TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
     /// Asks for the number of deliveries in flight, and for the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(usize, Position)> },
     /// Lets the time until the next alarm pass at once, if `next` is still the next position.
@@ -81,6 +84,11 @@ impl Handle {
     /// Returns all held calls of this pump.
     pub async fn held_calls(&self) -> Result<Vec<HeldRequest>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldCalls { answer }).await
+    }
+
+    /// Returns who opened the root of a thread's tree, or `None` if the thread does not exist.
+    pub async fn tree_opener(&self, thread: ThreadId) -> Result<Option<ListenerName>, PumpStopped> {
+        self.query(|answer| PumpQuery::TreeOpener { thread, answer }).await
     }
 
     /// Returns the position of the latest record of a thread's tree, or `None` if the thread does
@@ -150,6 +158,10 @@ impl Pump {
                 let is_known = state.thread(&thread).is_some();
                 let tree = state.tree(&thread).filter(|_| is_known);
                 answer.send(tree.map(|tree| tree.head)).ok();
+            }
+            PumpQuery::TreeOpener { thread, answer } => {
+                let root = state.thread(&thread).and_then(|_| state.thread(&thread.root()));
+                answer.send(root.map(|root| root.by.clone())).ok();
             }
             PumpQuery::DeliveriesInFlight { answer } => {
                 answer.send((self.core.handed_over(), self.journal.next())).ok();

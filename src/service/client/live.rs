@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::{ServiceClient, Transports, unexpected};
 use crate::bus::live::LiveEvent;
-use crate::ids::ThreadId;
 use crate::journal::partitions_in;
 use crate::limits;
 use crate::service::signing::OperatorSigner;
@@ -33,17 +32,18 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 }
 
 impl ServiceClient {
-    /// Follows the live channel of a thread and everything beneath it, or of all threads. Calls
-    /// `on_event` with each event. Returns when `on_event` breaks or the organism ends. Subscribes
-    /// again when a partition moves; what was missed is reported as lost.
+    /// Follows the live channel of a thread and everything beneath it, or of all threads, in the
+    /// partitions that have them. Calls `on_event` with each event. Returns when `on_event` breaks
+    /// or the organism ends. Subscribes again when a partition moves; what was missed is reported
+    /// as lost.
     pub async fn follow_live(
         &self,
-        thread: Option<&ThreadId>,
+        request: LiveRequest,
         signer: Option<&OperatorSigner>,
         on_event: impl FnMut(LiveEvent) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let outlet = EventOutlet { on_event: Mutex::new(on_event), leave: Notify::new() };
-        let partitions = match (&self.transports, thread) {
+        let partitions = match (&self.transports, &request.thread) {
             (_, Some(thread)) => vec![self.partition_of(thread)],
             // An organism on this host asks the pumps of all partitions.
             (Transports::Partitioned { config, local, .. }, None) if !local.locate().await? => {
@@ -52,7 +52,7 @@ impl ServiceClient {
             (_, None) => vec![0],
         };
         let following = partitions.into_iter().map(|partition| {
-            let request = LiveRequest { thread: thread.cloned(), partition, ..Default::default() };
+            let request = LiveRequest { partition, ..request.clone() };
             self.follow_partition(request, signer, &outlet)
         });
 

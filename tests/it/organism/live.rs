@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 
 use super::model_calls::{CONFIG, THREAD, end, house, records, sending};
 use super::provider::{Provider, ScriptedResponse};
-use super::{CommandOutput, House, TALK, say, until};
+use super::{CommandOutput, House, Running, TALK, say, until};
 
 /// A running `organism tail --live --json`.
 pub struct LiveTail {
@@ -28,14 +28,18 @@ impl LiveTail {
         Self::of(command)
     }
 
-    pub fn of(mut command: Command) -> Self {
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut tail = Self { child, lines };
+    pub fn of(command: Command) -> Self {
+        let mut tail = Self::spawn(command);
         let opened = tail.find(|event| event["live"] == "opened");
         assert_eq!(opened["text"], true);
         tail
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
     }
 
     fn next(&mut self) -> Json {
@@ -227,16 +231,27 @@ import socket, sys
 watcher = socket.socket(socket.AF_UNIX)
 watcher.connect(sys.argv[1])
 watcher.sendall(sys.argv[2].encode() + b"\n")
-print(watcher.makefile().readline(), end="")
+lines = watcher.makefile()
+for _ in range(int(sys.argv[3])):
+    print(lines.readline(), end="")
 "#;
 
 /// The first response to a subscription that claims to be granted.
 fn claimed(house: &House, mark: Option<String>) -> String {
-    let project = house.handshake().project.unwrap();
-    let request = json!({"do": "live", "granted": "text", "project": project});
+    watched(house, mark, json!({}), 1)
+}
+
+/// The first lines of the responses to this subscription, which claims to be granted.
+fn watched(house: &House, mark: Option<String>, mut request: Json, lines: usize) -> String {
+    request["do"] = "live".into();
+    request["granted"] = "text".into();
+    let checked = with_secrets(house.command(&["check", "--json"])).output().unwrap();
+    let checked: Json = serde_json::from_slice(&checked.stdout).unwrap();
+    request["project"] = checked["project"].clone();
     let request = format!("organism/{VERSION} {request}");
     let mut command = Command::new("python3");
     command.args(["-S", "-c", WATCHER]).arg(socket_path(&house.data())).arg(request);
+    command.arg(lines.to_string());
     command.current_dir(house.path("")).env_remove("ORGANISM_PUMP");
     if let Some(mark) = mark {
         command.env("ORGANISM_PUMP", mark);
@@ -265,6 +280,14 @@ fn a_process_that_the_organism_hosts_sees_no_text_whatever_it_claims() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// Starts an organism that cannot determine the origin of its callers.
+fn blind(house: &House) -> Running {
+    let mut command = with_secrets(house.command(&["run"]));
+    let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();
+    command.env("ORGANISM_MUTANT", format!("hide-the-caller,{others}"));
+    house.run_with(command)
+}
+
 #[test]
 fn a_caller_that_nothing_shows_needs_the_key_of_an_operator() {
     let provider = Provider::start(vec![ScriptedResponse::Stall(2)]);
@@ -273,10 +296,7 @@ fn a_caller_that_nothing_shows_needs_the_key_of_an_operator() {
     let keys = OperatorKeyFiles::make(&house);
     house.write("organism.toml", format!("{config}\n{}\n", keys.operators));
 
-    let mut command = house.command(&["run"]);
-    let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();
-    command.env("ORGANISM_MUTANT", format!("hide-the-caller,{others}"));
-    let running = house.run_with(command);
+    let running = blind(&house);
     let claimed = claimed(&house, None);
     assert!(claimed.contains("unknown-caller: only operators may see"), "{claimed}");
     for args in [["tail", "--live"].as_slice(), &["tail", "--live", "--sign", "stranger.key"]] {
@@ -291,6 +311,108 @@ fn a_caller_that_nothing_shows_needs_the_key_of_an_operator() {
     let ended = tail.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.err.contains("messages are not followed"), "{ended:?}");
+}
+
+/// A wrong secret: that of no client.
+pub const STRANGE_SECRET: &str = "b3RoZXItc2VjcmV0LW9mLW5vLWNsaWVudA";
+
+/// The secret of the client `desk`. The secret of `other` is the reverse.
+pub const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
+
+/// Adds the secrets of both clients to the environment of a command.
+pub fn with_secrets(mut command: Command) -> Command {
+    command.env("DESK_SECRET", SECRET).env("OTHER_SECRET", other_secret());
+    command
+}
+
+pub fn other_secret() -> String {
+    SECRET.chars().rev().collect()
+}
+
+/// The config with secrets for `desk` and for a second client `other`, and these lines for `desk`.
+pub fn two_clients(config: &str, lines: &str) -> String {
+    let other = "[clients.other]\npeers = [\"writer\"]\nsecret_env = \"OTHER_SECRET\"\n\n";
+    let desk = format!("{other}[clients.desk]\nsecret_env = \"DESK_SECRET\"\n{lines}");
+    config.replace("[clients.desk]\n", &desk)
+}
+
+#[test]
+fn a_client_sees_states_of_its_own_threads_and_texts_only_with_steps() {
+    for steps in [false, true] {
+        // The model writes on, so that each subscription has something to show.
+        let provider = Provider::start(vec![ScriptedResponse::Trickle]);
+        let config = two_clients(CONFIG, if steps { "steps = true\n" } else { "" });
+        let house = House::with(&format!("{config}{}", provider.model("live", "")));
+        let running = blind(&house);
+        house.write("say.xml", say("write"));
+        let send = ["send", "say.xml", "--as", "desk", "--no-wait", "--new", THREAD];
+        let sent = CommandOutput::from(with_secrets(house.command(&send)).output().unwrap());
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        provider.sends(1);
+
+        let watch = |thread: Option<&str>, client: &str, secret: &str| {
+            let named = json!({"thread": thread, "client": client, "secret": secret});
+            watched(&house, None, named, if steps { 6 } else { 2 })
+        };
+        let own = watch(Some(THREAD), "desk", SECRET);
+        let opened = format!("{{\"live\":\"opened\",\"text\":{steps}}}");
+        assert!(own.contains(&opened) && own.contains("\"live\":\"model\""), "{own}");
+        assert_eq!(own.contains("word "), steps, "{own}");
+
+        let strange = format!("{THREAD}x");
+        let secret = other_secret();
+        for (thread, client, secret) in [
+            (Some(THREAD), "other", &*secret),
+            (Some(&*strange), "desk", SECRET),
+            (None, "desk", SECRET),
+        ] {
+            let refused = watch(thread, client, secret);
+            assert!(refused.contains("has no thread"), "{refused}");
+            assert!(!refused.contains("\"live\":"), "{refused}");
+        }
+        for (client, secret) in [("desk", STRANGE_SECRET), ("desk", &*secret), ("nobody", SECRET)] {
+            let refused = watch(Some(THREAD), client, secret);
+            assert!(refused.contains("unknown-caller"), "{refused}");
+            assert!(!refused.contains("\"live\":"), "{refused}");
+        }
+        drop(running);
+    }
+}
+
+const POEM: &str = r#"
+[agents.poet]
+model = "live"
+
+[workflows.poem]
+input = { topic = "text" }
+output = "verse"
+[workflows.poem.goals]
+verse = { agent = "poet", prompt = "Write a verse on {{input/topic}}." }
+"#;
+
+#[test]
+fn a_client_that_runs_a_workflow_sees_texts_only_with_steps() {
+    for steps in [false, true] {
+        let provider = Provider::start(vec![ScriptedResponse::Trickle]);
+        let config = two_clients(CONFIG, if steps { "steps = true\n" } else { "" });
+        let config =
+            config.replace("peers = [\"writer\"]\n\n[agents", "peers = [\"poem\"]\n\n[agents");
+        let house = House::with(&format!("{config}{POEM}{}", provider.model("live", "")));
+        let running = blind(&house);
+        let run = ["workflow", "run", "poem", "--as", "desk", "--json", "--input", "topic=rain"];
+        let mut shown = LiveTail::spawn(with_secrets(house.command(&run)));
+
+        let opened = shown.find(|line| line["live"] == "opened");
+        assert_eq!(opened["text"], steps, "{opened}");
+        if steps {
+            shown.find_text("word word ");
+        } else {
+            assert_eq!(shown.find(|line| line["live"] == "model")["agent"], "poet");
+        }
+        shown.child.kill().unwrap();
+        shown.child.wait().unwrap();
+        drop(running);
+    }
 }
 
 #[test]

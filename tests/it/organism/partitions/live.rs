@@ -1,8 +1,18 @@
 //! The live channel of several pumps.
 
-use super::super::live::{LiveTail, OperatorKeyFiles, signing};
+use std::ops::ControlFlow;
+
+use organism::organism::OrganismClient;
+use organism::service::{Error, LiveRequest};
+use serde_json::{Value as Json, json};
+
+use super::super::live::{
+    LiveTail, OperatorKeyFiles, SECRET, STRANGE_SECRET, other_secret, signing, two_clients,
+    with_secrets,
+};
 use super::super::provider::{Provider, ScriptedResponse};
-use super::{CommandOutput, House, PARTITIONS, config, root, run, say};
+use super::load::loaded;
+use super::{CommandOutput, House, PARTITIONS, PATIENCE, command, config, root, run, say};
 use crate::nats::Server;
 
 const AGENT: &str = r#"
@@ -60,6 +70,73 @@ fn any_host_shows_what_models_write_in_every_partition_and_elsewhere_an_operator
     signed.find_text("word word ");
     signed.child.kill().unwrap();
     signed.child.wait().unwrap();
+
+    // A stop would wait for the model, which never ends.
+    drop(running);
+}
+
+/// The events of the subscription of a client, up to the first that shows a model call in this way.
+fn watched(house: &House, request: Json, last: &str) -> Result<Vec<Json>, Error> {
+    let request: LiveRequest = serde_json::from_value(request).unwrap();
+    let config = loaded(house);
+    let mut events = Vec::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = OrganismClient::open(config).await.unwrap();
+        let following = client.follow_live(request, None, |event| {
+            let event = serde_json::to_value(event).unwrap();
+            let is_last = event["live"] == last;
+            events.push(event);
+            if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let followed = tokio::time::timeout(PATIENCE, following).await;
+        followed.unwrap_or_else(|_| panic!("no event `{last}` came"))
+    })?;
+    Ok(events)
+}
+
+#[test]
+fn over_nats_a_client_sees_texts_of_its_own_threads_by_its_secret() {
+    let provider = Provider::start(vec![ScriptedResponse::Trickle]);
+    let server = Server::start();
+    let config = config(&server, PARTITIONS).replace("peers = [\"echo\",", "peers = [\"writer\",");
+    let config = two_clients(&config, "steps = true\n");
+    let plain = "[clients.plain]\npeers = [\"writer\"]\nsteps = true\n";
+    let config = format!("{config}\n{plain}{AGENT}{}", provider.model("live", ""));
+    let [one, other, elsewhere] = [(); 3].map(|()| House::settled(&config));
+    let start =
+        |house: &House, partitions| house.run_with(with_secrets(command(house, partitions)));
+    let running = [start(&one, "0,1"), start(&other, "2,3")];
+    one.write("say.xml", say("write"));
+    let [of_desk, of_plain] = [root(2, 0), root(1, 0)];
+    for (client, thread) in [("desk", &of_desk), ("plain", &of_plain)] {
+        let send = ["send", "say.xml", "--as", client, "--no-wait", "--new", thread];
+        let sent = one.organism(&send);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+
+    let own = json!({"thread": of_desk, "client": "desk", "secret": SECRET});
+    let events = watched(&elsewhere, own, "text").unwrap();
+    assert_eq!(events[0], json!({"live": "opened", "text": true}));
+    assert!(events.iter().all(|event| event["live"] == "opened" || event["thread"] == *of_desk));
+
+    let other = other_secret();
+    for (thread, client, secret, why) in [
+        (&of_desk, "other", Some(&*other), "has no thread"),
+        (&of_desk, "plain", None, "has no thread"),
+        (&of_plain, "desk", Some(SECRET), "has no thread"),
+        (&of_desk, "desk", Some(STRANGE_SECRET), "nothing proves here"),
+        (&of_desk, "desk", None, "nothing proves here"),
+    ] {
+        let named = json!({"thread": thread, "client": client, "secret": secret});
+        let refused = watched(&elsewhere, named, "text").unwrap_err().to_string();
+        assert!(refused.contains(why), "{client}, {secret:?}: {refused}");
+    }
+
+    // Whoever has the key of the servers can name a client that has no secret.
+    let unproved = json!({"thread": of_plain, "client": "plain"});
+    let events = watched(&elsewhere, unproved, "model").unwrap();
+    assert_eq!(events[0], json!({"live": "opened", "text": false}));
 
     // A stop would wait for the model, which never ends.
     drop(running);
