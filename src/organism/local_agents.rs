@@ -109,14 +109,14 @@ impl JournalHistory {
 }
 
 impl ThreadHistory for JournalHistory {
-    fn records(&self, _thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
+    fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
         let idle = self.idle().take();
         let reader = match idle {
             Some(reader) => reader,
             None => JournalReader::open(&self.data)?,
         };
 
-        let walked = reader.walk(up_to)?;
+        let walked = reader.walk_thread(thread, up_to)?;
         *self.idle() = Some(reader);
         Ok(walked.into_iter().map(|sealed| sealed.record).collect())
     }

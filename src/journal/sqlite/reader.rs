@@ -12,6 +12,7 @@ use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord};
 use crate::limits;
 use crate::metrics::Counter;
 use crate::thread::text::InternedNames;
+use crate::thread::{Fact, Record};
 
 use super::connect::{connect, unusable};
 use super::directory::DATABASE;
@@ -234,6 +235,25 @@ impl JournalReader {
     /// The record at `head` and everything before it in its tree, oldest first. Each is verified by
     /// the hash that its successor names.
     pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
+        self.walk_back(head, |_| false)
+    }
+
+    /// The record at `head` and what is before it in its tree, back to the record that opened
+    /// `thread`, oldest first. No earlier record concerns the thread.
+    pub fn walk_thread(
+        &self,
+        thread: &ThreadId,
+        head: Position,
+    ) -> Result<Vec<HashedRecord>, Error> {
+        let opens = |fact: &Fact| matches!(fact, Fact::ThreadOpened { thread: opened, .. } if opened == thread);
+        self.walk_back(head, |record| record.facts.iter().any(opens))
+    }
+
+    fn walk_back(
+        &self,
+        head: Position,
+        is_first: impl Fn(&Record) -> bool,
+    ) -> Result<Vec<HashedRecord>, Error> {
         READS.one();
         let (mut records, mut names) = (Vec::<HashedRecord>::new(), InternedNames::default());
         let mut query = self.by_position()?;
@@ -259,8 +279,12 @@ impl JournalReader {
                     return Err(Error::broken(at.0, detail));
                 }
             }
+            let is_last = is_first(&sealed.record);
             (at, read) = (sealed.record.previous, read + 1);
             records.push(sealed);
+            if is_last {
+                break;
+            }
         }
 
         records.reverse();
