@@ -1,6 +1,7 @@
 //! The order of goals: which goal needs which, directly and indirectly.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::definition::{
     FailurePolicy, GoalDefinition, GoalForm, GoalId, Placed, WorkflowDefinition,
@@ -9,7 +10,14 @@ use super::definition::{
 /// Goals of a workflow with what each of them needs. Goals are numbered in the order of the file.
 pub struct GoalGraph<'a> {
     definition: &'a WorkflowDefinition,
-    numbers: HashMap<&'a GoalId, usize>,
+    index: Arc<GoalIndex>,
+}
+
+/// Numbers, lists and order of the goals of a definition. Kept between the deliveries of a run, because a
+/// definition may have thousands of goals.
+#[derive(Debug, Clone)]
+pub struct GoalIndex {
+    numbers: HashMap<GoalId, usize>,
     memberships: Vec<Option<Membership>>,
     order: Vec<usize>,
 }
@@ -50,46 +58,39 @@ impl<'a> GoalGraph<'a> {
     pub fn new(definition: &'a WorkflowDefinition) -> (Self, Vec<SecondMembership<'a>>) {
         let mut numbers = HashMap::new();
         for (number, goal) in definition.goals.iter().enumerate() {
-            numbers.entry(&goal.id.value).or_insert(number);
+            numbers.entry(goal.id.value.clone()).or_insert(number);
         }
 
-        let mut graph = Self {
-            definition,
-            numbers,
-            memberships: vec![None; definition.goals.len()],
-            order: Vec::new(),
-        };
-        let mut second = Vec::new();
-        for (owner, goal) in definition.goals.iter().enumerate() {
-            for (named, kind) in members_of(goal) {
-                let Some(number) = graph.number(&named.value) else { continue };
-                let Some(place) = graph.memberships.get_mut(number) else { continue };
-                match place {
-                    Some(first) => {
-                        let Some(first_owner) = definition.goals.get(first.owner) else { continue };
-                        let first_owner = &first_owner.id.value;
-                        second.push(SecondMembership { goal: named, first_owner });
-                    }
-                    None => *place = Some(Membership { owner, kind }),
-                }
-            }
-        }
+        let (memberships, second) = memberships(definition, &numbers);
+        let unordered = Arc::new(GoalIndex { numbers, memberships, order: Vec::new() });
+        let graph = Self { definition, index: unordered };
+        let order = graph.ordered();
+        let index = Arc::new(GoalIndex { order, ..Arc::unwrap_or_clone(graph.index) });
 
-        graph.order = graph.ordered();
-        (graph, second)
+        (Self { definition, index }, second)
+    }
+
+    /// The graph of a definition whose index is known.
+    pub fn indexed(definition: &'a WorkflowDefinition, index: Arc<GoalIndex>) -> Self {
+        Self { definition, index }
+    }
+
+    /// The index of this definition, for further graphs of it.
+    pub fn index(&self) -> Arc<GoalIndex> {
+        Arc::clone(&self.index)
     }
 
     /// Number of goals.
     pub fn len(&self) -> usize {
-        self.memberships.len()
+        self.index.memberships.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.memberships.is_empty()
+        self.index.memberships.is_empty()
     }
 
     pub fn number(&self, id: &GoalId) -> Option<usize> {
-        self.numbers.get(id).copied()
+        self.index.numbers.get(id).copied()
     }
 
     pub fn goal(&self, number: usize) -> Option<&'a GoalDefinition> {
@@ -98,7 +99,7 @@ impl<'a> GoalGraph<'a> {
 
     /// The list that a goal is in; `None` for a goal in the order of the file.
     pub fn membership(&self, number: usize) -> Option<Membership> {
-        self.memberships.get(number).copied().flatten()
+        self.index.memberships.get(number).copied().flatten()
     }
 
     /// Members of a loop, or of every branch of a choice, in order.
@@ -153,13 +154,13 @@ impl<'a> GoalGraph<'a> {
             }
         }
 
-        self.order.iter().copied().filter(|one| found.contains(one)).collect()
+        self.index.order.iter().copied().filter(|one| found.contains(one)).collect()
     }
 
     /// All goals, each behind those that it needs and behind its members. Where this leaves the order
     /// open, it is that of the file, so that it does not depend on which goal was faster.
     pub fn order(&self) -> &[usize] {
-        &self.order
+        &self.index.order
     }
 
     fn ordered(&self) -> Vec<usize> {
@@ -174,16 +175,20 @@ impl<'a> GoalGraph<'a> {
         }
 
         let mut order = Vec::new();
+        let mut is_placed = vec![false; count];
         let mut left: Vec<usize> = (0..count).collect();
         while !left.is_empty() {
             let is_ready = |number: &usize| {
-                waits_for
-                    .get(*number)
-                    .is_none_or(|needs| needs.iter().all(|one| order.contains(one)))
+                let needs = waits_for.get(*number).into_iter().flatten();
+                needs.copied().all(|one| is_placed.get(one).copied().unwrap_or_default())
             };
             // Goals that wait for each other are reported by the check.
             let at = left.iter().position(is_ready).unwrap_or_default();
-            order.push(left.remove(at));
+            let next = left.remove(at);
+            if let Some(is_placed) = is_placed.get_mut(next) {
+                *is_placed = true;
+            }
+            order.push(next);
         }
         order
     }
@@ -339,6 +344,30 @@ impl<'a> GoalGraph<'a> {
             None => Vec::new(),
         }
     }
+}
+
+/// The list of each goal, with every goal that two lists name.
+fn memberships<'a>(
+    definition: &'a WorkflowDefinition,
+    numbers: &HashMap<GoalId, usize>,
+) -> (Vec<Option<Membership>>, Vec<SecondMembership<'a>>) {
+    let mut memberships: Vec<Option<Membership>> = vec![None; definition.goals.len()];
+    let mut second = Vec::new();
+    for (owner, goal) in definition.goals.iter().enumerate() {
+        for (named, kind) in members_of(goal) {
+            let Some(number) = numbers.get(&named.value).copied() else { continue };
+            let Some(place) = memberships.get_mut(number) else { continue };
+            match place {
+                Some(first) => {
+                    let Some(first_owner) = definition.goals.get(first.owner) else { continue };
+                    let first_owner = &first_owner.id.value;
+                    second.push(SecondMembership { goal: named, first_owner });
+                }
+                None => *place = Some(Membership { owner, kind }),
+            }
+        }
+    }
+    (memberships, second)
 }
 
 /// Every goal that `goal` names as a member, with its place in the list.

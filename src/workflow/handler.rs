@@ -5,7 +5,7 @@
 //! What is remembered of a run between its deliveries is the fold of its messages so far; a run that
 //! is not remembered is folded again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bus::memory::CallMemory;
@@ -20,7 +20,7 @@ use crate::schema::Schemas;
 use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource, called_once};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::delegation;
-use super::graph::GoalGraph;
+use super::graph::{GoalGraph, GoalIndex};
 use super::payloads;
 use super::questions;
 use super::run_definition::{RunDefinitions, recorded_definition, write_run_definition};
@@ -37,6 +37,8 @@ pub struct WorkflowHandler {
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
     remembered: Mutex<CallMemory<RememberedRun>>,
+    /// Indexes of the definitions on which runs went on, by their digests.
+    indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
 }
 
 /// A run after the messages of a delivery.
@@ -49,6 +51,7 @@ struct RememberedRun {
 
 /// The definition of a run, and the payload that records it where the run begins.
 struct RunDefinition {
+    digest: Digest,
     definition: Arc<WorkflowDefinition>,
     record: Option<String>,
 }
@@ -93,7 +96,19 @@ impl WorkflowHandler {
     ) -> Self {
         let once = called_once(contracts);
         let undo = UndoRules::new(contracts, schemas);
-        Self { workflow, definitions, once, undo, archive, remembered: Mutex::default() }
+        let (remembered, indexes) = (Mutex::default(), Mutex::default());
+        Self { workflow, definitions, once, undo, archive, remembered, indexes }
+    }
+
+    fn graph<'a>(&self, digest: Digest, definition: &'a WorkflowDefinition) -> GoalGraph<'a> {
+        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = indexes.get(&digest) {
+            return GoalGraph::indexed(definition, Arc::clone(index));
+        }
+
+        let (graph, _) = GoalGraph::new(definition);
+        indexes.insert(digest, graph.index());
+        graph
     }
 
     fn remembered(&self) -> MutexGuard<'_, CallMemory<RememberedRun>> {
@@ -101,7 +116,7 @@ impl WorkflowHandler {
     }
 
     /// The outcome that follows from the new messages of a delivery.
-    fn outcome(&self, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
+    pub fn outcome(&self, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
         let request = delivery.messages.first();
         if let Some(request) = request.filter(|one| delegated_goal(&one.name).is_some()) {
             return delegation::outcome(delivery, request, &*self.archive);
@@ -118,8 +133,9 @@ impl WorkflowHandler {
         let messages = delivery.messages.as_slice();
         let known = messages.len().saturating_sub(delivery.fresh);
         let request = messages.first().ok_or_else(|| FoldError::crashed("it has no request"))?;
-        let RunDefinition { definition, record } = self.definition_of(request, messages, known)?;
-        let (graph, _) = GoalGraph::new(&definition);
+        let found = self.definition_of(request, messages, known)?;
+        let RunDefinition { digest, definition, record } = found;
+        let graph = self.graph(digest, &definition);
         let (mut fold, folded) = self.fold(&definition, &graph, delivery, request, known)?;
 
         let mut requests = Vec::new();
@@ -199,14 +215,15 @@ impl WorkflowHandler {
         known: usize,
     ) -> Result<RunDefinition, FoldError> {
         if let Some(digest) = self.recorded_in(messages) {
-            return Ok(RunDefinition { definition: self.definition(digest)?, record: None });
+            let definition = self.definition(digest)?;
+            return Ok(RunDefinition { digest, definition, record: None });
         }
 
         // A run that an earlier version of the program began has no record of its definition.
         let record = |digest: Digest| (known == 0).then(|| write_run_definition(digest));
         if let Some(digest) = self.retried_definition(request)? {
             let definition = self.definition(digest)?;
-            return Ok(RunDefinition { definition, record: record(digest) });
+            return Ok(RunDefinition { digest, definition, record: record(digest) });
         }
 
         let current = self.definitions.current.as_ref().ok_or_else(|| {
@@ -214,7 +231,8 @@ impl WorkflowHandler {
             GoalFailure::new("definition-missing", reason)
         })?;
         let definition = Arc::clone(&current.definition);
-        Ok(RunDefinition { definition, record: record(current.digest) })
+        let digest = current.digest;
+        Ok(RunDefinition { digest, definition, record: record(digest) })
     }
 
     fn recorded_in(&self, messages: &[Arc<Message>]) -> Option<Digest> {
