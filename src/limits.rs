@@ -222,6 +222,7 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// Maximum bytes of the chunks in which playback streams a recorded turn, so that tests read a real
 /// stream.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
+pub const PLAYBACK_CHUNK_DELAY_MAX: Duration = Duration::from_secs(10);
 
 // Models.
 /// Interval at which a model call that waits for a rate limit checks the limit again.

@@ -156,6 +156,7 @@ pub(super) const MODELS: KnownSection = KnownSection {
     keys: &[
         ("provider", Text),
         ("recording", Text),
+        ("chunk_delay", Duration),
         ("model", Text),
         ("base_url", Text),
         ("insecure", Flag),

@@ -46,6 +46,7 @@ mod workflows;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -311,8 +312,8 @@ pub struct ModelSpec {
 
 #[derive(Debug, Clone)]
 pub enum ProviderConfig {
-    /// Plays recorded turns from a file with an absolute path.
-    Playback { recording: PathBuf, max_tokens: Option<u32> },
+    /// Plays recorded turns from a file with an absolute path, with this pause before each chunk.
+    Playback { recording: PathBuf, chunk_delay: Option<Duration>, max_tokens: Option<u32> },
     /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
     /// Routes calls to several other models of the config, which can replace each other.

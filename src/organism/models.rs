@@ -143,9 +143,10 @@ fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
 /// Builds a model as the target of a route. Returns `None` if the model itself consists of routes.
 fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, Error> {
     Ok(match &spec.provider {
-        ProviderConfig::Playback { recording, .. } => {
+        ProviderConfig::Playback { recording, chunk_delay, .. } => {
             let playback =
                 PlaybackModel::load(recording).map_err(|e| failed(spec, e.to_string()))?;
+            let playback = playback.paced(chunk_delay.unwrap_or_default());
             Some(RoutedModel::new(Arc::new(playback), RateLimits::default()))
         }
         ProviderConfig::Remote { options, pace, .. } => {

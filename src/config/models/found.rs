@@ -1,6 +1,6 @@
 //! Resolves the recordings, keys, addresses and other models that a model names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
@@ -28,8 +28,10 @@ pub fn specs(
 ) -> Vec<ModelSpec> {
     let specs = models.iter().filter_map(|model| {
         let provider = match model.kind.as_ref()? {
-            DeclaredKind::Playback { recording, max_tokens } => {
-                playback(recording, *max_tokens, directory, problems)
+            DeclaredKind::Playback { recording, chunk_delay, max_tokens } => {
+                let recording = recording_file(recording, directory, problems);
+                let (chunk_delay, max_tokens) = (*chunk_delay, *max_tokens);
+                ProviderConfig::Playback { recording, chunk_delay, max_tokens }
             }
             DeclaredKind::Remote(remote) => {
                 let mut own = ConfigProblems::default();
@@ -57,12 +59,12 @@ pub fn specs(
     specs.collect()
 }
 
-fn playback(
+/// Full path of a recording.
+fn recording_file(
     recording: &Located<ExpandedText>,
-    max_tokens: Option<u32>,
     directory: &Path,
     problems: &mut ConfigProblems,
-) -> ProviderConfig {
+) -> PathBuf {
     let full = directory.join(&recording.value.value);
     if !full.is_file() {
         let message = format!("there is no recording `{}`", recording.value.written);
@@ -70,7 +72,7 @@ fn playback(
         problems.push(problem.help(near_or_rule(&full)));
     }
 
-    ProviderConfig::Playback { recording: full, max_tokens }
+    full
 }
 
 fn problems_of_route(
@@ -231,10 +233,10 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// A model as it is recorded: all settings except the key.
+/// A model as it is recorded: all settings except the key and the pace of a recording.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
-        ProviderConfig::Playback { recording, max_tokens } => json!({
+        ProviderConfig::Playback { recording, max_tokens, .. } => json!({
             "provider": PLAYBACK,
             "recording": digest_of(recording),
             "max_tokens": max_tokens,

@@ -23,9 +23,10 @@ use super::tree::{ExpandedText, Located};
 const PLAYBACK: &str = "playback";
 /// Keys of a playback model. Prices and windows are among them, so that budgets can be tested
 /// without a provider.
-const PLAYBACK_KEYS: [&str; 9] = [
+const PLAYBACK_KEYS: [&str; 10] = [
     "provider",
     "recording",
+    "chunk_delay",
     "context_window",
     "max_tokens",
     "price_in",
@@ -51,9 +52,17 @@ pub(super) struct DeclaredModel {
 }
 
 enum DeclaredKind {
-    Playback { recording: Located<ExpandedText>, max_tokens: Option<u32> },
+    Playback {
+        recording: Located<ExpandedText>,
+        chunk_delay: Option<Duration>,
+        max_tokens: Option<u32>,
+    },
     Remote(Box<DeclaredRemote>),
-    Routed { routes: Vec<Located<ExpandedText>>, strategy: RoutingStrategy, attempts: u32 },
+    Routed {
+        routes: Vec<Located<ExpandedText>>,
+        strategy: RoutingStrategy,
+        attempts: u32,
+    },
 }
 
 struct DeclaredRemote {
@@ -119,8 +128,9 @@ fn provided(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
     if named == PLAYBACK {
         read.only(&PLAYBACK_KEYS, "playback");
         let max_tokens = read.count32("max_tokens", limits::ANSWER_TOKENS_CEILING);
+        let chunk_delay = read.duration("chunk_delay", limits::PLAYBACK_CHUNK_DELAY_MAX);
         let recording = read.required_text("recording", "\"recording.toml\"")?;
-        return Some(DeclaredKind::Playback { recording, max_tokens });
+        return Some(DeclaredKind::Playback { recording, chunk_delay, max_tokens });
     }
 
     let Some(preset) = ProviderPreset::named(named) else {

@@ -43,8 +43,8 @@ type TurnKey = (ListenerName, String, u32);
 #[derive(Debug, Clone)]
 pub struct PlaybackModel {
     shelf: Arc<RecordedTurns>,
-    /// Delay between two chunks.
-    delay: Duration,
+    /// Pause before each chunk.
+    chunk_delay: Duration,
 }
 
 #[derive(Debug)]
@@ -82,12 +82,12 @@ impl PlaybackModel {
         let recorded = recording.recorded;
         let model = recording.model;
         let shelf = Arc::new(RecordedTurns { path, recorded, model, turns });
-        Ok(Self { shelf, delay: Duration::ZERO })
+        Ok(Self { shelf, chunk_delay: Duration::ZERO })
     }
 
-    /// Adds a delay between two chunks, to imitate a live model.
-    pub fn paced(mut self, delay: Duration) -> Self {
-        self.delay = delay;
+    /// Sets the pause before each chunk, to imitate a live model.
+    pub fn paced(mut self, chunk_delay: Duration) -> Self {
+        self.chunk_delay = chunk_delay;
         self
     }
 
@@ -116,8 +116,8 @@ impl PlaybackModel {
         let thought = chunks(reasoning).map(AnswerChunk::Reasoning);
 
         for chunk in thought.chain(chunks(&text).map(AnswerChunk::Text)) {
-            if !self.delay.is_zero() {
-                tokio::time::sleep(self.delay).await;
+            if !self.chunk_delay.is_zero() {
+                tokio::time::sleep(self.chunk_delay).await;
             }
             on_chunk(chunk);
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use organism::ids::ListenerName;
 use organism::model::playback::TurnRecorder;
@@ -74,7 +75,14 @@ async fn a_run_is_recorded_and_plays_the_same() {
     let played = "[models.live]\nprovider = \"playback\"\nrecording = \"out.toml\"\n";
     house.write("organism.toml", format!("{before}{played}"));
     let again = run(house.command(&["send", "write.xml"]), &BTreeMap::new());
-    assert_eq!((again.code, again.out), (Some(0), live.out));
+    assert_eq!((again.code, &again.out), (Some(0), &live.out));
+
+    // Four pieces of the answer, after one of reasoning.
+    house.write("organism.toml", format!("{before}{played}chunk_delay = \"200ms\"\n"));
+    let begun = Instant::now();
+    let slow = run(house.command(&["send", "write.xml"]), &BTreeMap::new());
+    assert_eq!((slow.code, slow.out), (Some(0), live.out));
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 /// Every run has other nonces.
