@@ -105,3 +105,10 @@ pub fn median_of(values: impl Iterator<Item = f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
+
+/// The value that this share of `values` does not exceed, such as 0.95.
+pub fn percentile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let last = values.len() - 1;
+    values[(last as f64 * share).round() as usize]
+}

@@ -31,7 +31,7 @@ pub fn measure() {
 }
 
 /// User and system time of this process and of its children that have ended.
-fn spent_micros() -> f64 {
+pub fn spent_micros() -> f64 {
     spent_micros_of(std::process::id())
 }
 

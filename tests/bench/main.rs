@@ -11,6 +11,7 @@
 
 mod bare;
 mod cpu;
+mod engine;
 mod extract;
 mod fair;
 mod figures;
@@ -19,9 +20,11 @@ mod gate_refuse;
 mod growth;
 mod hop;
 mod memory;
+mod mode_process;
 #[expect(dead_code, unused_imports, reason = "tests do more with a server")]
 #[path = "../it/nats.rs"]
 mod nats;
+mod open_runs;
 mod plain;
 mod provider;
 mod pumps;
@@ -36,6 +39,7 @@ mod turn;
 mod turns;
 mod waiters;
 mod wire;
+mod workflows;
 
 use std::time::Duration;
 
@@ -54,7 +58,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 27] = [
+const FIGURES: [Figure; 34] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -82,6 +86,13 @@ const FIGURES: [Figure; 27] = [
     ("rss_10k_threads", memory::at_rest),
     ("rss_100_streams", memory::streams),
     ("waiters_200", waiters::two_hundred),
+    ("agent_1tool", workflows::agent_1tool),
+    ("supervisor_4", workflows::supervisor_4),
+    ("fanout_100", workflows::fanout_100),
+    ("engine", engine::goals),
+    ("goals_2000", workflows::goals_2000),
+    ("runs_1000", open_runs::memory),
+    ("resume_after_kill", open_runs::resume_after_kill),
 ];
 
 fn main() {
@@ -91,6 +102,8 @@ fn main() {
         Some("forwarder") => return bare::forward(),
         Some("pump") => return pumps::pump(),
         Some("rest") => return memory::rest(),
+        Some("open-runs") => return open_runs::open(),
+        Some("interrupted") => return open_runs::interrupted(),
         Some("hop") => return hop::measure(),
         _ => {}
     }

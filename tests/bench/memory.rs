@@ -3,7 +3,6 @@
 //! alone.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use organism::pump::core::{Receipt, Target};
 
 use super::figures::Bench;
 use super::floor::directory;
+use super::mode_process::{ModeProcess, stay};
 use super::relay::{self, DONE, START};
 use super::start;
 use super::streams::{Server, noise, text};
@@ -124,18 +124,10 @@ fn running() -> Option<f64> {
 }
 
 fn rested() -> Option<f64> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .arg("rest")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "at rest\n");
-    let megabytes = resident(&child);
-    drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
+    let mut child = ModeProcess::start("rest", &[]);
+    child.wait_for("at rest");
+    let megabytes = resident(&child.process);
+    child.end();
     megabytes
 }
 
@@ -150,7 +142,7 @@ pub fn resident(child: &Child) -> Option<f64> {
     held(child, "VmRSS:")
 }
 
-fn held(child: &Child, what: &str) -> Option<f64> {
+pub fn held(child: &Child, what: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(what))?;
     let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
@@ -189,8 +181,7 @@ pub fn rest() {
         for client in clients.collect::<Vec<_>>() {
             client.await.unwrap();
         }
-        println!("at rest");
-        std::io::stdin().read_line(&mut String::new()).unwrap();
+        stay("at rest");
         organism.stop("the bench is done").await.unwrap();
     });
 }

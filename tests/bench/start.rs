@@ -15,7 +15,7 @@ use organism::config::Config;
 use organism::ids::{ListenerName, MessageId};
 use organism::journal::Journal as _;
 use organism::journal::sqlite::SqliteJournal;
-use organism::organism::{Organism, gate};
+use organism::organism::{Organism, gate, project};
 use organism::pump::core::{Core, Effect, Event, Submission, Target};
 use organism::pump::gate::{Checked, Gate};
 use organism::thread::Record;
@@ -148,6 +148,7 @@ fn config(place: &Path) -> Config {
 /// The journal of a relay with this number of rounds in each call, each call in a separate thread.
 pub fn fill(place: &Path, records: usize, rounds: usize) {
     let config = config(place);
+    project::begin(&config.directories(), false).unwrap();
     let mut journal = SqliteJournal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
     let mut relay = Relay::new(config, &journal, rounds);
     while relay.records < records {

@@ -1,0 +1,110 @@
+//! Processor time of the workflow engine alone: the deliveries of a recorded run, handled again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::Delivery;
+use organism::config::Config;
+use organism::envelope::Message;
+use organism::ids::{Attempt, Digest, Position, ThreadId};
+use organism::journal::sqlite::JournalReader;
+use organism::thread::{Fact, Record};
+use organism::workflow::{
+    IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, WorkflowHandler,
+};
+
+use super::cpu;
+use super::figures::{Bench, median};
+use super::floor::directory;
+use super::relay::listener;
+use super::workflows::{Shape, chain_of, each_of, organism_of, run_once};
+
+const GOALS: usize = 2_000;
+/// The run beside which the cost of a goal in the long run is judged.
+const FEW_GOALS: usize = 200;
+
+/// Microseconds for each goal of a run of 2,000, beside those in a run of 200: items of one goal,
+/// and goals of one definition after the other.
+pub fn goals(bench: &mut Bench) {
+    for (name, shape) in
+        [("engine_items", each_of as fn(usize) -> Shape), ("engine_chain", chain_of)]
+    {
+        let many = of(shape(GOALS), GOALS, bench.runs);
+        let few = of(shape(FEW_GOALS), FEW_GOALS, bench.runs);
+        bench.figures.add(name, many, "us CPU", Some(few));
+    }
+}
+
+/// Median microseconds of the engine for each goal.
+fn of(shape: Shape, goals: usize, runs: usize) -> f64 {
+    let place = directory("flow");
+    let config = organism_of(&place, &shape.turns, Duration::ZERO, &shape.text);
+    run_once(config.clone(), &shape);
+
+    let messages = messages(&place);
+    assert!(messages.len() > goals, "{} messages", messages.len());
+    median(runs, || play(&handler(&config), &messages) / goals as f64)
+}
+
+/// The messages of the only call of the workflow.
+fn messages(place: &Path) -> Vec<Arc<Message>> {
+    let reader = JournalReader::open(&place.join("data")).unwrap();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let facts = records.into_iter().flat_map(|sealed| sealed.record.facts);
+    let all: Vec<Arc<Message>> = facts
+        .filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.to == listener("fan") => Some(message),
+            _ => None,
+        })
+        .collect();
+    let call = all[0].call;
+    all.into_iter().filter(|message| message.call == call).collect()
+}
+
+fn handler(config: &Config) -> WorkflowHandler {
+    let workflow = &config.workflows[0];
+    let definition = Arc::new(workflow.definition.clone());
+    let current = IdentifiedDefinition { digest: workflow.compiled.digest, definition };
+    let definitions = RunDefinitions { current: Some(current), ..RunDefinitions::default() };
+    let (contracts, schemas) = (&config.contracts, &config.schemas);
+    WorkflowHandler::new(listener("fan"), definitions, contracts, schemas, Arc::new(NoRuns))
+}
+
+/// Delivers one message after the other, as a pump does with a run that is never idle. Microseconds
+/// of the handler.
+fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
+    let mut micros = 0.0;
+    for count in 1..=messages.len() {
+        let delivery = Delivery {
+            listener: listener("fan"),
+            call: messages[0].call.unwrap(),
+            thread: messages[0].thread.clone(),
+            attempt: Attempt { epoch: 1, n: 1 },
+            messages: messages[..count].to_vec(),
+            fresh: 1,
+            position: Position(count as u64),
+            timeout: Duration::from_secs(60),
+            trace: None,
+        };
+        micros += cpu::micros(|| drop(handler.outcome(&delivery).unwrap()));
+    }
+    micros
+}
+
+/// There are no earlier runs.
+struct NoRuns;
+
+impl RunArchive for NoRuns {
+    fn messages(&self, _: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
+        Err("there are no earlier runs".to_owned())
+    }
+
+    fn definition(&self, _: Digest) -> Result<Arc<WorkflowDefinition>, String> {
+        Err("there are no earlier runs".to_owned())
+    }
+
+    fn tree_records(&self, _: Position) -> Result<Vec<Record>, String> {
+        Err("there are no earlier runs".to_owned())
+    }
+}

@@ -1,0 +1,47 @@
+//! This program in another mode: a child process that reports a state and stays in it.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Killed when dropped.
+pub struct ModeProcess {
+    pub process: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl ModeProcess {
+    pub fn start(mode: &str, variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(mode).envs(variables.iter().copied());
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Self { process, lines }
+    }
+
+    /// Returns when the process has reported that state.
+    pub fn wait_for(&mut self, state: &str) {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), state);
+    }
+
+    /// Lets the process leave its state and end.
+    pub fn end(mut self) {
+        drop(self.process.stdin.take());
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for ModeProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.process.kill().ok();
+        self.process.wait().unwrap();
+    }
+}
+
+/// Reports a state, and stays in it until the input ends.
+pub fn stay(state: &str) {
+    println!("{state}");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
