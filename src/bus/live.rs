@@ -146,10 +146,12 @@ impl PendingEvents {
         let bytes = event.bytes();
         // One place is kept for the event that reports a loss.
         if self.events.len() + 1 >= most || self.bytes + bytes > bytes_most {
-            self.lost += match event {
+            let lost = match event {
                 LiveEvent::Lost { events } => events.max(1),
                 _ => 1,
             };
+            // A host on another machine may report any number.
+            self.lost = self.lost.saturating_add(lost);
             return;
         }
         if self.extends_last(&event) {
@@ -303,7 +305,7 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Reports that an attempt has ended, also without a word of its agent.
+    /// Reports that an attempt has ended, also if its agent has not reported it.
     pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;
@@ -334,7 +336,8 @@ impl LiveChannel {
     pub fn lost(&self, source: &LiveSource, events: u64) {
         for (filter, queue) in &self.state().readers {
             if filter.text && filter.fits(&source.thread) {
-                queue.push(LiveEvent::Lost { events });
+                // 0 would announce a new subscription.
+                queue.push(LiveEvent::Lost { events: events.max(1) });
             }
         }
     }

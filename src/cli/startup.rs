@@ -366,7 +366,8 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
 }
 
 /// A client of the organism that a command watches: the one on this host, or the pumps of all
-/// partitions where the config names several.
+/// partitions where none runs here and the config names several. The choice holds for the whole
+/// command, so that it ends with the organism on this host instead of asking others.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -376,7 +377,11 @@ pub(super) fn watching_client(
     match config.filter(|config| config.partitions() > 1) {
         Some(config) => {
             let socket = socket_in(data, Handshake::of(&config));
-            Ok(ServiceClient::of_partitions(config, socket))
+            let is_found = runtime()?.block_on(socket.locate())?;
+            Ok(match is_found {
+                true => ServiceClient::new(data, ServiceTransport::Socket(socket)),
+                false => ServiceClient::of_partitions(config, socket),
+            })
         }
         None => client_at(data),
     }

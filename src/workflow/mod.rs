@@ -20,6 +20,7 @@ mod expression;
 mod graph;
 mod handler;
 mod input;
+mod live_calls;
 mod mapping;
 mod payloads;
 mod questions;

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::bus::ModelState;
-use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
+use crate::bus::live::{AnswerPart, LiveEvent};
 use crate::clock::Time;
 use crate::envelope::{Message, Money, Spending};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
-use crate::limits;
 use crate::thread::{Closing, Fact, Hold, Record};
 use crate::xml::element::Element;
 
 use super::definition::WorkflowDefinition;
 use super::delegation::delegate_schemas;
 use super::graph::GoalGraph;
+use super::live_calls::LiveCalls;
 use super::run_state::GoalPhase;
 use super::run_watch::{GoalStatus, RunWatch};
 use super::undo::{REPORT_LABEL, is_undo_label};
@@ -90,16 +90,6 @@ struct ThreadNode {
     ended: Option<(Time, Closing)>,
 }
 
-#[derive(Debug, Clone)]
-struct LiveCall {
-    source: LiveSource,
-    state: ModelState,
-    since: Time,
-    streams: bool,
-    text: String,
-    part: AnswerPart,
-}
-
 /// Follows one run.
 pub struct RunTree<'a> {
     watch: RunWatch<'a>,
@@ -115,7 +105,7 @@ pub struct RunTree<'a> {
     delegations: HashMap<CallId, String>,
     held: BTreeMap<CallId, (Hold, Time)>,
     spent: HashMap<ThreadId, Spending>,
-    live: BTreeMap<CallId, LiveCall>,
+    live: LiveCalls,
 }
 
 impl<'a> RunTree<'a> {
@@ -136,7 +126,7 @@ impl<'a> RunTree<'a> {
             delegations: HashMap::new(),
             held: BTreeMap::new(),
             spent: HashMap::new(),
-            live: BTreeMap::new(),
+            live: LiveCalls::default(),
         }
     }
 
@@ -190,7 +180,7 @@ impl<'a> RunTree<'a> {
             Fact::Accepted { message, opening: Some(_), .. } => return self.take_call(message),
             Fact::CallClosed { call, how } => {
                 self.held.remove(call);
-                self.live.remove(call);
+                self.live.close(*call);
                 let Some((thread, _)) = self.calls.get(call) else { return false };
                 let node = self.threads.get_mut(thread);
                 if let Some(node) = node.filter(|node| node.is_begun_by(*call)) {
@@ -253,36 +243,7 @@ impl<'a> RunTree<'a> {
 
     /// Takes a live event. Returns whether anything to show has changed.
     pub fn take_live(&mut self, event: &LiveEvent) -> bool {
-        match event {
-            LiveEvent::Opened { .. } => false,
-            LiveEvent::Lost { .. } => {
-                self.live.values_mut().for_each(|call| call.text.push_str(" … "));
-                true
-            }
-            LiveEvent::Model { source, state: ModelState::Ended, .. } => {
-                self.live.remove(&source.call).is_some()
-            }
-            LiveEvent::Model { source, state, since, streams } => {
-                let (source, state) = (source.clone(), state.clone());
-                let known = self.live.remove(&source.call);
-                let goes_on = matches!(state, ModelState::Streaming(_));
-                let text = known.filter(|_| goes_on).map(|call| call.text).unwrap_or_default();
-                let (since, streams, part) = (*since, *streams, AnswerPart::Answer);
-                let call = LiveCall { source, state, since, streams, text, part };
-                self.live.insert(call.source.call, call);
-                true
-            }
-            LiveEvent::Text { source, part, text } => {
-                let Some(call) = self.live.get_mut(&source.call) else { return false };
-                if call.part != *part {
-                    call.text.clear();
-                    call.part = *part;
-                }
-                call.text.push_str(text);
-                keep_end(&mut call.text);
-                true
-            }
-        }
+        self.live.take(event)
     }
 
     /// Tokens and money that all model calls beneath the run have used.
@@ -414,7 +375,7 @@ impl<'a> RunTree<'a> {
     /// A row for the activities in threads of no goal that is known here, as without a readable
     /// journal.
     pub fn elsewhere(&self) -> Option<RunRow> {
-        let threads = self.live.values().map(|call| &call.source.thread);
+        let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();
         let now = self.activities(&threads);
         (!now.is_empty()).then_some(RunRow {
@@ -442,11 +403,7 @@ impl<'a> RunTree<'a> {
             let what = ActivityKind::Person { hold, message, since };
             Some(RunActivity { thread: thread.clone(), listener: listener.clone(), what })
         });
-        let live = self.live.values().filter(|call| is_in(&call.source.thread)).map(|call| {
-            let LiveCall { source, state, since, streams, text, part } = call.clone();
-            let what = ActivityKind::Model { state, since, streams, text, part };
-            RunActivity { thread: source.thread, listener: source.agent, what }
-        });
+        let live = self.live.activities().filter(|activity| is_in(&activity.thread));
         held.chain(live).collect()
     }
 }
@@ -461,18 +418,6 @@ impl ThreadNode {
     fn is_begun_by(&self, call: CallId) -> bool {
         self.call.as_ref().is_some_and(|(first, ..)| *first == call)
     }
-}
-
-/// Cuts a text to its end, which people see.
-fn keep_end(text: &mut String) {
-    if text.len() <= 2 * limits::LIVE_SHOWN_BYTES {
-        return;
-    }
-    let mut from = text.len() - limits::LIVE_SHOWN_BYTES;
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    text.drain(..from);
 }
 
 /// Whether nothing was spent.

@@ -4,27 +4,37 @@
 use crate::bus::ModelState;
 use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
-use super::{RenderOutput, clean};
+use super::{RenderOutput, clean, columns};
 
 /// Prints texts and states, and keeps texts of different answers apart.
 pub struct LivePrinter {
     output: RenderOutput,
-    /// The answer whose text was printed last, and whether its last line is unfinished.
-    open: Option<(LiveSource, AnswerPart, bool)>,
+    /// The answer whose text was printed last.
+    open: Option<(LiveSource, AnswerPart)>,
+    /// Text in the unfinished row of the terminal, without its margin.
+    row: Option<String>,
 }
 
 /// Left margin of text that no gate has checked.
 const MARGIN: &str = "  ┊ ";
 
+/// Maximum bytes of model text in one row of the terminal.
+const ROW_BYTES_MAX: usize = 1024;
+
 impl LivePrinter {
     pub fn new(output: RenderOutput) -> Self {
-        Self { output, open: None }
+        Self { output, open: None, row: None }
     }
 
     /// Ends an unfinished line, so that something else can be printed.
     pub fn end_line(&mut self) -> String {
-        let is_unfinished = self.open.take().is_some_and(|(.., is_unfinished)| is_unfinished);
-        if is_unfinished { "\n".to_owned() } else { String::new() }
+        self.open = None;
+        self.row.take().map(|_| "\n".to_owned()).unwrap_or_default()
+    }
+
+    /// Sets the width of the terminal, which may change.
+    pub fn fit(&mut self, columns: usize) {
+        self.output.columns = columns;
     }
 
     pub fn event(&mut self, event: &LiveEvent) -> String {
@@ -50,33 +60,51 @@ impl LivePrinter {
     }
 
     fn text(&mut self, source: &LiveSource, part: AnswerPart, text: &str) -> String {
-        let is_same =
-            |(of, kind, _): &(LiveSource, AnswerPart, bool)| of == source && *kind == part;
-        let mut is_unfinished = false;
+        let is_same = self.open.as_ref().is_some_and(|(of, kind)| of == source && *kind == part);
         let mut out = String::new();
-        match &self.open {
-            Some(open) if is_same(open) => is_unfinished = open.2,
-            _ => {
-                out = self.end_line();
-                let verb = match part {
-                    AnswerPart::Answer => "writes",
-                    AnswerPart::Reasoning => "thinks",
-                };
-                let head = format!("{}  {verb}, not checked:", name(source));
-                out += &self.output.dim(&head);
-                out.push('\n');
-            }
+        if !is_same {
+            out = self.end_line();
+            let verb = match part {
+                AnswerPart::Answer => "writes",
+                AnswerPart::Reasoning => "thinks",
+            };
+            let head = format!("{}  {verb}, not checked:", name(source));
+            out += &self.output.dim(&head);
+            out.push('\n');
+            self.open = Some((source.clone(), part));
         }
 
-        for line in clean(text).split_inclusive('\n') {
-            if !is_unfinished {
-                out.push_str(MARGIN);
-            }
-            out.push_str(line);
-            is_unfinished = !line.ends_with('\n');
-        }
-        self.open = Some((source.clone(), part, is_unfinished));
+        clean(text).chars().for_each(|char| self.put_char(&mut out, char));
         out
+    }
+
+    /// Appends a character. Each row of the terminal begins with the margin, so that no text can
+    /// look like a line of the record.
+    fn put_char(&mut self, out: &mut String, char: char) {
+        let mut row = match self.row.take() {
+            Some(row) if char == '\n' || self.has_room(&row, char) => row,
+            row => {
+                if row.is_some() {
+                    out.push('\n');
+                }
+                out.push_str(MARGIN);
+                String::new()
+            }
+        };
+
+        out.push(char);
+        if char != '\n' {
+            row.push(char);
+            self.row = Some(row);
+        }
+    }
+
+    /// Whether a row of text has room for one more character.
+    fn has_room(&self, row: &str, char: char) -> bool {
+        // One column is kept, because some terminals draw the margin wider.
+        let room = self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1);
+        // Marks that take no column must not make a row endless.
+        row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= room
     }
 }
 
@@ -133,6 +161,34 @@ mod tests {
                         sess-aaaaaaaa.draft  b  writes, not checked:\n  ┊ four\n\
                         sess-aaaaaaaa.draft  a  writes, not checked:\n  ┊ five\n";
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn every_row_of_a_text_begins_with_the_margin_also_where_the_text_fills_the_terminal() {
+        let recorded = "  7  sess-aaaaaaaa  ana  writer  ";
+        let texts = [
+            format!("{}{recorded}", "x".repeat(76)),
+            format!("漢{}\n\n{recorded}", "字".repeat(90)),
+            format!("e{}", "\u{301}".repeat(4000)),
+        ];
+        for columns in [20, 80] {
+            for hostile in &texts {
+                let mut printer = printer();
+                printer.fit(columns);
+                let first: String = hostile.chars().take(50).collect();
+                let rest = &hostile[first.len()..];
+                let mut out = printer.event(&text("a", &first)) + &printer.event(&text("a", rest));
+                out += &printer.end_line();
+                let rows: Vec<_> = out.lines().skip(1).collect();
+                for row in &rows {
+                    assert!(row.starts_with(MARGIN), "{out}");
+                    assert!(super::columns(row) < columns, "{out}");
+                    assert!(row.len() <= MARGIN.len() + ROW_BYTES_MAX + 4, "{out}");
+                }
+                let shown: String = rows.iter().map(|row| &row[MARGIN.len()..]).collect();
+                assert_eq!(shown, hostile.replace('\n', ""), "nothing is missing");
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,12 @@ pub use table::{cut, table};
 pub use timeline::{busy, draw_message, draw_timeline, refused};
 pub use wrap::{clean, columns, wrap};
 
+/// Present columns of the terminal behind standard output.
+pub fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
+}
+
 use crate::xml::invisible_characters::visible_json;
 
 const COLUMNS_MAX: usize = 80;

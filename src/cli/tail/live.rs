@@ -2,12 +2,16 @@
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::pin::pin;
+
+use tokio::time::timeout;
 
 use crate::bus::live::LiveEvent;
+use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{self, LiveRequest, ServiceClient};
 
-use super::super::render::{LivePrinter, put, put_visible_json};
+use super::super::render::{self, LivePrinter, put, put_visible_json};
 use super::super::{output, startup};
 use super::JournalTail;
 
@@ -19,6 +23,7 @@ pub fn follow(
 ) -> anyhow::Result<()> {
     let request = LiveRequest { thread: tail.within.clone(), ..LiveRequest::default() };
     let is_json = tail.args.json;
+    let columns = tail.output.columns;
     let printer = RefCell::new(LivePrinter::new(tail.output));
     let tail = RefCell::new(tail);
     let mut shown = Ok(());
@@ -32,8 +37,11 @@ pub fn follow(
         ended_by(&shown)
     });
     let mut printed = Ok(());
+    let mut was_opened = false;
     let mut print = |event: LiveEvent| {
         note_opened(&event);
+        let event = note_gap(event, &mut was_opened);
+        printer.borrow_mut().fit(render::terminal_columns().unwrap_or(columns).min(columns));
         printed = match is_json {
             true => put_visible_json(&event),
             false => put(&printer.borrow_mut().event(&event)),
@@ -67,11 +75,15 @@ pub fn follow(
         }
     };
     let followed = startup::runtime()?.block_on(async {
+        let mut events = pin!(events);
         tokio::select! {
             // An organism that ends ends both, and the last records have to be shown.
             biased;
-            () = records => Ok(()),
-            ended = events => ended,
+            () = records => {
+                // So do the events that it sent before.
+                timeout(limits::LIVE_DRAIN_TIMEOUT, events).await.unwrap_or(Ok(()))
+            }
+            ended = events.as_mut() => ended,
         }
     });
     put(&printer.borrow_mut().end_line())?;
@@ -84,6 +96,16 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     match shown.is_err() || output::is_closed() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
+    }
+}
+
+/// Reports the begin of a further subscription as a loss, because events between the two are missing.
+fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
+    match event {
+        LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {
+            LiveEvent::Lost { events: 0 }
+        }
+        event => event,
     }
 }
 

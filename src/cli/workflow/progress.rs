@@ -164,6 +164,8 @@ impl<'a> RunProgress<'a> {
 
     /// Removes the tree from the screen, so that something else can be printed.
     pub fn clear(&mut self) {
+        // The terminal may have become narrower since the last drawing.
+        self.fit_terminal();
         note_part!("{}", self.block.clear(self.view.output.columns));
         self.is_changed = true;
     }
@@ -205,7 +207,7 @@ fn changed<'r>(before: &[RunRow], rows: &'r [RunRow]) -> Vec<&'r RunRow> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |row: &&RunRow| match known.get(&key(row)) {
         Some(known) => {
-            // The first attempt is none to speak of.
+            // The beginning of the first attempt is no change of its own.
             let attempts = (known.attempt.max(1), row.attempt.max(1));
             (known.phase, &known.kind) != (row.phase, &row.kind) || attempts.0 != attempts.1
         }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use clap::builder::NonEmptyStringValueParser;
 use tokio::sync::watch;
 
+use crate::bus::live::LiveEvent;
 use crate::config::Config;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
@@ -210,8 +211,8 @@ async fn follow_records<'p>(
     followed.await.ok();
 }
 
-/// Follows the live channel of the run, as the client that opened it. Who may not, sees the states
-/// on record alone.
+/// Follows the live channel of the run, as the client that opened it. A client that may not watch
+/// gets the states on record alone.
 async fn follow_live<'p>(
     organism: &OrganismClient,
     own: LiveRequest,
@@ -221,12 +222,28 @@ async fn follow_live<'p>(
     let thread = run.wait_for(Option::is_some).await.ok().and_then(|thread| thread.clone());
     let Some(thread) = thread else { return };
     let request = LiveRequest { thread: Some(thread), ..own };
-    let followed = organism.follow_live(request, None, |event| {
-        shown().take_live(&event);
-        ControlFlow::Continue(())
-    });
-    if let Err(error) = followed.await {
-        tracing::info!("what models do now is not shown: {error}");
+
+    loop {
+        let mut has_responded = false;
+        let followed = organism.follow_live(request.clone(), None, |event| {
+            has_responded = true;
+            shown().take_live(&event);
+            ControlFlow::Continue(())
+        });
+        let ended = followed.await;
+        if has_responded {
+            // What the models do until the next subscription is not known.
+            shown().take_live(&LiveEvent::Lost { events: 0 });
+        }
+        match ended {
+            // The socket closes a connection whose reader stands still for too long.
+            Ok(()) if has_responded => tokio::time::sleep(limits::BUSY_RETRY).await,
+            Ok(()) => return,
+            Err(error) => {
+                tracing::info!("what models do now is not shown: {error}");
+                return;
+            }
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The live channel: states and texts of model calls, for people who watch.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
 use organism::bus::process::PumpMark;
 use organism::clock::Time;
@@ -14,10 +16,73 @@ use super::model_calls::{CONFIG, THREAD, end, house, records, sending};
 use super::provider::{Provider, ScriptedResponse};
 use super::{CommandOutput, House, Running, TALK, say, until};
 
-/// A running `organism tail --live --json`.
+/// How long a test waits for the next line of a command.
+const LINE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Lines of a command's output. Reads no further than the test does, so that the command blocks
+/// while the test reads nothing.
+pub struct OutputLines {
+    lines: Receiver<String>,
+    /// The lines read so far, for the message of a failure.
+    seen: Vec<String>,
+}
+
+impl OutputLines {
+    pub fn of(output: impl Read + Send + 'static) -> Self {
+        let (read, lines) = sync_channel(0);
+        std::thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            loop {
+                let mut line = String::new();
+                if matches!(output.read_line(&mut line), Ok(0) | Err(_)) || read.send(line).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Self { lines, seen: Vec::new() }
+    }
+
+    /// The next line; `None` at the end of the output.
+    fn next(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(LINE_PATIENCE) {
+            Ok(line) => {
+                self.seen.push(line.clone());
+                Some(line)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => self.fail("waited in vain for a line"),
+        }
+    }
+
+    /// Reads up to the first line that contains this text.
+    pub fn find(&mut self, text: &str) {
+        while let Some(line) = self.next() {
+            if line.contains(text) {
+                return;
+            }
+        }
+        self.fail(&format!("the output ends without `{text}`"));
+    }
+
+    /// Reads up to the end, and returns everything that was read.
+    fn read_all(&mut self) -> String {
+        while self.next().is_some() {}
+        self.seen.concat()
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let from = self.seen.len().saturating_sub(40);
+        let last = self.seen.get(from..).unwrap_or_default().concat();
+        panic!("{what} after {} lines, the last of which are\n{last}", self.seen.len());
+    }
+}
+
+/// A running `organism tail --live`. Killed when it is dropped.
 pub struct LiveTail {
     pub child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: OutputLines,
+    errors: OutputLines,
 }
 
 impl LiveTail {
@@ -28,6 +93,7 @@ impl LiveTail {
         Self::of(command)
     }
 
+    /// Starts a command that writes JSON.
     pub fn of(command: Command) -> Self {
         let mut tail = Self::spawn(command);
         let opened = tail.find(|event| event["live"] == "opened");
@@ -38,13 +104,13 @@ impl LiveTail {
     fn spawn(mut command: Command) -> Self {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
+        let lines = OutputLines::of(child.stdout.take().unwrap());
+        let errors = OutputLines::of(child.stderr.take().unwrap());
+        Self { child, lines, errors }
     }
 
     fn next(&mut self) -> Json {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
+        let Some(line) = self.lines.next() else { self.lines.fail("the output ends") };
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
@@ -73,10 +139,20 @@ impl LiveTail {
         self.find(|event| event["live"] == "model" && event["state"] == "ended")
     }
 
+    /// Waits until it ends by itself.
     pub fn end(mut self) -> CommandOutput {
-        let mut rest = String::new();
-        self.lines.read_to_string(&mut rest).unwrap();
-        self.child.wait_with_output().unwrap().into()
+        let out = self.lines.read_all();
+        let err = self.errors.read_all();
+        let code = self.child.wait().unwrap().code();
+        CommandOutput { code, out, err }
+    }
+}
+
+impl Drop for LiveTail {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
@@ -175,22 +251,18 @@ fn no_escape_sequence_of_a_model_reaches_the_terminal() {
     let mut tails = Vec::new();
     for args in [["tail", "--live", "-n", "0"].as_slice(), &["tail", "--live", "-n", "0", "--json"]]
     {
-        let mut command = house.command(args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut opened = String::new();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        errors.read_line(&mut opened).unwrap();
-        assert!(opened.contains("before any check"), "{opened}");
-        tails.push((child, errors));
+        let mut tail = LiveTail::spawn(house.command(args));
+        tail.errors.find("before any check");
+        tails.push(tail);
     }
 
     assert_eq!(end(sending(&house)).code, Some(0));
+    for tail in &mut tails {
+        tail.lines.find("owned");
+    }
     assert_eq!(running.stop(), Some(0));
-    for (child, errors) in tails {
-        let out = child.wait_with_output().unwrap().stdout;
-        drop(errors);
-        let out = String::from_utf8(out).unwrap();
-        assert!(out.contains("owned"), "{out}");
+    for tail in tails {
+        let out = tail.end().out;
         let controls = out.chars().filter(|c| c.is_control() && *c != '\n');
         assert_eq!(controls.count(), 0, "{out:?}");
         assert!(!out.contains('\u{202e}'), "{out:?}");
@@ -229,6 +301,7 @@ pub fn signing(house: &House, args: &[&str]) -> Command {
 const WATCHER: &str = r#"
 import socket, sys
 watcher = socket.socket(socket.AF_UNIX)
+watcher.settimeout(60)
 watcher.connect(sys.argv[1])
 watcher.sendall(sys.argv[2].encode() + b"\n")
 lines = watcher.makefile()

@@ -68,11 +68,15 @@ fn any_host_shows_what_models_write_in_every_partition_and_elsewhere_an_operator
     let args = [&tail[..], &["--sign", "ana.key", "--thread", &far]].concat();
     let mut signed = LiveTail::of(signing(&elsewhere, &args));
     signed.find_text("word word ");
-    signed.child.kill().unwrap();
-    signed.child.wait().unwrap();
 
     // A stop would wait for the model, which never ends.
-    drop(running);
+    let [_one, mut other] = running;
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    for tail in [all, thread] {
+        let ended = tail.end();
+        assert_eq!(ended.code, Some(0), "it ends with the organism on its host: {ended:?}");
+    }
 }
 
 /// The events of the subscription of a client, up to the first that shows a model call in this way.
