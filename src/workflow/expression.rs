@@ -96,6 +96,17 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     reader.report
 }
 
+/// Shape of each node that `expression` selects; open where that is not known.
+pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
+    let mut reader =
+        ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
+    let selected = reader.expression(&ShapeSet::root(root));
+    match selected.shapes.as_deref() {
+        Some([one]) if reader.at == reader.tokens.len() => (*one).clone(),
+        _ => ValueShape::Open,
+    }
+}
+
 /// Names of which one must be the first step of every path in the expression. `None` where a path may
 /// begin elsewhere.
 pub fn names(expression: &str) -> Option<HashSet<String>> {
@@ -466,6 +477,16 @@ mod tests {
             ".",
         ] {
             assert_eq!(missing(good), Vec::<String>::new(), "{good}");
+        }
+    }
+
+    #[test]
+    fn the_shape_of_what_a_path_selects_is_known_or_open() {
+        let line = children(&[("@n", ValueShape::Leaf), ("fault", ValueShape::Leaf)]);
+        assert_eq!(selected("plan/line[@n = 1]", &root()), line);
+        assert_eq!(selected("draft", &root()), ValueShape::Leaf);
+        for unknown in ["other/line", "plan/*", "plan/none", "draft | plan/line", "count(draft)"] {
+            assert_eq!(selected(unknown, &root()), ValueShape::Open, "{unknown}");
         }
     }
 

@@ -65,7 +65,8 @@ impl ExpressionCheck<'_, '_> {
             }
             GoalForm::Each(each) => {
                 self.expression(&each.items, &root);
-                let of_item = with_child(root, "item", ValueShape::Open);
+                let item = expression::selected(&each.items.value, &root);
+                let of_item = with_child(root, "item", item);
                 self.target(&each.target, &of_item);
                 if let Some(role) = &each.role {
                     self.expression(role, &of_item);
@@ -109,9 +110,10 @@ impl ExpressionCheck<'_, '_> {
         let verified = self.graph.membership(number).filter(|one| one.kind == MemberKind::Verify);
         let verified = verified.and_then(|membership| self.graph.goal(membership.owner));
         if let Some((GoalForm::Each(each), owner)) = verified.map(|owner| (&owner.form, owner)) {
-            let item = self.source.target(owner, &each.target);
-            root = with_child(root, owner.id.value.as_str(), item);
-            root = with_child(root, "item", ValueShape::Open);
+            let output = self.source.target(owner, &each.target);
+            let item = expression::selected(&each.items.value, &root);
+            root = with_child(root, owner.id.value.as_str(), output);
+            root = with_child(root, "item", item);
         }
 
         root
