@@ -100,13 +100,13 @@ impl Handle {
     /// Returns the number of deliveries in flight, and the position of the next record. If no
     /// delivery is with a host that works on it, nothing but time or a request changes the state of
     /// the pump.
-    pub async fn deliveries_in_flight(&self) -> Result<(usize, Position), PumpStopped> {
+    pub(crate) async fn deliveries_in_flight(&self) -> Result<(usize, Position), PumpStopped> {
         self.query(|answer| PumpQuery::DeliveriesInFlight { answer }).await
     }
 
     /// Lets the time until the pump's next alarm or deadline pass at once, for tests of workflows.
     /// Does nothing if `next` is not the position of the next record any more.
-    pub async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
+    pub(crate) async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }
 
