@@ -406,7 +406,8 @@ pub const LIVE_TEXT_BYTES: usize = 4 << 10;
 pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is drawn again while something happens.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a reader of the live channel waits for the last events of an organism that has ended.
+/// How long a reader of the live channel waits for the last events of an organism that has ended,
+/// and the answer of an agent on another machine for the texts before it.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which a pump tells the hosts of its agents that someone watches.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);

@@ -166,6 +166,10 @@ impl PendingEvents {
         self.events.push_back(event);
     }
 
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.lost == 0
+    }
+
     fn take_lost(&mut self) -> Option<LiveEvent> {
         let events = std::mem::take(&mut self.lost);
         (events > 0).then_some(LiveEvent::Lost { events })
@@ -202,12 +206,17 @@ impl LiveQueue {
 
     /// The next event. Cancel-safe.
     pub async fn next(&self) -> LiveEvent {
+        self.wait_for(PendingEvents::pop).await
+    }
+
+    /// Waits until there is something to take from the queue.
+    async fn wait_for<T>(&self, mut take: impl FnMut(&mut PendingEvents) -> Option<T>) -> T {
         let mut arrived = pin!(self.arrived.notified());
         loop {
             // Registers before the look, so that an event in between is not missed.
             arrived.as_mut().enable();
-            if let Some(event) = self.pending().pop() {
-                return event;
+            if let Some(taken) = take(&mut self.pending()) {
+                return taken;
             }
             arrived.as_mut().await;
             arrived.set(self.arrived.notified());
@@ -385,6 +394,17 @@ impl LiveReader {
     /// The next event. Cancel-safe.
     pub async fn next(&self) -> LiveEvent {
         self.queue.next().await
+    }
+
+    /// The next event, if one is queued.
+    pub fn next_queued(&self) -> Option<LiveEvent> {
+        self.queue.pending().pop()
+    }
+
+    /// Returns when an event is queued.
+    pub async fn filled(&self) {
+        let is_filled = |pending: &mut PendingEvents| !pending.is_empty();
+        self.queue.wait_for(|pending| is_filled(pending).then_some(())).await;
     }
 }
 

@@ -13,7 +13,7 @@ use super::host::NatsShared;
 use super::tokens::AttemptToken;
 use super::{connection, header_names};
 use crate::bus::ModelState;
-use crate::bus::live::{AnswerPart, LiveChannel, LiveEvent, LiveFilter, LiveSource};
+use crate::bus::live::{AnswerPart, LiveChannel, LiveEvent, LiveFilter, LiveReader, LiveSource};
 use crate::limits;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
@@ -95,14 +95,31 @@ pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
     /// Never held across an await.
     watchers: Mutex<TextWatchers>,
+    /// Held while events are taken from the queue and published, so that they keep their order.
+    relay: tokio::sync::Mutex<Option<LiveRelay>>,
 }
 
 #[derive(Debug, Default)]
 struct TextWatchers {
     /// Time of the last request of each pump for texts, by the token of the pump in its reply subjects.
     pumps: HashMap<String, Instant>,
-    /// Whether a task relays texts.
+    /// Whether a task relays events.
     is_relaying: bool,
+}
+
+impl TextWatchers {
+    /// Removes pumps that have not asked lately.
+    fn remove_expired(&mut self) {
+        self.pumps.retain(|_, since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY);
+    }
+}
+
+/// The events that wait to be sent to the pumps that watch.
+#[derive(Debug)]
+struct LiveRelay {
+    reader: Arc<LiveReader>,
+    /// Lost events that no pump knows of yet.
+    lost: u64,
 }
 
 impl HostTexts {
@@ -110,18 +127,22 @@ impl HostTexts {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the pump behind this reply subject has asked lately.
-    fn is_watched_at(&self, reply: &str) -> bool {
-        let mut watchers = self.watchers();
-        watchers.pumps.retain(|_, since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY);
-        let pump = reply.rsplit('.').nth(1);
-        pump.is_some_and(|pump| watchers.pumps.contains_key(pump))
+    /// Whether a task relays all events, states among them.
+    pub fn is_relaying(&self) -> bool {
+        self.watchers().is_relaying
     }
 
-    /// Whether any pump has asked lately. If not, the task that relays texts has to end.
-    fn goes_on(&self) -> bool {
+    /// Whether the pump behind this reply subject has asked lately.
+    fn is_watched_at(&self, reply: &str) -> bool {
+        let watchers = self.watchers();
+        let asked = reply.rsplit('.').nth(1).and_then(|pump| watchers.pumps.get(pump));
+        asked.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
+    }
+
+    /// Removes pumps that have not asked lately. Without pumps the task that relays has to end.
+    fn update_relaying(&self) -> bool {
         let mut watchers = self.watchers();
-        watchers.pumps.retain(|_, since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY);
+        watchers.remove_expired();
         watchers.is_relaying = !watchers.pumps.is_empty();
         watchers.is_relaying
     }
@@ -134,47 +155,93 @@ impl RemoteSink {
         let Some(pump) = pump else { return false };
 
         let mut watchers = self.texts().watchers();
+        watchers.remove_expired();
         let is_known = watchers.pumps.contains_key(pump);
         if is_known || watchers.pumps.len() < limits::LIVE_PUMPS_MAX {
             watchers.pumps.insert(pump.to_owned(), Instant::now());
         }
         if !std::mem::replace(&mut watchers.is_relaying, true) {
             let relay = self.clone();
-            self.runtime().spawn(async move { relay.relay_texts().await });
+            self.runtime().spawn(async move { relay.relay_events().await });
         }
         true
     }
 
-    /// Sends texts to the pumps that watch, until none does any more.
-    async fn relay_texts(&self) {
+    /// Sends events to the pumps that watch, until none does any more.
+    async fn relay_events(&self) {
         let filter = LiveFilter { within: None, text: true };
-        let reader = self.texts().channel.open(filter);
-        let mut lost = 0;
+        let reader = Arc::new(self.texts().channel.open(filter));
+        let relay = LiveRelay { reader: Arc::clone(&reader), lost: 0 };
+        *self.texts().relay.lock().await = Some(relay);
 
-        while self.texts().goes_on() {
-            let next = timeout(limits::LIVE_INTEREST_INTERVAL, reader.next());
-            match next.await {
-                Ok(LiveEvent::Text { source, part, text }) => {
-                    self.relay_text(&source, part, text, std::mem::take(&mut lost)).await;
+        while self.texts().update_relaying() {
+            timeout(limits::LIVE_INTEREST_INTERVAL, reader.filled()).await.ok();
+            self.relay_queued().await;
+        }
+
+        // States that were queued before the end have no other way.
+        self.relay_queued().await;
+        let mut relay = self.texts().relay.lock().await;
+        // A pump may have asked again, so that the next task has begun.
+        if relay.as_ref().is_some_and(|relay| Arc::ptr_eq(&relay.reader, &reader)) {
+            *relay = None;
+        }
+    }
+
+    /// Sends every queued event. An answer waits for this, so that it does not overtake its texts.
+    pub(super) async fn relay_queued(&self) {
+        let mut relay = self.texts().relay.lock().await;
+        let Some(LiveRelay { reader, lost }) = relay.as_mut() else { return };
+
+        // Bounded, because other attempts write on meanwhile.
+        for _ in 0..limits::LIVE_EVENTS_MAX {
+            match reader.next_queued() {
+                Some(LiveEvent::Text { source, part, text }) => {
+                    self.relay_text(&source, part, text, lost).await;
                 }
-                Ok(LiveEvent::Lost { events }) => lost += events.max(1),
-                // States have a way of their own, which is used without watchers, too.
-                Ok(LiveEvent::Opened { .. } | LiveEvent::Model { .. }) | Err(_) => {}
+                Some(LiveEvent::Lost { events }) => *lost = lost.saturating_add(events.max(1)),
+                Some(LiveEvent::Model { source, state, .. }) => {
+                    if let Some((reply, headers)) = self.state_message(&source, &state) {
+                        self.publish_headers(reply, headers).await;
+                    }
+                }
+                Some(LiveEvent::Opened { .. }) => {}
+                None => return,
             }
         }
     }
 
-    async fn relay_text(&self, source: &LiveSource, part: AnswerPart, text: String, lost: u64) {
+    async fn relay_text(
+        &self,
+        source: &LiveSource,
+        part: AnswerPart,
+        text: String,
+        lost: &mut u64,
+    ) {
         let reply = self.reply((source.call, source.attempt));
         let Some(reply) = reply.filter(|reply| self.texts().is_watched_at(reply)) else { return };
         let name = PARTS.iter().find(|(_, known)| *known == part).map_or("", |(name, _)| *name);
 
         let mut headers = HeaderMap::new();
         headers.insert(header_names::MODEL_TEXT, name);
-        if lost > 0 {
-            headers.insert(header_names::LOST, lost.to_string());
+        if *lost > 0 {
+            headers.insert(header_names::LOST, std::mem::take(lost).to_string());
         }
         // A text that does not arrive is missing, and nothing else follows from that.
         self.client().publish_with_headers(reply, headers, text.into()).await.ok();
+    }
+
+    /// The message that reports a state to the pump of an attempt.
+    pub(super) fn state_message(
+        &self,
+        source: &LiveSource,
+        state: &ModelState,
+    ) -> Option<(String, HeaderMap)> {
+        let reply = self.reply((source.call, source.attempt))?;
+        let state = serde_json::to_string(state).ok()?;
+        let mut headers = HeaderMap::new();
+        headers.insert(header_names::MODEL_STATE, state);
+        headers.insert(header_names::STREAMS, "1");
+        Some((reply, headers))
     }
 }

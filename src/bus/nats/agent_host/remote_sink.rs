@@ -259,7 +259,7 @@ impl RemoteSink {
     }
 
     /// Publishes an empty message with these headers to the reply subject of a delivery.
-    pub(super) async fn publish_headers(&self, subject: String, headers: HeaderMap) {
+    pub(in crate::bus::nats) async fn publish_headers(&self, subject: String, headers: HeaderMap) {
         // If the message is lost, the pump notices that no keep-alive arrives.
         self.0.client.publish_with_headers(subject, headers, "".into()).await.ok();
     }
@@ -275,7 +275,11 @@ impl Sink for RemoteSink {
     ) {
         self.0.texts.channel.attempt_ended(call, attempt);
         let relay = self.clone();
-        self.0.runtime.spawn(async move { relay.put_answer((call, attempt), result).await });
+        self.0.runtime.spawn(async move {
+            // The pump shows no text of an attempt that it has the answer of.
+            timeout(limits::LIVE_DRAIN_TIMEOUT, relay.relay_queued()).await.ok();
+            relay.put_answer((call, attempt), result).await;
+        });
     }
 
     fn heartbeat(&self, _: &ListenerName, call: CallId, attempt: Attempt) {
@@ -287,11 +291,12 @@ impl Sink for RemoteSink {
     }
 
     fn model_state(&self, source: &LiveSource, state: ModelState) {
-        let reply = self.reply((source.call, source.attempt));
-        let (Some(reply), Ok(state)) = (reply, serde_json::to_string(&state)) else { return };
-        let mut headers = HeaderMap::new();
-        headers.insert(header_names::MODEL_STATE, state);
-        headers.insert(header_names::STREAMS, "1");
+        // The task that relays texts finds the state between them in the live channel.
+        if self.texts().is_relaying() {
+            return;
+        }
+
+        let Some((reply, headers)) = self.state_message(source, &state) else { return };
         let relay = self.clone();
         self.0.runtime.spawn(async move { relay.publish_headers(reply, headers).await });
     }

@@ -4,6 +4,50 @@ use super::super::live::LiveTail;
 use super::super::provider::{Provider, ScriptedResponse};
 use super::{Hosting, house_with, say, server};
 
+/// Reads up to the end of a model call. Returns the text that came before it.
+fn text_of_call(tail: &mut LiveTail) -> String {
+    let mut all = String::new();
+    loop {
+        let event = tail.find(|event| event["live"].is_string());
+        match event["live"].as_str() {
+            Some("text") => all += event["text"].as_str().unwrap(),
+            Some("model") if event["state"] == "ended" => return all,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_remote_agents_text_arrives_whole_before_the_end_of_its_call() {
+    let words = "word ".repeat(2000);
+    let answer = ScriptedResponse::text(&format!("{words}at last"));
+    let provider = Provider::start(vec![answer; 60]);
+    let models = format!("{}\n[models.recorded]", provider.model("live", ""));
+    let server = server();
+    let house = house_with(&server, &[("MODEL", "live"), ("[models.recorded]", &models)]);
+    let running = house.run();
+    let _host = Hosting::start(&house, "host.log", &["--only", "writer"]);
+    let mut tail = LiveTail::start(&house, &[]);
+    let mut next_text = || {
+        let sent = house.send_text(&say("write"), &["--no-wait"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        text_of_call(&mut tail)
+    };
+
+    // The host sends no text until it knows that someone watches, nor after a long pause of the pump.
+    let mut whole = 0;
+    for _ in 0..60 {
+        let text = next_text();
+        let is_whole = text.contains(&words) && text.contains("at last");
+        whole = if is_whole { whole + 1 } else { 0 };
+        if whole == 5 {
+            break;
+        }
+    }
+    assert_eq!(whole, 5, "calls in a row whose text arrived whole");
+    assert_eq!(running.stop(), Some(0));
+}
+
 #[test]
 fn a_remote_agent_streams_to_those_who_watch_until_its_host_is_killed() {
     let provider = Provider::start(vec![ScriptedResponse::Trickle]);
