@@ -41,6 +41,15 @@ pub(super) struct PumpRuntime {
     watched: PumpHealth,
 }
 
+/// How the clock of a pump runs.
+#[derive(Clone, Copy)]
+pub(super) enum PumpClockMode {
+    /// With the time of the system.
+    Running,
+    /// It stands until a test case lets time pass.
+    Frozen,
+}
+
 impl PumpRuntime {
     /// Starts a pump on a journal that `core` has replayed. Stores the texts of prompts, then
     /// starts the hosts and the pump's thread.
@@ -49,6 +58,7 @@ impl PumpRuntime {
         core: Core,
         mut journal: Box<dyn Journal>,
         natives: HashMap<ListenerName, NativeHostBuilder>,
+        clock: PumpClockMode,
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
@@ -65,7 +75,14 @@ impl PumpRuntime {
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let core = with_schedules(core, config, &gate)?;
         let pump = Pump::new(core, journal, gate).with_blobs(blobs);
-        let mut pump = pump.traced(tracer.clone());
+        let mut pump = match clock {
+            PumpClockMode::Running => pump.traced(tracer.clone()),
+            // A program may keep the ids of requests, and would take the next run for a repetition.
+            PumpClockMode::Frozen if config.processes.is_empty() => {
+                pump.with_frozen_clock().with_same_ids().traced(tracer.clone())
+            }
+            PumpClockMode::Frozen => pump.with_frozen_clock().traced(tracer.clone()),
+        };
         let watched = PumpHealth::new(config, pump.counts());
         let mut hosts =
             hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::health::HealthMonitor;
 use super::pump_rpc::PumpRpc;
-use super::pump_runtime::PumpRuntime;
+use super::pump_runtime::{PumpClockMode, PumpRuntime};
 use super::{
     Error, NativeHostBuilder, Organism, access, check_start, control, core, exporter,
     open_control_socket, open_journal, project, tracer, with_core_words,
@@ -18,6 +18,17 @@ use crate::ids::ListenerName;
 use crate::journal::{self, jetstream};
 use crate::limits;
 use crate::service::announcement::{self, Announcement, CommandPresence};
+
+/// Purpose of a start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StartPurpose {
+    /// It runs until it is stopped.
+    Service,
+    /// It ends together with a command.
+    Command,
+    /// It runs a test case of a workflow.
+    Case,
+}
 
 impl Organism {
     /// Starts everything that the config declares, in this order: verifies the journal, rebuilds
@@ -59,7 +70,7 @@ impl Organism {
 
     /// Like [`Organism::start`], for a command whose organism ends together with the command.
     pub async fn start_for_command(config: Config) -> Result<Self, Error> {
-        Self::start_as(config, HashMap::new(), true).await
+        Self::start_as(config, HashMap::new(), StartPurpose::Command).await
     }
 
     /// Like [`Organism::start`], but listeners for which the embedding program has handlers are no
@@ -68,14 +79,24 @@ impl Organism {
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
     ) -> Result<Self, Error> {
-        Self::start_as(config, natives, false).await
+        Self::start_as(config, natives, StartPurpose::Service).await
+    }
+
+    /// Like [`Organism::start_with`], for a test case of a workflow: time passes only where the
+    /// case lets it pass.
+    pub(super) async fn start_for_case(
+        config: Config,
+        natives: HashMap<ListenerName, NativeHostBuilder>,
+    ) -> Result<Self, Error> {
+        Self::start_as(config, natives, StartPurpose::Case).await
     }
 
     async fn start_as(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
-        for_command: bool,
+        purpose: StartPurpose,
     ) -> Result<Self, Error> {
+        let for_command = purpose == StartPurpose::Command;
         if config.partitions() > 1 {
             return Err(Error::Divided { partitions: config.partitions() });
         }
@@ -93,7 +114,11 @@ impl Organism {
         let _responder = responder(&config);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
-        let runtime = PumpRuntime::start(&config, core, journal, natives, &tracer).await?;
+        let clock = match purpose {
+            StartPurpose::Case => PumpClockMode::Frozen,
+            StartPurpose::Service | StartPurpose::Command => PumpClockMode::Running,
+        };
+        let runtime = PumpRuntime::start(&config, core, journal, natives, clock, &tracer).await?;
         let watcher = HealthMonitor::of_one(&config.name, runtime.watched(), &tracer);
         let mut organism = Self {
             config,

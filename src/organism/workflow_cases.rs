@@ -46,7 +46,7 @@ pub async fn run_case(
     let pending = PendingDeliveries::default();
     let (config, natives) = isolated(config, case, home.path(), &pending);
     let data = config.data.clone();
-    let organism = Organism::start_with(config, natives).await?;
+    let organism = Organism::start_for_case(config, natives).await?;
     let config = Arc::clone(&organism.config);
 
     let mut runner = CaseRunner::new(case, &config, organism.handle(), pending.clone());

@@ -19,7 +19,7 @@ use crate::journal::jetstream::{self, LeaseCheck, LeaseHandover, Standby};
 use crate::journal::{self, HashedRecord};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::organism::pump_runtime::PumpRuntime;
+use crate::organism::pump_runtime::{PumpClockMode, PumpRuntime};
 use crate::organism::{Error, core};
 use crate::pump::core::Core;
 use crate::trace::SpanTracer;
@@ -72,8 +72,9 @@ impl PartitionWorker {
             let bequest = journal.handover();
             let journal = Box::new(journal);
             let natives = HashMap::new();
+            let clock = PumpClockMode::Running;
             let works =
-                PumpRuntime::start(&self.config, core, journal, natives, &self.tracer).await;
+                PumpRuntime::start(&self.config, core, journal, natives, clock, &self.tracer).await;
             let is_over = match works {
                 Err(error) if is_passing_at_start(&error) => {
                     tracing::warn!(

@@ -42,10 +42,6 @@ impl PendingDeliveries {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn len(&self) -> usize {
-        self.queue().waiting.len()
-    }
-
     pub fn all(&self) -> Vec<ScriptedDelivery> {
         self.queue().waiting.clone()
     }

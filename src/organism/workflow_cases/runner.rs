@@ -1,5 +1,6 @@
 //! Carries out the run of a case: one step at a time, in an order that depends on the case alone.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::answer_payloads::answer_payloads;
@@ -13,12 +14,14 @@ use crate::config::{
     WorkflowCase, client_of, nearest,
 };
 use crate::envelope::{AttemptFailure, Message, Refusal};
-use crate::ids::{CallId, Position};
+use crate::ids::{CallId, ListenerName, Position};
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::organism::Error;
 use crate::pump::core::{Receipt, Target};
-use crate::pump::driver::{CallCompletion, Completions, Handle, HeldRequest, TimePassage};
+use crate::pump::driver::{
+    CallCompletion, Completions, DeliveryInFlight, Handle, HeldRequest, TimePassage,
+};
 use crate::thread::{Decision, Fact, Hold};
 use crate::workflow::{fit_children, input_payload, is_undo_report};
 use crate::xml::element::Element;
@@ -33,6 +36,14 @@ pub struct CaseRunner<'a> {
     /// Paths of everything that waited for the case at the last step.
     waiting: Vec<String>,
     problems: ConfigProblems,
+}
+
+/// State of a run that the runner has waited for.
+enum RunnerRest {
+    /// Every delivery in flight waits for the case. Holds the position of the next record.
+    At(Position),
+    /// These listeners still work on deliveries.
+    Working(BTreeSet<ListenerName>),
 }
 
 /// Result of one step of the runner, which it takes when the run has come to rest.
@@ -65,14 +76,12 @@ impl<'a> CaseRunner<'a> {
     pub async fn carry_out(&mut self) -> Result<Option<CallCompletion>, Error> {
         let Some(mut completed) = self.submit().await? else { return Ok(None) };
         loop {
-            let Some(next) = self.rest().await? else {
-                let message = format!(
-                    "the run is still under way after {} s",
-                    limits::CASE_STEP_TIMEOUT.as_secs()
-                );
-                let help = "a program of `listeners` does not answer; let the case answer for it";
-                self.problems.push(failed(&self.case.name.place, message, help));
-                return Ok(None);
+            let next = match self.rest().await? {
+                RunnerRest::At(next) => next,
+                RunnerRest::Working(listeners) => {
+                    self.report_working(&listeners);
+                    return Ok(None);
+                }
             };
             if let Some(completion) = take_ended(&mut completed).await {
                 self.report_unused();
@@ -84,9 +93,12 @@ impl<'a> CaseRunner<'a> {
                 RunnerStep::Rests => {
                     let passage = self.handle.pass_time(next).await;
                     let passage = passage.map_err(|_| Error::Stopped)?;
-                    if passage == TimePassage::NothingScheduled {
-                        self.report_endless();
-                        return Ok(None);
+                    match passage {
+                        TimePassage::Passed | TimePassage::Changed => {}
+                        TimePassage::NothingScheduled | TimePassage::NotFrozen => {
+                            self.report_endless();
+                            return Ok(None);
+                        }
                     }
                 }
             }
@@ -129,30 +141,44 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Waits until every delivery in flight waits for the case. Returns the position of the next
-    /// record, or `None` if that takes too long.
-    async fn rest(&mut self) -> Result<Option<Position>, Error> {
+    /// Waits until every delivery in flight waits for the case. The clock of the run stands
+    /// meanwhile, so a program that works has real time.
+    async fn rest(&mut self) -> Result<RunnerRest, Error> {
         let mut recorded = self.handle.recorded();
         let begun = Instant::now();
-        while begun.elapsed() < limits::CASE_STEP_TIMEOUT {
+        loop {
             recorded.borrow_and_update();
-            let (in_flight, next) = self.in_flight().await?;
+            let in_flight = self.in_flight().await?;
+            let working = self.working(&in_flight.0);
             // The second answer shows that nothing was delivered between the first and the count.
-            if in_flight == self.pending.len() && self.in_flight().await? == (in_flight, next) {
-                return Ok(Some(next));
+            if working.is_empty() && self.in_flight().await? == in_flight {
+                return Ok(RunnerRest::At(in_flight.1));
             }
+            if begun.elapsed() >= limits::CASE_STEP_TIMEOUT {
+                return Ok(RunnerRest::Working(working));
+            }
+
             let pause = tokio::time::sleep(Duration::from_millis(5));
             tokio::select! {
                 changed = recorded.changed() => changed.map_err(|_| Error::Stopped)?,
                 () = pause => {}
             }
         }
-
-        Ok(None)
     }
 
-    async fn in_flight(&self) -> Result<(usize, Position), Error> {
+    async fn in_flight(&self) -> Result<(Vec<DeliveryInFlight>, Position), Error> {
         self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
+    }
+
+    /// Listeners of the deliveries in flight that do not wait for the case.
+    fn working(&self, in_flight: &[DeliveryInFlight]) -> BTreeSet<ListenerName> {
+        let waiting = self.pending.all();
+        let waits = |one: &&DeliveryInFlight| {
+            let mut waiting = waiting.iter().map(|pending| &pending.delivery);
+            waiting.any(|delivery| delivery.call == one.call && delivery.attempt == one.attempt)
+        };
+        let working = in_flight.iter().filter(|one| !waits(one));
+        working.map(|one| one.listener.clone()).collect()
     }
 
     /// Gives the next answer.
@@ -356,6 +382,19 @@ impl<'a> CaseRunner<'a> {
         };
         self.problems
             .push(ConfigProblem::new(ProblemCode::AnswerMissing, place, message).help(help));
+    }
+
+    /// Reports programs that work for too long.
+    fn report_working(&mut self, listeners: &BTreeSet<ListenerName>) {
+        let names: Vec<_> = listeners.iter().map(ListenerName::as_str).collect();
+        let names = names.join("`, `");
+        let seconds = limits::CASE_STEP_TIMEOUT.as_secs();
+        let message = format!("`{names}` has not answered within {seconds} s");
+        let help = "let its program answer sooner, or take it out of `listeners` and answer for it";
+        let place = self.case.listeners.iter();
+        let mut place = place.filter(|one| listeners.iter().any(|name| name.as_str() == one.text));
+        let place = place.next().map_or(&self.case.name.place, |one| &one.place);
+        self.problems.push(failed(place, message, help));
     }
 
     /// Reports that neither an answer nor time ends the run.

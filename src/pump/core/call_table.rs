@@ -39,6 +39,14 @@ impl CallTable {
         self.running.len() + self.orphans.len()
     }
 
+    /// The deliveries that [`CallTable::handed_over`] counts.
+    pub fn handed_over_deliveries(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
+        let running = self.running.iter();
+        let running = running.map(|(call, running)| (*call, running.attempt, &running.listener));
+        let orphans = self.orphans.iter();
+        running.chain(orphans.map(|((call, attempt), orphan)| (*call, *attempt, &orphan.listener)))
+    }
+
     /// Number of deliveries in flight whose calls are open.
     pub fn running_count(&self) -> usize {
         self.running.len()

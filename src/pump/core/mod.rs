@@ -49,7 +49,7 @@ pub use version::CORE_VERSION;
 
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
-use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Input, OperatorKeys, Record, State};
 use budgets::Budgets;
@@ -115,6 +115,11 @@ impl Core {
     /// Number of deliveries in flight, including those whose call is closed.
     pub fn handed_over(&self) -> usize {
         self.calls.handed_over()
+    }
+
+    /// The deliveries that [`Core::handed_over`] counts, in no fixed order.
+    pub fn deliveries_in_flight(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
+        self.calls.handed_over_deliveries()
     }
 
     /// Number of queued calls of all listeners.

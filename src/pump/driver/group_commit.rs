@@ -21,11 +21,10 @@ impl Pump {
     /// Waits for a command and takes all commands that are ready, up to the maximum of one commit.
     /// Returns whether it took any.
     pub(super) fn collect_batch(&mut self, batch: &mut Vec<PumpCommand>) -> bool {
-        let now = self.watch.now();
         let deadline = self.core.next_deadline().map(|(at, _)| at);
         let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();
         let rest = self.journal.rest();
-        let patience = next.map_or(rest, |at| at.since(now)).min(rest);
+        let patience = next.map_or(rest, |at| self.watch.wait_until(at)).min(rest);
         let next_up = self.waiters.take_deferred().map_or_else(|| self.inbox.try_recv(), Ok);
         let first = match next_up {
             Ok(command) => Ok(command),

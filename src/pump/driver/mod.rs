@@ -31,8 +31,11 @@ pub use completions::Completions;
 pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use notices::{Notice, NoticeReason};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
-pub use queries::{HeldRequest, TimePassage};
+pub use queries::HeldRequest;
+pub(crate) use queries::{DeliveryInFlight, TimePassage};
 pub use sink::PumpSink;
+
+use uuid::Uuid;
 
 use crate::bus::Host;
 use crate::clock::Time;
@@ -111,7 +114,12 @@ pub struct Pump {
     kept: HashSet<Digest>,
     /// Digests of the texts that the organism uses. The boot record takes them.
     blobs: Vec<Digest>,
+    /// Whether ids are derived from [`SAME_IDS`] in place of the journal's id.
+    has_same_ids: bool,
 }
+
+/// The id that stands for the journal's in [`Pump::with_same_ids`].
+const SAME_IDS: Uuid = Uuid::from_u128(0x6f72_6761_6e69_8000_8000_6361_7365_0001);
 
 impl Pump {
     pub fn new(core: Core, journal: Box<dyn Journal>, gate: Gate) -> Self {
@@ -149,6 +157,7 @@ impl Pump {
             inputs: Vec::new(),
             kept: HashSet::new(),
             blobs: Vec::new(),
+            has_same_ids: false,
         }
     }
 
@@ -156,6 +165,22 @@ impl Pump {
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
+        self
+    }
+
+    /// Freezes the pump's clock, for test cases of workflows: time passes only when
+    /// [`Handle::pass_time`] is called.
+    #[must_use]
+    pub(crate) fn with_frozen_clock(mut self) -> Self {
+        self.watch.freeze();
+        self
+    }
+
+    /// Derives all ids from a constant in place of the journal's id, for test cases of workflows:
+    /// ids decide about the jitter of retries, and about the order of deadlines at the same time.
+    #[must_use]
+    pub(crate) fn with_same_ids(mut self) -> Self {
+        self.has_same_ids = true;
         self
     }
 
@@ -192,7 +217,7 @@ impl Pump {
     /// Runs until the pump is stopped. Ends earlier, with an error, only if the pump could not keep
     /// a promise: the disk failed, or another pump took over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
-        let journal = self.journal.id();
+        let journal = if self.has_same_ids { SAME_IDS } else { self.journal.id() };
         let epoch = self.journal.epoch();
         let blobs = std::mem::take(&mut self.blobs);
         let boot = Event::Boot { journal, epoch, detail: detail.to_owned(), blobs };

@@ -1,5 +1,6 @@
 //! Clock of the pump: the system's time, but never going back and always advancing. Also measures
-//! uncounted time, in which the pump did not run or the system's clock was set.
+//! uncounted time, in which the pump did not run or the system's clock was set. In test cases of
+//! workflows the clock is frozen: time passes only where the case lets it pass.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
     standstill: Standstill,
-    /// How far this clock was set ahead of the system's, see [`PumpClock::skip_to`].
-    ahead: Duration,
+    /// Whether only [`PumpClock::skip_to`] moves this clock.
+    is_frozen: bool,
 }
 
 /// Readings of all clocks at one moment.
@@ -43,21 +44,46 @@ impl PumpClock {
         let reading = ClockReading::now();
         let standstill = Standstill::default();
         let pulse = StandstillDetector::start(reading.awake);
-        Self { set: (start, reading), pulse, standstill, ahead: Duration::ZERO }
+        Self { set: (start, reading), pulse, standstill, is_frozen: false }
+    }
+
+    /// Stops this clock: from now on, only [`PumpClock::skip_to`] moves it.
+    pub fn freeze(&mut self) {
+        self.is_frozen = true;
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
     }
 
     pub fn now(&mut self) -> Time {
+        let (time, _) = self.set;
+        if self.is_frozen {
+            return time;
+        }
+
         let reading = ClockReading::now();
         self.standstill.stood += self.pulse.take(reading.awake);
-        let awake = reading.awake + self.ahead;
-        let since_boot = reading.since_boot + self.ahead;
-        self.at(Time::now().plus(self.ahead), ClockReading { awake, since_boot })
+        self.at(Time::now(), reading)
     }
 
-    /// Makes the time from now to `at` pass at once. It counts for every deadline.
+    /// Sets a frozen clock to `at`, unless that has passed. The time until then counts for every
+    /// deadline.
     pub fn skip_to(&mut self, at: Time) {
+        if self.is_frozen {
+            let (time, _) = &mut self.set;
+            *time = at.max(*time);
+        }
+    }
+
+    /// Real time until this clock can show `at`. A frozen clock does not get there by waiting.
+    pub fn wait_until(&mut self, at: Time) -> Duration {
         let now = self.now();
-        self.ahead += at.since(now);
+        match at.since(now) {
+            Duration::ZERO => Duration::ZERO,
+            _ if self.is_frozen => Duration::MAX,
+            left => left,
+        }
     }
 
     fn at(&mut self, system: Time, now: ClockReading) -> Time {
@@ -80,10 +106,10 @@ impl PumpClock {
     }
 
     /// Takes the uncounted time since the previous call. Returns `None` if it is too short for a
-    /// record.
+    /// record. A frozen clock has none: its deadlines do not come nearer meanwhile.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
-        (standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)
+        (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)
     }
 }
 
@@ -104,7 +130,7 @@ mod tests {
         let pulse = StandstillDetector::start(start.awake);
         let standstill = Standstill::default();
         let set = (noon(), start);
-        let watch = PumpClock { set, pulse, standstill, ahead: Duration::ZERO };
+        let watch = PumpClock { set, pulse, standstill, is_frozen: false };
         let at = move |watch: &mut PumpClock, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
             watch.at(system, ClockReading { awake, since_boot: start.since_boot + up })
@@ -144,12 +170,31 @@ mod tests {
     }
 
     #[test]
-    fn skipped_time_counts_as_passed() {
+    fn only_skipped_time_passes_on_a_frozen_clock() {
+        let mut clock = PumpClock::start(noon());
+        clock.freeze();
+        let frozen = clock.now();
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(clock.now(), frozen);
+
+        let later = frozen.plus(HOUR);
+        assert_eq!(clock.wait_until(later), Duration::MAX);
+        clock.skip_to(later);
+        assert_eq!(clock.now(), later);
+        assert_eq!(clock.wait_until(later), Duration::ZERO, "what is due now does not wait");
+        clock.skip_to(frozen);
+        assert_eq!(clock.now(), later, "time does not go back");
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        clock.was_kept(long_ago);
+        assert_eq!(clock.standstill(), None);
+    }
+
+    #[test]
+    fn a_running_clock_skips_nothing() {
         let mut clock = PumpClock::start(noon());
         let later = clock.now().plus(HOUR);
         clock.skip_to(later);
-        assert!(clock.now() >= later);
-        assert_eq!(clock.standstill(), None);
+        assert!(clock.now() < later);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::handle::{CallCompletion, Handle, PumpStopped};
 use super::{Pump, PumpCommand};
 use crate::clock::Time;
 use crate::envelope::Message;
-use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::thread::{Call, Hold};
 
 pub(in crate::pump) enum PumpQuery {
@@ -32,21 +32,31 @@ pub(in crate::pump) enum PumpQuery {
     /// Asks who opened the root of a thread's tree. The answer is `None` if the thread does not
     /// exist.
     TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
-    /// Asks for the number of deliveries in flight, and for the position of the next record.
-    DeliveriesInFlight { answer: oneshot::Sender<(usize, Position)> },
+    /// Asks for the deliveries in flight, and for the position of the next record.
+    DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
     /// Lets the time until the next alarm pass at once, if `next` is still the next position.
     PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
 }
 
+/// A delivery that a listener works on, or a withdrawn one that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeliveryInFlight {
+    pub call: CallId,
+    pub attempt: Attempt,
+    pub listener: ListenerName,
+}
+
 /// Result of a request to let time pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimePassage {
+pub(crate) enum TimePassage {
     /// The time of the next alarm or deadline has come.
     Passed,
     /// There is neither an alarm nor a deadline.
     NothingScheduled,
     /// Something was recorded since the given position, and no time has passed.
     Changed,
+    /// The clock of this pump is not frozen: it runs by itself.
+    NotFrozen,
 }
 
 /// The request of a held call, with the reason why the call is held.
@@ -97,15 +107,17 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
     }
 
-    /// Returns the number of deliveries in flight, and the position of the next record. If no
-    /// delivery is with a host that works on it, nothing but time or a request changes the state of
-    /// the pump.
-    pub(crate) async fn deliveries_in_flight(&self) -> Result<(usize, Position), PumpStopped> {
+    /// Returns the deliveries in flight, and the position of the next record. If no delivery is
+    /// with a host that works on it, nothing but time or a request changes the state of the pump.
+    pub(crate) async fn deliveries_in_flight(
+        &self,
+    ) -> Result<(Vec<DeliveryInFlight>, Position), PumpStopped> {
         self.query(|answer| PumpQuery::DeliveriesInFlight { answer }).await
     }
 
     /// Lets the time until the pump's next alarm or deadline pass at once, for tests of workflows.
-    /// Does nothing if `next` is not the position of the next record any more.
+    /// Does nothing if `next` is not the position of the next record any more, or if the pump was
+    /// not built with a frozen clock.
     pub(crate) async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }
@@ -164,7 +176,11 @@ impl Pump {
                 answer.send(root.map(|root| root.by.clone())).ok();
             }
             PumpQuery::DeliveriesInFlight { answer } => {
-                answer.send((self.core.handed_over(), self.journal.next())).ok();
+                let in_flight =
+                    self.core.deliveries_in_flight().map(|(call, attempt, listener)| {
+                        DeliveryInFlight { call, attempt, listener: listener.clone() }
+                    });
+                answer.send((in_flight.collect(), self.journal.next())).ok();
             }
             PumpQuery::PassTime { next, answer } => {
                 answer.send(self.pass_time(next)).ok();
@@ -173,6 +189,9 @@ impl Pump {
     }
 
     fn pass_time(&mut self, next: Position) -> TimePassage {
+        if !self.watch.is_frozen() {
+            return TimePassage::NotFrozen;
+        }
         if self.journal.next() != next {
             return TimePassage::Changed;
         }

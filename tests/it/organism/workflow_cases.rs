@@ -255,3 +255,49 @@ fn two_tests_at_once_do_not_disturb_each_other() {
         assert_eq!(tested.code, Some(0), "{tested:?}");
     }
 }
+
+/// A goal that fails after a retry, beside a program that works for longer than the retry waits.
+const RACE: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["tour"]
+models.voice = { provider = "openai", model = "m", api_key_env = "NO_SUCH_KEY" }
+agents.writer = { model = "voice" }
+
+[listeners.weak]
+command = ["./no-such-program"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+attempts = 2
+
+[listeners.back]
+command = ["sh", "-c", "sleep 3; exec ./player.py back"]
+schema = "talk.xsd"
+accepts = ["work"]
+replies = ["worked"]
+
+[workflows.tour]
+input = { topic = "text" }
+output = "last"
+[workflows.tour.goals]
+flaky = { needs = [], listener = "weak", payload = "ping", with = { n = "'1'" } }
+first = { needs = [], agent = "writer", prompt = "Begin {{input/topic}}." }
+slow = { needs = ["first"], listener = "back", payload = "work", with = { n = "'2'" } }
+last = { needs = ["slow"], agent = "writer", prompt = "End." }
+"#;
+
+#[test]
+fn a_retry_waits_while_a_program_is_busy() {
+    let answers = r#"listeners = ["back"]
+[case.answers]
+flaky = { fail = "listener-failed" }
+first = "Begun."
+last = "Ended."
+
+[case.expect]
+failed = { goal = "flaky", code = "listener-failed" }
+goals = { slow = "done", last = "done" }
+"#;
+    let tested = tested(RACE, &format!("{HEAD}{answers}"));
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+}
