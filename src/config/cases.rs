@@ -114,8 +114,9 @@ fn cases(read: &mut TableReader<'_>) -> Vec<WorkflowCase> {
             read.wrong_kind("an entry of `case`", node, "a table");
             continue;
         };
-        let Some(case) = case(node, table, read.problems) else { continue };
-        if cases.iter().any(|other| other.name.text == case.name.text) {
+        let case = case(node, table, read.problems);
+        let is_named = !case.name.text.is_empty();
+        if is_named && cases.iter().any(|other| other.name.text == case.name.text) {
             let message = format!("two cases are called `{}`", case.name.text);
             let problem = ConfigProblem::new(ProblemCode::DuplicateName, &case.name.place, message);
             read.problem(problem.help("say in the name what this one shows"));
@@ -126,7 +127,8 @@ fn cases(read: &mut TableReader<'_>) -> Vec<WorkflowCase> {
     cases
 }
 
-fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> Option<WorkflowCase> {
+/// Reads a case. What is missing is reported and stays empty, so that the rest can be checked.
+fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> WorkflowCase {
     let what = match table.get("name").map(|name| &name.value) {
         Some(TomlValue::Text(name)) => format!("case `{}`", name.value),
         _ => "the case".to_owned(),
@@ -142,9 +144,11 @@ fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> Op
     let listeners = read.list("listeners").into_iter().map(CaseText::from).collect();
     let expected = claims::expectations(&mut read);
 
-    let (name, workflow) = (name?, workflow?);
-    let expected = expected?;
-    Some(WorkflowCase { name, workflow, client, input, answers, listeners, expected })
+    let missing = || CaseText { text: String::new(), place: node.place.clone() };
+    let name = name.unwrap_or_else(missing);
+    let workflow = workflow.unwrap_or_else(missing);
+    let expected = expected.unwrap_or_default();
+    WorkflowCase { name, workflow, client, input, answers, listeners, expected }
 }
 
 fn required(read: &mut TableReader<'_>, key: &str, example: &str) -> Option<CaseText> {

@@ -46,9 +46,9 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
 
     if file.exists() {
         let read = config::read_cases(file, &ConfigEnvironment::of_process());
-        let (known, problems) = match read {
-            Ok((file, problems)) => (file.cases, problems),
-            Err(problems) => (Vec::new(), problems),
+        let (tested, known, problems) = match read {
+            Ok((file, problems)) => (Some(file.config), file.cases, problems),
+            Err(problems) => (None, Vec::new(), problems),
         };
         let is_known = |name: &str| case.contains(&format!("\nname = \"{name}\"\n"));
         if known.iter().any(|one| is_known(&one.name.text)) {
@@ -59,10 +59,32 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
             config_error_carets::report(&problems);
             return Ok(CommandExit::InvalidData.into());
         }
+        if let Some(tested) = tested {
+            refuse_other_config(file, tested.as_deref(), &config.file)?;
+        }
     }
     append(file, &head, &case)?;
     note!("{} has the case; `organism workflow test {}` runs it", file.display(), file.display());
     Ok(CommandExit::Done.into())
+}
+
+/// Refuses a case for a file that tests another config than that of the run.
+fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyhow::Result<()> {
+    let located = config::locate(tested, &ConfigEnvironment::of_process()).ok();
+    let canonical = |path: &Path| std::fs::canonicalize(path).ok();
+    let tested = located.as_deref().and_then(canonical);
+    if tested.is_some() && tested == canonical(ours) {
+        return Ok(());
+    }
+
+    let shown = located.unwrap_or_default();
+    let message = format!(
+        "{} tests {}, and the run is one of {}; write its case to another file",
+        file.display(),
+        shown.display(),
+        ours.display()
+    );
+    Err(CommandFailure::new(CommandExit::Usage, message).into())
 }
 
 /// Adds the case to the file. A new file begins with the path of the config.

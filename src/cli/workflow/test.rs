@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::config::{
     self, CaseFile, Config, ConfigEnvironment, ConfigProblems, WorkflowCase, check_cases,
@@ -96,22 +97,39 @@ fn load(path: &Path, config: Option<&Path>) -> Result<(CaseFile, Config), Invali
     if problems.is_empty() { Ok((file, config)) } else { Err(of_cases(problems)) }
 }
 
+/// Watches for signals. The first one sets the value; a second one ends the process at once.
+fn watch_signals() -> anyhow::Result<watch::Receiver<bool>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if stop.send_replace(true) {
+                std::process::exit(CommandExit::WorkflowFailed as i32);
+            }
+        }
+    });
+    Ok(stopped)
+}
+
 async fn run_all(files: &[(CaseFile, Config)], args: &CaseArgs) -> anyhow::Result<CommandExit> {
     let is_meant = |case: &&WorkflowCase| match &args.only {
         Some(text) => case.name.text.contains(text),
         None => true,
     };
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut stop = watch_signals()?;
     let mut counts = (0_usize, 0_usize);
     for (file, config) in files {
         for case in file.cases.iter().filter(is_meant) {
             let begun = Instant::now();
             let interrupted = async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
+                stop.wait_for(|stops| *stops).await.ok();
             };
             let problems = run_case(config, case, interrupted).await?;
             let mut problems = problems.ok_or_else(stopped)?;

@@ -18,7 +18,12 @@ pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
         let workflows = || config.workflows.iter().map(|one| &one.definition);
         let found = workflows().find(|one| one.name.value.as_str() == case.workflow.text);
         match found {
-            Some(definition) => check_case(case, definition, &mut problems),
+            Some(definition) => {
+                check_case(case, definition, &mut problems);
+                check_client(case, config, &mut problems);
+            }
+            // Reported where it was read.
+            None if case.workflow.text.is_empty() => {}
             None => {
                 let names = workflows().map(|one| one.name.value.as_str()).collect();
                 problems.push(unknown(&case.workflow, "workflow", names));
@@ -63,6 +68,26 @@ fn check_members(case: &WorkflowCase, config: &Config, problems: &mut ConfigProb
     }
 }
 
+/// Reports a client that may not call the workflow. An unknown one is reported elsewhere.
+fn check_client(case: &WorkflowCase, config: &Config, problems: &mut ConfigProblems) {
+    let workflow = &case.workflow.text;
+    let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
+    let may_call = |peers: &[ListenerName]| peers.iter().any(|peer| peer.as_str() == workflow);
+    let (place, message) = match &case.client {
+        Some(named) => {
+            let client = clients().find(|one| one.name.as_str() == named.text);
+            if client.is_none_or(|client| may_call(&client.peers)) {
+                return;
+            }
+            (&named.place, format!("the client `{}` may not call `{workflow}`", named.text))
+        }
+        None if clients().any(|client| may_call(&client.peers)) => return,
+        None => (&case.workflow.place, format!("no client of the config may call `{workflow}`")),
+    };
+    let help = "add the workflow to `peers` of the client, or name another one with `as`";
+    problems.push(ConfigProblem::new(ProblemCode::UnknownPeer, place, message).help(help));
+}
+
 fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &mut ConfigProblems) {
     match &case.input {
         CaseInput::Values { values, place } => {
@@ -94,8 +119,26 @@ fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &m
 
     let answers = case.answers.iter().map(|answer| &answer.path);
     let claims = expected.documents.iter().chain(&expected.payloads).map(|claim| &claim.path);
-    for path in answers.chain(claims).chain(&expected.never) {
-        check_path(path, &goals, problems);
+    for path in answers.chain(claims) {
+        if path.text.contains('*') {
+            let message = format!("no call has the path `{}`", path.text);
+            let problem = ConfigProblem::new(ProblemCode::UnknownGoal, &path.place, message);
+            problems.push(problem.help("only a path of `never` may end with *"));
+        } else {
+            check_path(path, &goals, problems);
+        }
+    }
+    for path in &expected.never {
+        match path.text.strip_suffix('*').unwrap_or(&path.text) {
+            begin if begin.contains('*') => {
+                let message = format!("no call has the path `{}`", path.text);
+                let problem = ConfigProblem::new(ProblemCode::UnknownGoal, &path.place, message);
+                problems.push(problem.help("* stands at the end of a path"));
+            }
+            // All calls, or all undos.
+            "" | "undo_" if path.text.ends_with('*') => {}
+            _ => check_path(path, &goals, problems),
+        }
     }
 }
 
@@ -106,8 +149,7 @@ fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
         let rest = text.strip_prefix(**goal);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', '-', '.', '/', '*']))
     };
-    let is_pattern = text.starts_with('*') || text.is_empty() || text == "undo-report";
-    if is_pattern || goals.iter().any(|goal| begins(&goal)) {
+    if text == "undo-report" || goals.iter().any(|goal| begins(&goal)) {
         return;
     }
 

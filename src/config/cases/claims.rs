@@ -35,7 +35,7 @@ const FAILED: KnownSection = KnownSection {
 };
 
 /// Everything that a run has to show.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CaseExpectations {
     pub output: Option<TextClaim>,
     pub failed: Option<FailureClaim>,
@@ -45,7 +45,8 @@ pub struct CaseExpectations {
     pub documents: Vec<PathClaims>,
     /// Payloads that are sent, by path.
     pub payloads: Vec<PathClaims>,
-    /// Paths at which nothing may be called. A path that ends with `*` stands for all that begin so.
+    /// Paths at which nothing may be called. A goal stands for its parts, too, and a path that ends
+    /// with `*` for all that begin so.
     pub never: Vec<CaseText>,
 }
 
@@ -102,6 +103,10 @@ pub(super) fn expectations(read: &mut TableReader<'_>) -> Option<CaseExpectation
         inner.problem(problem.help("keep one of output and failed"));
     }
     let goals = goal_states(&mut inner);
+    if inner.is_empty_list("never") {
+        let place = inner.place_of("never");
+        inner.empty("never", &place);
+    }
     let documents = path_claims("documents", &mut inner);
     let payloads = path_claims("payloads", &mut inner);
     let never = inner.list("never").into_iter().map(CaseText::from).collect();
@@ -110,6 +115,7 @@ pub(super) fn expectations(read: &mut TableReader<'_>) -> Option<CaseExpectation
 
 fn goal_states(read: &mut TableReader<'_>) -> Vec<(CaseText, CaseText)> {
     let mut goals = Vec::new();
+    report_if_empty("goals", read);
     for (goal, state) in read.free("goals") {
         let goal = CaseText { text: goal.value, place: goal.place };
         let state = CaseText::from(state);
@@ -129,6 +135,15 @@ fn goal_states(read: &mut TableReader<'_>) -> Vec<(CaseText, CaseText)> {
     goals
 }
 
+/// Reports a table without entries: it would claim nothing.
+fn report_if_empty(key: &str, read: &mut TableReader<'_>) {
+    if let Some(TomlNode { value: TomlValue::Table(table), place, .. }) = read.node(key)
+        && table.entries.is_empty()
+    {
+        read.empty(key, place);
+    }
+}
+
 fn path_claims(key: &str, read: &mut TableReader<'_>) -> Vec<PathClaims> {
     let Some(node) = read.node(key) else { return Vec::new() };
     let TomlValue::Table(table) = &node.value else {
@@ -137,6 +152,7 @@ fn path_claims(key: &str, read: &mut TableReader<'_>) -> Vec<PathClaims> {
     };
 
     let mut all = Vec::new();
+    report_if_empty(key, read);
     for entry in &table.entries {
         let path = CaseText { text: entry.key.value.clone(), place: entry.key.place.clone() };
         let name = format!("{key}.{}", path.text);
@@ -160,6 +176,9 @@ fn text_claim(key: &str, node: &TomlNode, read: &mut TableReader<'_>) -> Option<
             Some(TextClaim { place, is, contains: Vec::new(), lacks: Vec::new() })
         }
         TomlValue::Table(table) => {
+            if table.entries.is_empty() {
+                read.empty(key, &place);
+            }
             let mut claim = within(&TEXT, key, table, &place, read);
             let is = claim.text("is").map(|text| text.value.value);
             let contains = claim.one_or_more("contains").into_iter().map(CaseText::from);
@@ -182,6 +201,9 @@ fn failure_claim(node: &TomlNode, read: &mut TableReader<'_>) -> Option<FailureC
             Some(FailureClaim { place, goal: None, code, reason: None })
         }
         TomlValue::Table(table) => {
+            if table.entries.is_empty() {
+                read.empty("failed", &place);
+            }
             let mut claim = within(&FAILED, "failed", table, &place, read);
             let goal = claim.text("goal").map(CaseText::from);
             let code = claim.text("code").map(CaseText::from);

@@ -33,7 +33,7 @@ pub fn check(
     let end = end_of(case, completion);
     match (&end, &expected.output, &expected.failed) {
         (RunEnd::Output { text }, Some(claim), _) => {
-            check_text("the output", claim, text, problems);
+            check_text("the output", WholeText::Xml, claim, text, problems);
         }
         (RunEnd::Failed { .. }, Some(claim), _) => {
             let message = format!("the run has no output: {}", described(&end));
@@ -58,15 +58,19 @@ pub fn check(
     check_goals(case, config, record, problems);
     for claims in &expected.documents {
         let texts = record.calls_at(&claims.path.text).filter_map(CaseCall::document);
-        check_path("document", claims, texts.collect(), record, problems);
+        let compare = WholeText::Exact;
+        check_path(("document", compare), claims, texts.collect(), record, problems);
     }
     for claims in &expected.payloads {
         let calls = record.calls_at(&claims.path.text);
         let texts = calls.map(|call| call.request.payload.as_str().to_owned());
-        check_path("payload", claims, texts.collect(), record, problems);
+        let compare = WholeText::Xml;
+        check_path(("payload", compare), claims, texts.collect(), record, problems);
     }
+    let goals = goals_of(config, Some(&case.workflow.text));
+    let nested = goals_of(config, None);
     for never in &expected.never {
-        check_never(never, record, problems);
+        check_never(never, [&goals, &nested], record, problems);
     }
 }
 
@@ -177,7 +181,7 @@ fn check_goals(
 }
 
 fn check_path(
-    noun: &str,
+    (noun, compare): (&str, WholeText),
     claims: &PathClaims,
     texts: Vec<String>,
     record: &CaseRecord,
@@ -197,7 +201,8 @@ fn check_path(
     }
 
     for (claim, text) in claims.claims.iter().zip(&texts) {
-        check_text(&format!("the {noun} at `{}`", path.text), claim, text, problems);
+        let noun = format!("the {noun} at `{}`", path.text);
+        check_text(&noun, compare, claim, text, problems);
     }
 }
 
@@ -209,10 +214,25 @@ fn paths_of(record: &CaseRecord) -> String {
     }
 }
 
-fn check_never(never: &CaseText, record: &CaseRecord, problems: &mut ConfigProblems) {
+/// Ids of the goals of a workflow, or of all.
+fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
+    let definitions = config.workflows.iter().map(|one| &one.definition);
+    let is_meant = |name: &str| workflow.is_none_or(|workflow| workflow == name);
+    let meant = definitions.filter(|one| is_meant(one.name.value.as_str()));
+    meant.flat_map(|one| &one.goals).map(|goal| goal.id.value.as_str()).collect()
+}
+
+/// Reports a call at the path, or at a part of it. `goals` holds the goals of the workflow, and those
+/// of all workflows, which it may call.
+fn check_never(
+    never: &CaseText,
+    goals: [&[&str]; 2],
+    record: &CaseRecord,
+    problems: &mut ConfigProblems,
+) {
     let is_meant = |path: &str| match never.text.strip_suffix('*') {
         Some(begin) => path.starts_with(begin),
-        None => path == never.text,
+        None => is_part(path, &never.text, goals),
     };
     if let Some(call) = record.calls.iter().find(|call| is_meant(&call.path)) {
         let message = format!("`{}` was called at `{}`", call.request.to, call.path);
@@ -220,9 +240,56 @@ fn check_never(never: &CaseText, record: &CaseRecord, problems: &mut ConfigProbl
     }
 }
 
-fn check_text(noun: &str, claim: &TextClaim, text: &str, problems: &mut ConfigProblems) {
-    if let Some(expected) = &claim.is {
-        check_whole(noun, &claim.place, expected, text, problems);
+/// Whether the call at `path` is the one at `whole` or a part of it: a pass, an item, a member, a
+/// further run, or a call beneath one of these.
+fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
+    let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
+        (Some(path), Some(whole)) => (path, whole),
+        (None, None) => (path, whole),
+        _ => return false,
+    };
+    let mut steps = path.split(['.', '/']);
+    let known = std::iter::once(goals).chain(std::iter::repeat(nested));
+    let mut whole = whole.split(['.', '/']).zip(known);
+    whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
+}
+
+/// Whether the label `step` is `whole`, a further run of it, or, if `whole` is a goal, one of its
+/// passes, items or members. A goal with a longer name that begins so is another one.
+fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
+    let begins = |goal: &str| {
+        let rest = step.strip_prefix(goal);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', '-']))
+    };
+    let owner = goals.iter().filter(|goal| begins(goal)).max_by_key(|goal| goal.len());
+    let is_further = |rest: &str| rest.starts_with('-');
+    let is_further_run = step.strip_prefix(whole).is_some_and(is_further);
+    match owner {
+        Some(owner) if *owner == whole => true,
+        Some(owner) => step == whole || (is_further_run && owner.len() < whole.len()),
+        None => step == whole,
+    }
+}
+
+/// How a whole text is compared. White space around it does not count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WholeText {
+    Exact,
+    /// If it is XML, by its elements.
+    Xml,
+}
+
+fn check_text(
+    noun: &str,
+    compare: WholeText,
+    claim: &TextClaim,
+    text: &str,
+    problems: &mut ConfigProblems,
+) {
+    if let Some(expected) = &claim.is
+        && !is_same_text(compare, expected, text)
+    {
+        report_difference(noun, &claim.place, expected, text, problems);
     }
     for part in &claim.contains {
         if !text.contains(&part.text) {
@@ -236,8 +303,19 @@ fn check_text(noun: &str, claim: &TextClaim, text: &str, problems: &mut ConfigPr
     }
 }
 
-/// Compares a whole text. White space around it does not count; XML is compared by its elements.
-fn check_whole(
+fn is_same_text(compare: WholeText, expected: &str, text: &str) -> bool {
+    let (expected, text) = (expected.trim(), text.trim());
+    if compare == WholeText::Exact {
+        return expected == text;
+    }
+
+    match (Element::read_document(expected), Element::read_document(text)) {
+        (Some(expected), Some(actual)) => is_same_element(&expected, &actual),
+        _ => expected == text,
+    }
+}
+
+fn report_difference(
     noun: &str,
     place: &SourceRange,
     expected: &str,
@@ -245,15 +323,6 @@ fn check_whole(
     problems: &mut ConfigProblems,
 ) {
     let (expected, text) = (expected.trim(), text.trim());
-    let read = (Element::read_document(expected), Element::read_document(text));
-    let is_same = match &read {
-        (Some(expected), Some(actual)) => is_same_element(expected, actual),
-        _ => expected == text,
-    };
-    if is_same {
-        return;
-    }
-
     let mut lines = (1..).zip(expected.lines().map(Some).chain(std::iter::repeat(None)));
     let mut actual = text.lines().map(Some).chain(std::iter::repeat(None));
     let different = lines.find_map(|(number, expected)| {
@@ -287,8 +356,13 @@ fn is_same_element(expected: &Element, actual: &Element) -> bool {
         && is_same_content(expected, actual)
 }
 
+/// The text of an element without children is compared exactly.
 fn is_same_content(expected: &Element, actual: &Element) -> bool {
     let has_children = expected.children().next().is_some();
+    if !has_children && actual.children().next().is_none() {
+        return expected.text() == actual.text();
+    }
+
     let counts = |node: &&Node| match node {
         Node::Text(text) => !has_children || !text.trim().is_empty(),
         Node::Element(_) => true,

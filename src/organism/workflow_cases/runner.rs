@@ -114,7 +114,7 @@ impl<'a> CaseRunner<'a> {
         let (Some(definition), Some(client)) = (definition, client) else {
             let message = format!("no client of the config may call `{}`", name.text);
             let help = "add it to `peers` of a client, or name the client with `as`";
-            self.problems.push(failed(&name.place, message, help));
+            self.report(failed(&name.place, message, help));
             return Ok(None);
         };
 
@@ -134,7 +134,7 @@ impl<'a> CaseRunner<'a> {
             Receipt::Refused { refusal, .. } => {
                 let help = "`organism workflow show` and `organism schema show` describe the input";
                 let message = format!("the input is refused: {refusal}");
-                self.problems.push(failed(place, message, help));
+                self.report(failed(place, message, help));
                 Ok(None)
             }
             Receipt::NoThread { answer } => Err(Error::Preview { detail: answer }),
@@ -246,7 +246,7 @@ impl<'a> CaseRunner<'a> {
                     }
                     Err(message) => {
                         let code = ProblemCode::AnswerRefused;
-                        self.problems.push(ConfigProblem::new(code, &text.place, message));
+                        self.report(ConfigProblem::new(code, &text.place, message));
                         return Ok(false);
                     }
                 }
@@ -263,7 +263,7 @@ impl<'a> CaseRunner<'a> {
                         let message = format!("the call at `{path}` waits for no approval");
                         let help =
                             "only a call that a person has to approve or answer can be denied";
-                        self.problems.push(failed(place, message, help));
+                        self.report(failed(place, message, help));
                         return Ok(false);
                     }
                     CaseFault::ListenerFailed => AttemptFailure::Crashed { detail },
@@ -319,7 +319,7 @@ impl<'a> CaseRunner<'a> {
                 let message =
                     format!("a question to a person never ends with `{}`", fault.as_str());
                 let help = "a question can end with timeout, denied or cancelled";
-                self.problems.push(failed(place, message, help));
+                self.report(failed(place, message, help));
                 return Ok(false);
             }
             // The run does not wait for this answer.
@@ -335,12 +335,22 @@ impl<'a> CaseRunner<'a> {
         match (ruled.map_err(|_| Error::Stopped)?, turn) {
             (Ok(()), _) if is_answer => self.script.give(path),
             (Err(refusal), Some(turn)) => {
-                self.problems.push(refused(path, turn, &refusal));
+                self.report(refused(path, turn, &refusal));
                 return Ok(false);
             }
             _ => {}
         }
         Ok(true)
+    }
+
+    /// Adds a problem, unless it is known: what waits is seen again at every step.
+    fn report(&mut self, problem: ConfigProblem) {
+        let is_same = |known: &ConfigProblem| {
+            known.place.span == problem.place.span && known.message == problem.message
+        };
+        if !self.problems.iter().any(is_same) {
+            self.problems.push(problem);
+        }
     }
 
     /// Reports a path without an answer, or an answer that was refused.
@@ -353,7 +363,7 @@ impl<'a> CaseRunner<'a> {
         if let (Some(refusal), Some(last)) = (refusal, answer.and_then(|one| one.turns.last())) {
             let message = format!("the answer at `{path}` is refused: {refusal}");
             let problem = ConfigProblem::new(ProblemCode::AnswerRefused, last.place(), message);
-            self.problems.push(problem.help("correct it, or add the answer of the next turn"));
+            self.report(problem.help("correct it, or add the answer of the next turn"));
             return;
         }
 
@@ -380,8 +390,8 @@ impl<'a> CaseRunner<'a> {
                 (&self.case.name.place, message, help)
             }
         };
-        self.problems
-            .push(ConfigProblem::new(ProblemCode::AnswerMissing, place, message).help(help));
+        let problem = ConfigProblem::new(ProblemCode::AnswerMissing, place, message).help(help);
+        self.report(problem);
     }
 
     /// Reports programs that work for too long.
@@ -394,7 +404,7 @@ impl<'a> CaseRunner<'a> {
         let place = self.case.listeners.iter();
         let mut place = place.filter(|one| listeners.iter().any(|name| name.as_str() == one.text));
         let place = place.next().map_or(&self.case.name.place, |one| &one.place);
-        self.problems.push(failed(place, message, help));
+        self.report(failed(place, message, help));
     }
 
     /// Reports that neither an answer nor time ends the run.
@@ -402,7 +412,7 @@ impl<'a> CaseRunner<'a> {
         let waiting = self.waiting.join("`, `");
         let message = format!("the run waits at `{waiting}`, and no time-out ends that");
         let help = "give the goal, or the person, a timeout; or let the case answer";
-        self.problems.push(failed(&self.case.name.place, message, help));
+        self.report(failed(&self.case.name.place, message, help));
     }
 
     /// Reports answers that nothing has asked for.
@@ -412,7 +422,7 @@ impl<'a> CaseRunner<'a> {
             let path = &answer.path.text;
             let message = format!("nothing has taken this answer at `{path}`");
             let problem = ConfigProblem::new(ProblemCode::AnswerUnused, turn.place(), message);
-            self.problems.push(problem.help("take it out, or correct the path"));
+            self.report(problem.help("take it out, or correct the path"));
         }
     }
 }

@@ -217,29 +217,57 @@ fn every_typo_of_a_case_file_is_reported_at_once() {
 }
 
 #[test]
-fn a_case_runs_a_program_that_it_names_and_a_signal_leaves_nothing_behind() {
+fn a_case_runs_a_program_that_it_names() {
     let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nlisteners = [\"back\"]");
     let case = case.replace("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");
     let house = house(CONFIG, &case);
     house.write("let-go", "");
     let tested = house.organism(&["workflow", "test", "cases.toml"]);
     assert_eq!(tested.code, Some(0), "{tested:?}");
+}
 
-    // The program now holds its answer until it is let go.
-    std::fs::remove_file(house.path("let-go")).unwrap();
-    let temporary = house.path("temporary");
-    std::fs::create_dir(&temporary).unwrap();
-    let mut command = house.command(&["workflow", "test", "cases.toml"]);
-    command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let journals = || std::fs::read_dir(&temporary).unwrap().count();
-    until("the case has a journal", || (journals() == 1).then_some(()));
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let stopped = CommandOutput::from(child.wait_with_output().unwrap());
-    assert_eq!(stopped.code, Some(1), "{stopped:?}");
-    assert!(stopped.err.contains("stopped by a signal"), "{stopped:?}");
-    assert_eq!(journals(), 0);
+/// A program that notes its process when it has a delivery, and never answers.
+const HOLDER: &str = r#"
+import os
+os.read(0, 65536)
+with open("has-delivery.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("has-delivery.new", "has-delivery")
+while os.read(0, 65536):
+    pass
+"#;
+
+#[test]
+fn a_signal_ends_a_case_with_its_program_and_leaves_nothing_behind() {
+    use rustix::process::Signal;
+
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nlisteners = [\"back\"]");
+        let case = case.replace("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");
+        let command = "[\"python3\", \"-S\", \"./holder.py\"]";
+        let config = CONFIG.replace("[\"./player.py\", \"back\", \"let-go\"]", command);
+        let house = house(&config, &case);
+        house.write("holder.py", HOLDER);
+        let temporary = house.path("temporary");
+        std::fs::create_dir(&temporary).unwrap();
+        let mut command = house.command(&["workflow", "test", "cases.toml"]);
+        command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+
+        let delivery = house.path("has-delivery");
+        let program =
+            until("the program has its delivery", || std::fs::read_to_string(&delivery).ok());
+        let journals = || std::fs::read_dir(&temporary).unwrap().count();
+        assert_eq!(journals(), 1);
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        let stopped = CommandOutput::from(child.wait_with_output().unwrap());
+        assert_eq!(stopped.code, Some(1), "{stopped:?}");
+        assert!(stopped.err.contains("stopped by a signal"), "{stopped:?}");
+        assert_eq!(journals(), 0);
+        let process = std::path::Path::new("/proc").join(program);
+        until("the program has ended", || (!process.exists()).then_some(()));
+    }
 }
 
 #[test]
@@ -300,4 +328,74 @@ goals = { slow = "done", last = "done" }
 "#;
     let tested = tested(RACE, &format!("{HEAD}{answers}"));
     assert_eq!(tested.code, Some(0), "{tested:?}");
+}
+
+#[test]
+fn a_claim_that_cannot_fail_is_refused() {
+    for empty in ["output = {}", "failed = {}", "goals = {}", "documents = {}", "never = []"] {
+        let expect = format!("[case.expect]\n{empty}\n");
+        let tested = tested(CONFIG, &format!("{HEAD}{ANSWERS}{expect}"));
+        assert_eq!(tested.code, Some(65), "{empty}: {tested:?}");
+        assert!(tested.err.contains("empty-value"), "{empty}: {tested:?}");
+    }
+
+    for path in ["dr*t", "drafty", "", "undo_", "*draft", "undo_drafty"] {
+        let never = format!("[case.expect]\nnever = [\"{path}\"]\n");
+        let tested = tested(CONFIG, &format!("{HEAD}{ANSWERS}{never}"));
+        assert_eq!(tested.code, Some(65), "{path}: {tested:?}");
+    }
+}
+
+#[test]
+fn a_goal_in_never_stands_for_its_parts() {
+    let config = CONFIG
+        .replace("draft = { agent", "draft = { each = \"input/topic\", agent")
+        .replace("topic = \"text\"", "topic = [\"text\"]");
+    let case = format!("{HEAD}{ANSWERS}{EXPECT}")
+        .replace("input.topic = \"light\"", "input.topic = [\"light\"]")
+        .replace("draft =", "draft_1 =")
+        .replace("\"draft/back\"", "\"draft_1/back\"");
+    let case = case.replace("output = \"A text.\"", "goals = { draft = \"done\" }");
+    let working = tested(&config, &case);
+    assert_eq!(working.code, Some(0), "{working:?}");
+
+    let claimed = tested(&config, &format!("{case}never = [\"draft\"]\n"));
+    assert_fails(&claimed, &["`writer` was called at `draft_1`"]);
+}
+
+#[test]
+fn the_text_of_an_element_is_compared_exactly() {
+    let spaced =
+        case_with("back\" = \"<hold><n>4</n></hold>\"\n", "back\" = \"<hold><n> 4 </n></hold>\"\n");
+    assert_fails(&tested(CONFIG, &spaced), &["the payload at `draft/back` differs"]);
+
+    let between =
+        case_with("back\" = \"<hold><n>4</n></hold>\"\n", "back\" = \"<hold> <n>4</n> </hold>\"\n");
+    let tested = tested(CONFIG, &between);
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+}
+
+#[test]
+fn a_case_without_a_key_is_checked_all_the_same() {
+    let case = case_with("name = \"the tour\"\n", "").replace("tell = ", "tel = ");
+    let unnamed = tested(CONFIG, &case);
+    assert!(unnamed.err.contains("needs `name`"), "{unnamed:?}");
+    assert!(unnamed.err.contains("did you mean `tell`?"), "{unnamed:?}");
+    assert!(unnamed.err.ends_with("2 problems; nothing was started\n"), "{unnamed:?}");
+
+    let config = CONFIG.replace("clients.desk", "clients.idle.peers = [\"writer\"]\nclients.desk");
+    let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nas = \"idle\"");
+    let tested = tested(&config, &case);
+    assert_eq!(tested.code, Some(65), "{tested:?}");
+    assert!(tested.err.contains("the client `idle` may not call `tour`"), "{tested:?}");
+}
+
+#[test]
+fn a_missing_answer_is_reported_once() {
+    let case = case_with("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");
+    let config = CONFIG
+        .replace("ask = { ask", "ask = { needs = [], ask")
+        .replace("tell = { listener", "tell = { needs = [], listener");
+    let tested = tested(&config, &case);
+    assert_eq!(tested.err.matches("answer-missing").count(), 1, "{tested:?}");
 }

@@ -57,6 +57,15 @@ fn assert_run_becomes_a_case(name: &'static str, answers: &[&str]) {
     let again = example.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
     assert_eq!(again.code, Some(2), "the file has the case already: {again:?}");
     assert_eq!(example.read("cases.toml"), case);
+
+    // Under another name, the case could be added; but it would run on another config.
+    let other =
+        case.replace("name = \"", "name = \"other ").replace("config = \"", "config = \"other-");
+    std::fs::write(example.place.path().join("other.toml"), &other).unwrap();
+    let refused = example.organism(&["workflow", "test", "--from", THREAD, "other.toml"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("write its case to another file"), "{refused:?}");
+    assert_eq!(example.read("other.toml"), other);
 }
 
 #[test]
