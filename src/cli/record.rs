@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::limits;
 use crate::model::playback::TurnRecorder;
 use crate::organism::{Organism, OrganismClient};
+use crate::service::changed_config::forbids_new_work;
 use crate::service::handshake::Handshake;
 use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
 
@@ -94,9 +95,9 @@ async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
         return Ok(());
     };
 
+    let ours = Some(config.digest);
     match socket.running_config().await? {
-        Some(running) if running != config.digest => {
-            let ours = Some(config.digest);
+        Some(running) if forbids_new_work(running, ours) => {
             Err(service::Error::ConfigChanged { running, ours }.into())
         }
         _ => Ok(()),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::changed_config::forbids_new_work;
 use super::{Error, OtherProject, ServiceRequest, ServiceResponse};
 use crate::config::{Config, ProjectFolders};
 use crate::ids::Digest;
@@ -79,9 +80,7 @@ impl OrganismIdentity {
 
         match request {
             ServiceRequest::Status => Some(ServiceResponse::Status { config: self.config }),
-            ServiceRequest::Submit(_)
-                if *config != Some(self.config) && !mutant("send-under-any-config") =>
-            {
+            ServiceRequest::Submit(_) if forbids_new_work(self.config, *config) => {
                 Some(ServiceResponse::ConfigChanged { running: self.config })
             }
             _ => None,

@@ -5,6 +5,7 @@
 //! Must not know terminals or browsers. Starts no pump and listens on no socket.
 
 pub mod announcement;
+pub mod changed_config;
 pub mod chunks;
 mod client;
 pub mod encoding;

@@ -6,6 +6,7 @@
 mod backup;
 mod connect;
 mod directory;
+mod directory_lock;
 mod open;
 mod projection;
 mod reader;
@@ -32,10 +33,9 @@ use super::{Error, TreeHeads};
 use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 
 pub use backup::{BackedUp, back_up};
-pub use directory::{
-    DATABASE, DirectoryLock, LockHolder, is_free, lock_holder, make as make_directory,
-};
+pub use directory::{DATABASE, make as make_directory};
 pub(in crate::journal) use directory::{note_journal, noted_journal};
+pub use directory_lock::{DirectoryLock, LockHolder, is_free, lock_holder};
 pub use open::{FoundJournal, hold};
 pub(in crate::journal) use projection::{
     CatchingUp, LockedJournalDir, RecordProof, RecordsAhead, StreamEvidence,

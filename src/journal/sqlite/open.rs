@@ -24,7 +24,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
-use super::directory::{self, DATABASE, DirectoryLock, make};
+use super::directory::{self, DATABASE, make};
+use super::directory_lock::DirectoryLock;
 use super::repair::{
     TableRepair, TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside,
 };

@@ -5,6 +5,7 @@
 
 mod absent_listeners;
 mod actions;
+mod actions_per_turn;
 mod allotments;
 mod approvals;
 mod bound;

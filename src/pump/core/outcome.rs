@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::actions_per_turn::{CALL_BESIDE_REPLY, PlannedAction, TurnActions};
 use super::call_table::RunningAttempt;
 use super::goals::only_answers;
 use super::message::NewMessage;
@@ -209,7 +210,7 @@ impl Core {
         let mut written = std::mem::take(&mut turn.written);
         self.model_turn(step, context, &turn, None);
         let payloads = only_answers(self.goal_of(context.call).as_ref(), payloads);
-        let mut plan = ActionPlan::new(contract.actions_per_turn, turn.spent, &payloads);
+        let mut actions = TurnActions::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
 
         for item in in_order(payloads, &turn.broken) {
@@ -222,19 +223,19 @@ impl Core {
                     payload.map_err(|refusal| as_written(refusal, &mut written))
                 }
             };
-            let taken = payload.and_then(|checked| match plan.verdict(&checked) {
-                Planned::Note => {
+            let taken = payload.and_then(|checked| match actions.verdict(&checked) {
+                PlannedAction::Note => {
                     let listener = &context.listener;
                     let thread = &context.thread;
                     self.own_note(step, listener, thread, context.call, &checked);
                     Ok(checked)
                 }
-                Planned::Final => {
+                PlannedAction::Final => {
                     finals.push(checked.clone());
                     Ok(checked)
                 }
-                Planned::Act => self.act(step, context, &checked).map(|()| checked),
-                Planned::Refuse(rule, text) => Err(refusal_of(rule, text, &checked)),
+                PlannedAction::Act => self.act(step, context, &checked).map(|()| checked),
+                PlannedAction::Refuse(rule, text) => Err(refusal_of(rule, text, &checked)),
             });
             self.settle(step, context, taken);
         }
@@ -394,8 +395,6 @@ pub(super) const CALL_CLOSED: &str = "the call this belongs to already has its r
 
 const SPOILED: &str = "not taken: another payload of the same answer was refused";
 
-const CALL_BESIDE_REPLY: &str = "an outcome that replies may not call: reply first, or call first";
-
 pub(super) fn is_reply(checked: &Checked) -> bool {
     matches!(checked.meaning(), Meaning::Reply | Meaning::GoalAnswer)
 }
@@ -419,50 +418,6 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
         items.insert(broken_payload.index.min(items.len()), TurnItem::Broken(broken_payload));
     }
     items
-}
-
-/// Rules for the actions of one turn: a maximum number of actions, and no calls beside a final.
-struct ActionPlan {
-    room: u32,
-    has_final: bool,
-    spent: Option<Spent>,
-    taken: u32,
-}
-
-enum Planned {
-    Note,
-    Act,
-    Final,
-    Refuse(RefusalRule, String),
-}
-
-impl ActionPlan {
-    fn new(room: u32, spent: Option<Spent>, payloads: &[Gated]) -> Self {
-        let is_action = |checked: &&Checked| *checked.meaning() != Meaning::Note;
-        let actions = payloads.iter().flatten().filter(is_action);
-        let has_final = actions.take(room as usize).any(is_reply);
-        Self { room, has_final, spent, taken: 0 }
-    }
-
-    fn verdict(&mut self, checked: &Checked) -> Planned {
-        if *checked.meaning() == Meaning::Note {
-            return Planned::Note;
-        }
-
-        self.taken += 1;
-        if self.taken > self.room {
-            Planned::Refuse(RefusalRule::ExcessAction, excess(self.room))
-        } else if is_reply(checked) {
-            Planned::Final
-        } else if self.has_final {
-            Planned::Refuse(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
-        } else if self.spent.is_some() {
-            let text = "this was the last turn: only a final counts";
-            Planned::Refuse(RefusalRule::BudgetSpent, text.to_owned())
-        } else {
-            Planned::Act
-        }
-    }
 }
 
 /// Removes the line numbers of all places in a message but the first, because they count from the
@@ -497,13 +452,4 @@ fn is_line_and_column(text: &str) -> bool {
     let numbers = text.split_once(", column ");
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     numbers.is_some_and(|(line, column)| is_number(line) && is_number(column))
-}
-
-/// Text of the refusal of an excess action.
-fn excess(allowed: u32) -> String {
-    let allowed = match allowed {
-        0 | 1 => "exactly one action".to_owned(),
-        several => format!("at most {several} actions"),
-    };
-    format!("one turn may hold {allowed}; write this one in a later turn")
 }

@@ -1,0 +1,146 @@
+//! The lock on the directory of a journal: at most one process writes there, and every other one is
+//! refused with the name of the holder.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::clock::Time;
+use crate::journal::Error;
+use crate::limits;
+use crate::mutant::mutant;
+
+const HOLDER: &str = "holder";
+
+/// The right to write: a lock on the directory itself. No lock file can be deleted or go stale, and
+/// the operating system releases it with the process.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _directory: File,
+}
+
+impl DirectoryLock {
+    /// Takes the lock within [`limits::LOCK_TIMEOUT`], or names its holder.
+    pub fn take(data: &Path) -> Result<Self, Error> {
+        let context = || format!("the data directory {}", data.display());
+        let directory = File::open(data).map_err(Error::io(context()))?;
+        let until = Instant::now() + limits::LOCK_TIMEOUT;
+
+        loop {
+            match directory.try_lock() {
+                Ok(()) => break,
+                Err(_) if mutant("no-lock") => break,
+                // A process that is just being spawned shares every lock until it executes its own
+                // program, so a lock that was released may still look held.
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(limits::LOCK_RETRY);
+                }
+                Err(TryLockError::WouldBlock) => return Err(held(data)),
+                Err(TryLockError::Error(error)) => return Err(Error::io(context())(error)),
+            }
+        }
+
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let (pid, now) = (std::process::id(), Time::now());
+        let holder = format!("process {pid} on {}, since {now}\n", host.trim());
+        std::fs::write(data.join(HOLDER), holder).map_err(Error::io(context()))?;
+        Ok(Self { _directory: directory })
+    }
+}
+
+/// Whether a pump could write the journal in `data` now; [`Error::InUse`] if another one does. A
+/// missing journal is not held.
+pub fn is_free(data: &Path) -> Result<(), Error> {
+    let Ok(directory) = File::open(data) else { return Ok(()) };
+    match directory.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Err(held(data)),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+fn held(data: &Path) -> Error {
+    let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
+    let holder = if holder.is_empty() { "another process" } else { holder.trim() };
+    Error::InUse { path: data.display().to_string(), holder: holder.to_owned() }
+}
+
+/// The holder of the lock on a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockHolder {
+    Nobody,
+    Process(u32),
+    /// Held, but the operating system does not show by which process.
+    Hidden,
+}
+
+/// The holder of the lock in `data`, from the operating system or else from the holder's own note.
+pub fn lock_holder(data: &Path) -> LockHolder {
+    if is_free(data).is_ok() {
+        return LockHolder::Nobody;
+    }
+
+    let shown = || {
+        let directory = std::fs::metadata(data).ok()?;
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| holder_in(line, directory.dev(), directory.ino()))
+    };
+
+    let written = || {
+        let text = std::fs::read_to_string(data.join(HOLDER)).ok()?;
+        text.strip_prefix("process ")?.split(' ').next()?.parse().ok()
+    };
+
+    shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
+}
+
+/// The process in a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0
+/// EOF`, if the lock is on this file.
+fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
+    let mut fields = line.split_whitespace().skip(1);
+    if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {
+        return None;
+    }
+
+    let pid = fields.next()?.parse().ok().filter(|pid| *pid > 0)?;
+    let mut file = fields.next()?.split(':');
+    let mut number = |radix| u64::from_str_radix(file.next()?, radix).ok();
+    let (major, minor, found) = (number(16)?, number(16)?, number(10)?);
+    ((major, minor) == numbers_of(device) && found == inode).then_some(pid)
+}
+
+/// Major and minor number of a device, as Linux encodes them.
+fn numbers_of(device: u64) -> (u64, u64) {
+    let major = (device >> 8) & 0xfff | (device >> 32) & !0xfff;
+    let minor = device & 0xff | (device >> 12) & !0xff & 0xffff_ffff;
+    (major, minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_read_from_its_line_alone() {
+        // Device numbers 8 and 17.
+        let device = 0x811;
+        let line = "4: FLOCK  ADVISORY  WRITE 1201 08:11:524301 0 EOF";
+        assert_eq!(holder_in(line, device, 524_301), Some(1201));
+        assert_eq!(holder_in(line, device, 524_302), None);
+        assert_eq!(holder_in(line, 0x801, 524_301), None);
+        assert_eq!(holder_in(&line.replace("WRITE", "READ"), device, 524_301), None);
+        assert_eq!(holder_in(&line.replace("FLOCK", "POSIX"), device, 524_301), None);
+        assert_eq!(holder_in(&line.replace("4: FLOCK", "4: -> FLOCK"), device, 524_301), None);
+        assert_eq!(holder_in("", device, 524_301), None);
+    }
+
+    #[test]
+    fn a_lock_of_this_process_is_held_by_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(lock_holder(directory.path()), LockHolder::Nobody);
+        let lock = DirectoryLock::take(directory.path()).expect("a lock");
+        assert_eq!(lock_holder(directory.path()), LockHolder::Process(std::process::id()));
+        drop(lock);
+        assert_eq!(lock_holder(directory.path()), LockHolder::Nobody);
+    }
+}

@@ -1,0 +1,63 @@
+//! The bound on the actions of one turn: `max_actions_per_turn`. Each action beyond it is refused by
+//! itself, and a final allows no call beside it.
+
+use super::outcome::{Gated, is_reply};
+use crate::contract::Meaning;
+use crate::envelope::{RefusalRule, Spent};
+use crate::pump::gate::Checked;
+
+pub(super) const CALL_BESIDE_REPLY: &str =
+    "an outcome that replies may not call: reply first, or call first";
+
+/// Rules for the actions of one turn: a maximum number of actions, and no calls beside a final.
+pub(super) struct TurnActions {
+    room: u32,
+    has_final: bool,
+    spent: Option<Spent>,
+    taken: u32,
+}
+
+pub(super) enum PlannedAction {
+    Note,
+    Act,
+    Final,
+    Refuse(RefusalRule, String),
+}
+
+impl TurnActions {
+    pub fn new(room: u32, spent: Option<Spent>, payloads: &[Gated]) -> Self {
+        let is_action = |checked: &&Checked| *checked.meaning() != Meaning::Note;
+        let actions = payloads.iter().flatten().filter(is_action);
+        let has_final = actions.take(room as usize).any(is_reply);
+        Self { room, has_final, spent, taken: 0 }
+    }
+
+    pub fn verdict(&mut self, checked: &Checked) -> PlannedAction {
+        if *checked.meaning() == Meaning::Note {
+            return PlannedAction::Note;
+        }
+
+        self.taken += 1;
+        if self.taken > self.room {
+            PlannedAction::Refuse(RefusalRule::ExcessAction, excess(self.room))
+        } else if is_reply(checked) {
+            PlannedAction::Final
+        } else if self.has_final {
+            PlannedAction::Refuse(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
+        } else if self.spent.is_some() {
+            let text = "this was the last turn: only a final counts";
+            PlannedAction::Refuse(RefusalRule::BudgetSpent, text.to_owned())
+        } else {
+            PlannedAction::Act
+        }
+    }
+}
+
+/// Text of the refusal of an excess action.
+fn excess(allowed: u32) -> String {
+    let allowed = match allowed {
+        0 | 1 => "exactly one action".to_owned(),
+        several => format!("at most {several} actions"),
+    };
+    format!("one turn may hold {allowed}; write this one in a later turn")
+}
