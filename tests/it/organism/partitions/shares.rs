@@ -175,3 +175,33 @@ fn members_with_different_configs_hand_nothing_over_and_warn_of_each_other() {
     assert_eq!(ask_in(&other, 0, 0).code, Some(0));
     assert_eq!(second.stop(), Some(0));
 }
+
+#[test]
+fn work_for_a_pump_with_the_config_of_before_is_taken_from_a_host_with_the_new_one() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let new = format!("{}\n[limits]\ndepth = 3\n", config(&server, PARTITIONS));
+    let first = run(&one, "0,1");
+    other.write("organism.toml", &new);
+    let second = run(&other, "2,3");
+
+    // The config of a command is compared with that of the organism on its own host alone.
+    assert_eq!(ask_in(&other, 0, 0).code, Some(0), "{}", other.log());
+    assert_eq!(ask_in(&one, 2, 0).code, Some(0), "{}", one.log());
+    assert_eq!((effects(&one).len(), effects(&other).len()), (1, 1));
+
+    // A file that equals the config of another host does not open the way to that host.
+    one.write("organism.toml", &new);
+    for partition in [0, 2] {
+        let refused = ask_in(&one, partition, 1);
+        assert_eq!(refused.code, Some(75), "{refused:?}");
+        assert!(refused.err.contains("nothing was sent"), "{refused:?}");
+    }
+    assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
+
+    // After its restart the host takes work again.
+    let first = run(&one, "0,1,2,3");
+    assert_eq!(ask_in(&one, 2, 1).code, Some(0), "{}", one.log());
+    assert_eq!(first.stop(), Some(0));
+    assert_eq!((one.recorded("ping"), one.recorded("pong")), (3, 3));
+}
