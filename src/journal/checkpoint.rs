@@ -17,8 +17,9 @@ use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 use super::{Error, durable_file};
 
-/// States that a journal had `count` records up to `position`, and `merkle_root` over the heads of
-/// all its trees in order of first appearance. The file outside holds it as a line of JSON.
+/// Signed statement that a journal had `count` records up to `position`, and that the heads of all
+/// its trees, in order of first appearance, have `merkle_root`. One line of JSON in the
+/// [`CheckpointFile`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,

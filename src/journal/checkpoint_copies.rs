@@ -30,7 +30,7 @@ pub struct CheckpointCopies {
 }
 
 impl CheckpointCopies {
-    /// The file of `journal` in `directory`.
+    /// Path of the file in `directory` that holds the copies for `journal`.
     pub fn file_in(directory: &Path, journal: Uuid) -> PathBuf {
         CheckpointFile::new(directory, journal).path().to_owned()
     }
@@ -64,7 +64,8 @@ impl CheckpointCopies {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
 
-    /// Returns the lines at one position; several if a journal was rewritten after another.
+    /// Returns the lines at one position. There are several if the journal was rewritten after the
+    /// first line was copied.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);

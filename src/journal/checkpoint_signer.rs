@@ -36,8 +36,8 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. The group that it is appended with is not
-    /// included.
+    /// Signs a checkpoint over all durable records. It does not cover the records of the commit
+    /// that appends it.
     pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();

@@ -25,7 +25,7 @@ impl UncopiedCheckpoints {
     }
 }
 
-/// The directory that checkpoints are copied to, and the checkpoints that wait for it.
+/// The directory for copies of checkpoints, and the checkpoints that wait to be copied.
 #[derive(Debug, Default)]
 pub struct CopyDirectory {
     /// `None` if the config names no directory for copies.

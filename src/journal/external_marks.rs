@@ -54,7 +54,7 @@ pub(super) struct ExternalMarks {
     pub copies: CheckpointCopies,
     /// Copies of checkpoints that contradict the records of the journal.
     differing: Vec<Checkpoint>,
-    /// Copies of checkpoints that cover records whose loss is accepted on record.
+    /// Copies of checkpoints over records whose loss a recorded action of an operator accepts.
     pub forgiven: Vec<Checkpoint>,
     /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
@@ -121,7 +121,8 @@ impl ExternalMarks {
         }
     }
 
-    /// Refuses the records up to `position` if a copy of a checkpoint there contradicts them.
+    /// Returns an error if a copy of the checkpoint at `position` contradicts the records up to
+    /// there.
     pub fn check_copies(&self, position: Position, heads: &mut TreeHeads) -> Result<(), Error> {
         match self.differing_copies(position, heads).is_empty() {
             true => Ok(()),
@@ -161,9 +162,9 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks whose loss an operator accepted on record. They remain if the pump died
-    /// after it recorded the action and before it updated the marks. Returns the last record that
-    /// the action kept.
+    /// Removes the marks of records whose loss a recorded action accepts. Such marks exist if the
+    /// pump died after it recorded the action and before it updated the marks. Returns the last
+    /// record that the action kept.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;

@@ -18,9 +18,9 @@ pub struct TreeHead {
     pub records: u64,
     pub opened: Time,
     pub updated: Time,
-    /// Whether it changed since the Merkle tree was last updated.
+    /// Whether the head changed since the Merkle tree was last updated.
     unsummed: bool,
-    /// Whether it changed since [`TreeHeads::saved`] was last called.
+    /// Whether the head changed since [`TreeHeads::saved`] was last called.
     unsaved: bool,
 }
 
@@ -91,7 +91,7 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Advances to a record that was stamped from these heads.
+    /// Advances to a record that is known to follow from these heads.
     pub(super) fn advance(&mut self, record: &Record, hash: Digest) {
         self.last = record.position;
         self.last_hash = hash;

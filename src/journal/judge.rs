@@ -37,7 +37,7 @@ pub struct OperatorAcceptance {
     pub redaction: bool,
 }
 
-/// Whether acknowledged records or checkpoints of the journal are lost.
+/// Whether the journal lacks acknowledged records, or checkpoints that `mend` restores.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
@@ -66,8 +66,8 @@ pub(super) struct ProvedFile {
 
 impl ProvedFile {
     /// Refuses a journal that contradicts the marks outside its file, unless an operator accepts
-    /// the contradiction now, or has accepted it on record. Returns the loss that is accepted now,
-    /// and the repair of the tables that it needs.
+    /// the contradiction now, or a recorded action accepts it. Returns the loss that is accepted
+    /// now, and the repair of the tables that it needs.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,

@@ -225,7 +225,8 @@ impl MacCoverage {
                 (self.checked, self.covered) = (Some(mac), at);
             }
             Some(_) => {
-                // An operator's record covers a wrong MAC that was accepted; the next one counts again.
+                // A wrong MAC at or before `covered` was accepted by an operator. A later wrong MAC
+                // counts again.
                 if self.wrong.is_none_or(|wrong| wrong <= self.covered) {
                     self.wrong = Some(at);
                 }
@@ -265,15 +266,15 @@ impl MacCoverage {
         self.last
     }
 
-    /// The first record whose MAC of this host's key is wrong and, if there is one, not covered by a later
-    /// MAC.
+    /// The first record with a wrong MAC of this host's key that no later MAC covers. If later MACs
+    /// cover all of them, one of the covered ones.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// The first record of an end, up to `last`, that no MAC covers, or that the MACs of this host's
-    /// key contradict. Where no record carries a MAC, this is the first one, unless the journal may be
-    /// older than MACs (`is_old`).
+    /// The first record of those at the end, up to `last`, that no MAC covers, or that the MACs of
+    /// this host's key contradict. If the journal has no MAC at all, this is its first record,
+    /// unless it may be older than MACs (`is_old`).
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

@@ -79,7 +79,7 @@ pub trait Journal: Send {
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
     /// Makes the records of the last write readable, if they are not yet. Must follow each
-    /// [`Journal::write`], with the same records; fails in the same ways.
+    /// [`Journal::write`], with the same records; returns the same errors.
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
         Ok(())
@@ -141,7 +141,7 @@ pub enum Error {
     #[error("no journal can be kept on {server}: {detail}")]
     UnsafeServer { server: String, detail: String },
     /// The config has another number of partitions than the journal, so threads would be looked up
-    /// in the wrong one.
+    /// in the wrong partition.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"

@@ -27,7 +27,7 @@ pub struct JournalWriter<L> {
     pub(super) heads: TreeHeads,
     /// Buffers of the last group, reused.
     pub(super) rows: RecordBatch,
-    /// Coverage of the records read so far by MACs.
+    /// The records that MACs cover, among those read so far.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
@@ -92,7 +92,7 @@ impl<L: Log> JournalWriter<L> {
         file.fold(&mut heads)
     }
 
-    /// The same writer over another log.
+    /// Replaces the log, and keeps everything else of the writer.
     pub(super) fn over<M>(self, log: M) -> JournalWriter<M> {
         let Self { id, heads, rows, coverage, sealer, watermark, signer, recovery, .. } = self;
         JournalWriter {
@@ -194,7 +194,7 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the pending checkpoint. Must precede anything after it.
+    /// Appends the pending checkpoint. Must run before anything else is appended.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();
@@ -207,7 +207,8 @@ impl<L: Log> JournalWriter<L> {
         match self.append_now(&group) {
             Ok(()) => self.signer.keep(checkpoint),
             Err(error) => {
-                // If it cannot be in the log, a later checkpoint replaces it.
+                // Without a projection, a failed append leaves nothing in the log, and a later
+                // checkpoint replaces this one.
                 self.owed = Some(checkpoint).filter(|_| L::HAS_PROJECTION);
                 return Err(error);
             }

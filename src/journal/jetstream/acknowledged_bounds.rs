@@ -50,7 +50,7 @@ pub struct ProjectionHead {
     pub hash: Digest,
 }
 
-/// Response of a process about the extent of its projection.
+/// Report of a process: how far its projection goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectionReport {
     #[serde(rename = "member")]
@@ -61,8 +61,9 @@ pub struct ProjectionReport {
     /// `None` if the process has no projection, or an empty one.
     #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
-    /// Every process that it believes to run, itself included; each is waited for. Empty if it has
-    /// not listened long enough to know.
+    /// Processes that the reporting process believes to run, itself included; the asking process
+    /// waits for all of them. Empty if the reporting process has not listened long enough to know
+    /// them.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<MemberId, String>,
 }
@@ -99,13 +100,13 @@ impl Options {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// Common prefix of those subjects, for all partitions.
+    /// Common prefix of the subjects of all partitions; see [`Options::bound_subject`].
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
 }
 
-/// The extent of the stream, as one source shows it.
+/// Lower bound of the stream from one source: a position, and the hash of its record if known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StreamBound {
     /// Name of the source, for people.
@@ -197,7 +198,7 @@ impl StreamBounds {
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
     }
 
-    /// Adds the copies of checkpoints in `directory`; `Err` names them if they cannot be read.
+    /// Adds the last copied checkpoint in `directory`. `Err` describes copies that cannot be read.
     fn add_copies(&mut self, host: &PumpDirectories, directory: &Path) -> Result<(), String> {
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let copies = CheckpointCopies::read(directory, journal)
@@ -230,7 +231,8 @@ impl StreamBounds {
         Ok(())
     }
 
-    /// Waits for the report of every process that another one names, up to a timeout.
+    /// Collects the reports of the processes on NATS, until every process that a report names has
+    /// reported, or [`limits::BOUNDS_TIMEOUT`] has passed.
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;
@@ -254,7 +256,8 @@ impl StreamBounds {
             }
         }
 
-        // Without subscribers, the server reports so at once.
+        // Without a subscriber the server ends the request at once. That is no silence of a
+        // process.
         if answered.is_empty() && until.saturating_duration_since(Instant::now()) < patience / 4 {
             expected.insert(MemberId::new(), "a process that listens".to_owned());
         }

@@ -117,7 +117,8 @@ impl StreamDescription {
         self.replica_names_where(|_| true)
     }
 
-    /// Names of those servers that are online.
+    /// Names of the servers that keep the stream and are online; `None` for a single server without
+    /// a cluster.
     pub fn online_replica_names(&self) -> Option<Vec<String>> {
         self.replica_names_where(|replica| !replica.offline)
     }

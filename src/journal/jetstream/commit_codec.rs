@@ -92,7 +92,7 @@ pub struct JournalIdentity<'a> {
     pub moving: bool,
 }
 
-/// The number of partitions that is omitted.
+/// Number of partitions if the encoding omits it.
 fn alone() -> u32 {
     1
 }

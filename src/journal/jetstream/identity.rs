@@ -58,7 +58,8 @@ impl<'a> JoiningHost<'a> {
     }
 
     /// Chooses the organism's id if the servers name none: the id of the journal that is moved
-    /// there, the id that this host knows, or a new one. Noted before anything is sent.
+    /// there, the id that this host knows, or a new one. Notes the id in the state directory before
+    /// anything is sent.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
@@ -90,7 +91,8 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Id of the journal on the server, if as far as this host knows it belongs to another organism.
+/// Id of the journal on the server, if this host may not join it because it takes part in another
+/// one; `None` otherwise.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,

@@ -21,7 +21,7 @@ use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 
-/// Id of a process that may pump, as others know it.
+/// Id of a process that may lead a partition, as other processes see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(Uuid);
@@ -144,9 +144,9 @@ pub struct Lease {
     /// refuses the write of a process that has lost the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The acknowledged record found in the bucket until this pump leads, and after that this
-    /// pump's own. Every renewal contains it, so that a candidate that does not lead passes the
-    /// bound on.
+    /// The last acknowledged record: until this pump leads, the one found in the bucket; after
+    /// that, this pump's own. Every renewal contains it, so that a process that takes the lease and
+    /// never leads keeps the bound.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time, so that each contains what was acknowledged before it
     /// began.
@@ -170,11 +170,11 @@ pub enum RenewalResult {
 pub enum LeaseAvailability {
     /// The lease is free, at this revision.
     Free(u64),
-    /// This process holds it, as far as is known.
+    /// The process with this name holds the lease, as far as is known.
     Held(String),
-    /// This process holds it and is alive.
+    /// The process with this name holds the lease and is alive.
     Lives(String),
-    /// The lease was released for a chosen heir.
+    /// The lease was released for another process, its chosen heir.
     Left,
 }
 
@@ -183,7 +183,7 @@ pub enum LeaseAvailability {
 pub struct LastSeen(Option<(u64, Instant)>);
 
 impl Lease {
-    /// A lease that is not held yet.
+    /// Creates a lease that is not held yet.
     pub fn of(
         api: &JetStreamApi,
         options: &Options,
@@ -205,7 +205,7 @@ impl Lease {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops that record, because an operator accepted its loss.
+    /// Forgets the last acknowledged record, because an operator accepted its loss.
     pub fn forget(&self) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -248,7 +248,8 @@ impl Lease {
         }
     }
 
-    /// Whether the lease is free: released, or not renewed for the whole time of looking.
+    /// Whether the lease is free: released, or not renewed for [`limits::LEASE_LAPSE`]. `seen` is
+    /// the result of the earlier looks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: nobody can tell then whether the holder
         // lives.
@@ -384,8 +385,8 @@ fn vacancy(
     LeaseAvailability::Left
 }
 
-/// Creates a bucket as the `nats` command does. Done by hand, because older servers refuse what
-/// clients send.
+/// Creates a key-value bucket with the settings of the `nats` command. Older servers refuse the
+/// request that clients send for it.
 fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
     let config = json!({
         "name": bucket,

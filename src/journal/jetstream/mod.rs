@@ -81,8 +81,8 @@ pub struct Options {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// Guarantee of the servers before they acknowledge, according to the config. Only their system
-/// account can verify it.
+/// When the servers sync a message, according to the config: before or after they acknowledge it.
+/// Only the system account of the servers can verify it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum StreamDurability {
     /// The servers sync later.
@@ -113,7 +113,7 @@ impl Options {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
 
-    /// Key of the number of partitions.
+    /// Key of the entry with the number of partitions.
     pub fn count(&self) -> String {
         format!("$KV.{}.partitions", self.bucket())
     }

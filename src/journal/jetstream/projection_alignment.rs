@@ -20,7 +20,8 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all of them; `mark` is the last message without a newer record.
+    /// The stream has all records of the projection, up to `last`; `mark` is the last message
+    /// without a newer record.
     Whole { mark: LogMark, last: Position },
     /// The stream ends at this record; the projection has more records, or more files.
     Shorter(Position),

@@ -132,7 +132,7 @@ impl StreamPublisher {
             }
             match self.look(after, &id)? {
                 ExistingMessage::Ours => return Ok(()),
-                // It may still arrive, and is stored only once all the same.
+                // The earlier attempt may still arrive. The server then stores only one of the two.
                 ExistingMessage::Nothing if again => again = false,
                 // If the stream lost an acknowledged message, the stream monitor finds it.
                 ExistingMessage::Nothing | ExistingMessage::Unknown => {

@@ -306,8 +306,8 @@ impl LockedHost<'_> {
     fn set_aside(&self, aside: Option<&Path>) -> Result<(), Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         if let (Some(journal), Some(directory)) = (noted, &self.options.checkpoints) {
-            // First, because it may fail: the copies show more of the stream, so that no pump would
-            // lead it.
+            // Moved first, because this can fail. While the copies remain, no pump may lead the
+            // stream: they show records that the stream lacks.
             let copies = CheckpointFile::new(directory, journal);
             let put_aside = copies.keep(|_| false);
             put_aside.map_err(Error::io(copies.path().display().to_string()))?;

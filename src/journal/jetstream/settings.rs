@@ -12,8 +12,8 @@ use super::{Options, StreamDurability};
 const OLDEST: (u32, u32, u32) = (2, 9, 0);
 /// Oldest server version that knows `sync_interval`.
 const SYNCING: (u32, u32, u32) = (2, 10, 0);
-/// Oldest server version that does not lose acknowledged messages in a crash regardless of
-/// settings.
+/// Oldest server version that keeps acknowledged messages in a crash. Older versions lose some of
+/// them with any settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
 /// The keys that decide whether a stream can lose messages, each with the one safe value. An

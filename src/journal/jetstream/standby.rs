@@ -42,7 +42,7 @@ pub struct Standby {
 
 /// Result of checking the lease.
 pub enum LeaseCheck {
-    /// Another process pumps; this is its name.
+    /// The process with this name holds the lease.
     Held(Standby, String),
     /// The lease was released for another process.
     Left(Standby),
@@ -231,8 +231,8 @@ impl FollowedProjection {
     }
 }
 
-/// The message from which a projection has to read on, and the last record that may be repeated
-/// after it.
+/// The message after which a projection reads on, and the last record that may be repeated after
+/// that message.
 fn place_of(
     host: &StreamHost,
     mark: LogMark,

@@ -41,7 +41,7 @@ impl StreamDamage {
         }
     }
 
-    /// First and last of the records that are not proved to be of a pump.
+    /// First and last of the records that are not proved to be written by a pump.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }

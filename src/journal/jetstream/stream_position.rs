@@ -145,8 +145,8 @@ pub fn read(
     })
 }
 
-/// Reads the stream after `progress`, up to message `last`, and writes nothing. Refuses it if it
-/// is not proved up to there.
+/// Verifies the stream after `progress` up to message `last`, without writing to the projection.
+/// Returns an error if the MACs do not cover all records up to `last`.
 fn judge_rest(
     host: &StreamHost,
     progress: StreamProgress,
@@ -169,7 +169,7 @@ fn judge_rest(
     })?;
 
     match StreamDamage::of(&ahead.proof()).refuse(*damage, &options.stream()) {
-        // The rest of a journal that is moved there is not published yet.
+        // The journal is still being moved into the stream: its last records are not published yet.
         Err(_) if ahead.epoch == 0 && first(api, options)?.moving => Err(half_moved(options)),
         judged => judged,
     }

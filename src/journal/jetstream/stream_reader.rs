@@ -21,7 +21,7 @@ pub struct StreamGroup {
 pub struct StreamReader<'r> {
     pub api: &'r JetStreamApi,
     pub options: &'r Options,
-    /// The error of a message that cannot be decoded, or whose records are out of order.
+    /// Makes the error for a message that cannot be decoded, or whose records are out of order.
     pub damaged: fn(&Options, u64, &str) -> Error,
 }
 
@@ -80,7 +80,7 @@ impl<'r> StreamReader<'r> {
         CommitContents::read(&group.bytes).map_err(|detail| self.damage(group.mark.seq, &detail))
     }
 
-    /// The error of message `seq`.
+    /// Makes the error for message `seq`.
     pub fn damage(&self, seq: u64, detail: &str) -> Error {
         (self.damaged)(self.options, seq, detail)
     }

@@ -50,7 +50,7 @@ struct Config {
     sync_always: bool,
 }
 
-/// Statements of the servers of the stream.
+/// Whether all servers of the stream sync before they acknowledge.
 #[derive(Debug, PartialEq, Eq)]
 enum SyncVerdict {
     Proved,
@@ -115,7 +115,8 @@ pub fn hold_to_its_word(
     }
 }
 
-/// Asks every server, until all of these have answered or the request times out.
+/// Asks the servers whether they sync first, until all `replicas` have answered or the request
+/// times out.
 fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_TIMEOUT;

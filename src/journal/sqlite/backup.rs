@@ -13,10 +13,10 @@ use super::reader::JournalReader;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
     pub journal: uuid::Uuid,
-    /// The last record in it.
+    /// The last record in the copy.
     pub last: Position,
     pub blobs: usize,
-    /// Number of checkpoints from the file outside, up to that record.
+    /// Number of checkpoints that were copied from the file outside the journal, up to `last`.
     pub checkpoints: usize,
 }
 

@@ -57,8 +57,8 @@ pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result
 }
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// Added to tables of earlier versions and to new journals in the same way, so that SQLite stores
-/// the same text for the table.
+/// Adds the MAC column. New journals and tables of earlier versions get it in the same way, so that
+/// SQLite stores the same text for the table.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 /// Key in `meta` of a projection: its position in its stream.
 const STREAM: &str = "stream";
@@ -144,7 +144,7 @@ impl JournalFile {
             .map_err(failed)
     }
 
-    /// Moves everything into the one file.
+    /// Moves the whole write-ahead log into the journal file, and closes the file.
     pub(super) fn fold(mut self, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.refreshed < heads.last() {
             self.refresh_trees(heads)?;

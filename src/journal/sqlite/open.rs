@@ -151,8 +151,8 @@ impl LockedJournalDir {
         }
 
         if purpose == OpenPurpose::Write {
-            // If the operator accepts another key, the file names that key until the action is on
-            // record: a crash before that leaves the journal as it was.
+            // If the operator accepts another key, the file names that key until the action is
+            // recorded: a crash before that leaves the journal as it was.
             let key = if accept.key { before.clone() } else { self.key.public() };
             proved.about = JournalMetadata { epoch: proved.about.epoch + 1, key, ..proved.about };
             write::about(&db, &proved.about).map_err(write::failed)?;
@@ -336,7 +336,7 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Sets aside the copies of checkpoints that cover records whose loss is accepted on record.
+    /// Sets aside the copies of checkpoints over records whose loss a recorded action accepts.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }

@@ -47,7 +47,7 @@ impl LockedJournalDir {
     }
 }
 
-/// A journal of its own that is to follow what was moved elsewhere.
+/// Preparation of an embedded journal for its move into a stream.
 impl LockedJournalDir {
     /// Verifies the journal and signs a checkpoint. It stays an embedded journal of its last pump.
     pub fn prove_to_move(
@@ -84,13 +84,13 @@ pub struct StreamEvidence<'f> {
 }
 
 impl StreamEvidence<'_> {
-    /// The last record under a checkpoint of this host, of one of these keys, or of a key that a
-    /// recorded action of one of them trusts.
+    /// The last record under a checkpoint of this host, of a `configured` key, or of a key that a
+    /// recorded action under one of these keys trusts.
     pub fn signed_by(&self, configured: &[String]) -> Position {
         self.signers.signed_by(&self.known(configured))
     }
 
-    /// Public keys of checkpoints, and ids of MAC keys, that are not among these.
+    /// Public keys of checkpoints, and ids of MAC keys, that are not `configured`.
     pub fn unknown_to(&self, configured: &[String]) -> BTreeSet<String> {
         let known = self.known(configured);
         let signers: BTreeSet<&str> = self.signers.iter().map(|(key, _)| key).collect();
@@ -109,7 +109,7 @@ impl StreamEvidence<'_> {
     }
 }
 
-/// Records of a stream as far as they were read, and what proves them.
+/// Records of a stream as far as they were read, and the evidence that proves them.
 pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,

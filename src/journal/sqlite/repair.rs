@@ -25,7 +25,7 @@ pub struct TableRepair {
 }
 
 impl TableRepair {
-    /// Must run within a transaction.
+    /// Applies the changes. Must run within a transaction.
     pub fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(first) = self.cut {
             db.execute("DELETE FROM step WHERE position >= ?1", [first.0])?;
@@ -38,8 +38,8 @@ impl TableRepair {
     }
 }
 
-/// Removes the checkpoints of a projection behind `last`, which its stream has. Must run within a
-/// transaction.
+/// Removes the checkpoints of a projection behind `last`; its stream still has them. Must run
+/// within a transaction.
 pub fn drop_checkpoints_behind(db: &Connection, last: Position) -> rusqlite::Result<()> {
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }

@@ -12,18 +12,18 @@ use crate::journal::Error;
 
 use super::open;
 
-/// Result of the last move.
+/// Result of the last WAL checkpoint.
 pub enum WalCheckpointResult {
-    /// Everything was moved except what was written since the move began.
+    /// All frames are copied, except those written since the checkpoint began.
     Nearly,
-    /// The move could not begin beside the writer.
+    /// The checkpoint could not begin beside the writer.
     NotBegun,
-    /// The disk is too full; the move is retried later.
+    /// The disk is too full; the checkpoint is retried later.
     NoRoom,
     Failed(Error),
 }
 
-/// Runs at most one move at a time, and waits for it when dropped.
+/// Runs at most one WAL checkpoint at a time, and waits for it when dropped.
 #[derive(Debug)]
 pub struct WalCheckpointer {
     data: PathBuf,
@@ -39,10 +39,10 @@ impl WalCheckpointer {
         self.moving.is_some()
     }
 
-    /// Begins a move on a thread of its own, if the system grants one.
+    /// Starts a WAL checkpoint on a new thread. Does nothing if the thread cannot be created.
     pub fn begin(&mut self) {
-        // Ordering rule: the thread has a connection of its own. On the writer's connection, each
-        // commit would wait for the move.
+        // Ordering rule: the thread has its own connection. On the writer's connection, each commit
+        // would wait for the checkpoint.
         let data = self.data.clone();
         let mover = std::thread::Builder::new().name("journal-log".to_owned());
         let moving = mover.spawn(move || match open::connect(&data) {
@@ -52,7 +52,7 @@ impl WalCheckpointer {
         self.moving = moving.ok();
     }
 
-    /// Returns the result of the move once it has ended; with `wait`, blocks until then.
+    /// Returns the result of the checkpoint once it has ended; with `wait`, blocks until then.
     pub fn ended(&mut self, wait: bool) -> Option<WalCheckpointResult> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {
@@ -71,7 +71,8 @@ impl Drop for WalCheckpointer {
     }
 }
 
-/// Moves everything that no reader needs, on the calling thread.
+/// Runs a passive WAL checkpoint on the calling thread: copies every frame that no reader needs
+/// into the database file.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,

@@ -88,7 +88,7 @@ pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-/// Writes a group, and the position of the stream that has it.
+/// Writes a group and, in a projection, the position of the group in its stream.
 pub fn group(db: &Connection, group: &LogGroup<'_>, mark: Option<LogMark>) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
     for (place, row) in &group.steps {
