@@ -59,7 +59,7 @@ pub(super) struct ReadCopies {
     due: Position,
     /// Position of the last record that is covered by a matching copy kept elsewhere.
     vouched: Position,
-    /// Checkpoints that were made after a backup, the first one last.
+    /// Checkpoints that are newer than the backup's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
     /// Reasons why some of the named files do not count.
@@ -165,8 +165,9 @@ impl ReadCopies {
         }
     }
 
-    /// Sets aside the checkpoints that were made after a backup up to `last` was: its table ends before
-    /// them. Those that cover no more records than the backup has are compared with its records.
+    /// Removes from the copies the checkpoints that are newer than the backup's last checkpoint.
+    /// Keeps those that cover no record after `last`, the backup's last record, for
+    /// [`ReadCopies::compare_later`].
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -268,8 +269,7 @@ impl ReadCopies {
     }
 }
 
-/// Whether the file is in that directory. Compared both as written and with symbolic links
-/// resolved.
+/// Whether `file` is in `directory`. Compared both as written and with symbolic links resolved.
 fn is_in(file: &Path, directory: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(file).starts_with(real(directory))

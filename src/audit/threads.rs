@@ -54,7 +54,7 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Whether the thread is on record.
+/// Whether the journal contains a record of the thread.
 pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Error> {
     let Some(head) = reader.head(&thread.root())? else { return Ok(false) };
     let opens = |fact: &Fact| matches!(fact, Fact::ThreadOpened { thread: t, .. } if t == thread);

@@ -122,8 +122,8 @@ pub struct SignedBy {
     pub holds: bool,
 }
 
-/// Builds the timeline of a thread from the records up to position `up_to`. Returns `None` if the
-/// thread is not on record.
+/// Builds the timeline of a thread from the records up to position `up_to`. Returns `None` if there
+/// is no record of the thread.
 pub fn thread_timeline(
     reader: &JournalReader,
     thread: &ThreadId,
