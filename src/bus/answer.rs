@@ -36,7 +36,7 @@ impl std::fmt::Display for NamedAttempt {
 /// Statement in an answer on whether the listener remembers the messages of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ClaimedMemory {
-    /// The answer does not state it.
+    /// The answer makes no statement about its memory.
     #[default]
     Nothing,
     /// The listener remembers every message of the call so far.

@@ -90,7 +90,7 @@ pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 /// return immediately or block briefly under back-pressure.
 ///
 /// A host also reports an answer whose attempt it has reported as failed before: the pump refuses
-/// such an answer on record.
+/// such an answer and records the refusal.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,

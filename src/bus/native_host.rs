@@ -82,7 +82,8 @@ enum StopLevel {
     Now,
 }
 
-/// Stop signal of one attempt. There is one for each delivery, rarely used, so making one is cheap.
+/// Stop signal of one attempt. Each delivery creates one and few raise it, so creation must be
+/// cheap.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] that was raised; 0 if none was.

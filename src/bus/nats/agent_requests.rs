@@ -200,7 +200,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
         Ok(WireOutcome::Outcome { turn, .. }) if !is_bounded(&turn) => {
             unusable("the findings of the turn exceed the limit of a turn")
         }
-        // Without the note, neither the turn's text nor its cost would be on record.
+        // Without the note, neither the turn's text nor its cost would be recorded.
         Ok(WireOutcome::Outcome { turn, .. }) if turn.note.is_empty() => {
             unusable("its turn has no note")
         }
@@ -232,7 +232,7 @@ fn is_bounded(turn: &Turn) -> bool {
         && broken.is_sorted_by_key(|broken| broken.index)
 }
 
-/// Shortens a failure's description to the maximum length on record.
+/// Shortens a failure's description to the maximum length in a record.
 fn shortened(mut failure: AttemptFailure) -> AttemptFailure {
     let (AttemptFailure::Crashed { detail }
     | AttemptFailure::Unreachable { detail }

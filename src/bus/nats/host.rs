@@ -412,8 +412,9 @@ impl NatsShared {
                     None => return,
                 }
             }
-            // From a remote agent, only an answer that contains its turn counts. These responses do
-            // not contain one, and fail to decode as such an answer.
+            // An answer of a remote agent must contain its turn, in a form of its own. These
+            // responses are not in that form, so decoding them fails, and the failure ends the
+            // attempt.
             (
                 ListenerResponse::Answer(Ok(_))
                 | ListenerResponse::Named(..)

@@ -256,9 +256,9 @@ impl InFlight {
         self.out.get(&token)?.sent.mark
     }
 
-    /// Returns attempts of which only the new messages were published, within this period, and
-    /// which no replica has acknowledged. A permission error stopped them. Earlier publishes may
-    /// have reached a replica.
+    /// Returns the attempts that a permission error stopped: only their new messages were
+    /// published, within the period `published`, and no replica has acknowledged them. Attempts
+    /// that were published earlier may have reached a replica.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self
             .out
@@ -295,7 +295,7 @@ impl InFlight {
     }
 
     /// Returns the attempts that a permission error stopped: those published since `since` and
-    /// never acknowledged. Earlier publishes may have reached a replica.
+    /// never acknowledged. Attempts that were published earlier may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, out: &mut InFlightAttempt| {
             out.since >= since && !out.is_acknowledged

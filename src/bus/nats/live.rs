@@ -149,7 +149,7 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Notes that a pump wants texts. Returns whether the message says so.
+    /// Notes that a pump wants texts. Returns whether the message is such a request.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
@@ -227,7 +227,7 @@ impl RemoteSink {
         if *lost > 0 {
             headers.insert(header_names::LOST, std::mem::take(lost).to_string());
         }
-        // A text that does not arrive is missing, and nothing else follows from that.
+        // A lost text has no effect but a gap in the live channel.
         self.client().publish_with_headers(reply, headers, text.into()).await.ok();
     }
 

@@ -200,7 +200,7 @@ impl RemoteAgentHost {
         });
     }
 
-    /// Takes a message to all hosts of the agent: a cancellation, or a request for texts.
+    /// Handles a message to all hosts of the agent: a cancellation, or a request for texts.
     fn cancel(&self, message: &Message) {
         if self.relay.note_watcher(message) {
             return;
