@@ -56,7 +56,8 @@ fn one_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// `told` lists the models whose missing price was reported already.
+/// Reports models without a price that the member may use. `reported` lists the models that were
+/// reported already.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -66,16 +66,16 @@ pub struct WorkflowCase {
     /// The client that calls the workflow; `None` for the first one that may.
     pub client: Option<CaseText>,
     pub input: CaseInput,
-    /// Answers in the order of the file. Of two that could come at the same time, the first comes
-    /// first.
+    /// Answers in the order of the file. If two could arrive at the same time, the earlier one in
+    /// the file arrives first.
     pub answers: Vec<CaseAnswer>,
     /// Listeners whose programs run.
     pub listeners: Vec<CaseText>,
     pub expected: CaseExpectations,
 }
 
-/// Reads the cases of the file at `path`, with every problem of what could be read. `Err` contains the
-/// problems of a file that is no TOML.
+/// Reads the cases of the file at `path`. Returns them with the problems of the parts that could
+/// not be read. `Err` contains the problems of a file that is no TOML.
 pub fn read_cases(
     path: &Path,
     around: &ConfigEnvironment,

@@ -93,7 +93,7 @@ pub(super) struct DeclaredAgent {
     pub prompt: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// Format of finals, before the file of its schema is read.
+/// Value of the key for the format of finals. The JSON Schema of the format `json` is read later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FormatWord {
     #[default]
@@ -184,7 +184,7 @@ fn common(
 ) -> Option<DeclaredMember> {
     let gather = [("all", Gather::All), ("first", Gather::First)];
     let listens = role != Role::Client;
-    // These settings are not for a person, who is asked once and takes their time.
+    // People have none of these settings: a question is asked once and has no time-out by default.
     let works = listens && role != Role::Human;
     let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
     let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
@@ -241,7 +241,8 @@ pub(super) enum SchemaSource {
     File,
     /// In the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
-    /// As `FileOrSection`. Agents and humans may also have no payloads but those of workflows.
+    /// As `FileOrSection`. Agents and humans may omit `accepts`; they then accept only the payloads
+    /// that workflows declare.
     Workflows,
 }
 

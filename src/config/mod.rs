@@ -126,8 +126,8 @@ pub struct Config {
     pub models: Vec<ModelSpec>,
     pub workflows: Vec<ConfiguredWorkflow>,
     pub schedules: Vec<Schedule>,
-    /// Whether a pump of this process plans and runs the schedules. If not, those on record stay as
-    /// they are.
+    /// Whether a pump of this process plans and runs the schedules. If not, the schedules in the
+    /// journal stay as they are.
     pub runs_schedules: bool,
     pub limits: TreeLimits,
     /// Notes for the author of the config about settings that are valid but may surprise.
@@ -602,7 +602,7 @@ fn with_steps(members: &[members::DeclaredMember]) -> Vec<ListenerName> {
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Reports what a start lacks, to commands that start an organism.
+/// Reports the missing keys and programs (`unmet`) to commands that start an organism.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
         problems.also(unmet);

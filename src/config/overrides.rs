@@ -80,8 +80,8 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the text at `path` beneath `node`. The file names every key of the path, since a section
-/// without known keys has only those.
+/// Replaces the text at `path` beneath `node`. Creates no key: the file itself defines the keys of
+/// a section without known keys.
 fn replace_text<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,

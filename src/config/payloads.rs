@@ -31,7 +31,8 @@ pub(super) struct PayloadResolver {
     finals: HashMap<ListenerName, PayloadName>,
     /// Payloads of the section `payloads`, which every member may name.
     declared: Vec<PayloadName>,
-    /// Whether the config has that section, and whether all of it could be read.
+    /// Whether the section `payloads` could be read completely; `None` if the config has no such
+    /// section.
     section: Option<bool>,
     /// Notes for the reader about settings that are valid but surprising.
     pub notes: Vec<String>,
@@ -105,7 +106,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Resolves every name of members and builds the contracts, with those of workflows. Returns `None` after a problem.
+    /// Resolves the payload names of all members, and builds the contracts together with those of
+    /// `workflows`. Returns `None` after a problem.
     pub fn contracts(
         &mut self,
         members: &[DeclaredMember],
@@ -379,9 +381,9 @@ fn contract(
 pub(super) struct KnownPayloads {
     schemas: Schemas,
     names: Vec<PayloadName>,
-    /// Whether `names` holds all of them. If not, an unknown name may still be valid.
+    /// Whether `names` holds all names. If not, an unknown name may still be valid.
     is_complete: bool,
-    /// The files and sections that declare them, for messages.
+    /// The files and sections that declare the names, for messages.
     files: Vec<String>,
 }
 

@@ -236,7 +236,7 @@ fn payload(
     }
 }
 
-/// Checks that the client may send the payload, as it will be checked when it is sent.
+/// Checks that the client may send the payload, with the rules that apply when it is sent.
 fn check_payload(
     declared: &DeclaredSchedule,
     (client, payload): (&ListenerName, &str),

@@ -100,7 +100,7 @@ impl ShortTypeReader<'_> {
 
     fn field(&mut self, node: &TomlNode, what: &str) -> Option<(FieldCount, ShortType)> {
         match &node.value {
-            // Its variables are reported already.
+            // The unset variables of the text are reported already.
             TomlValue::Text(text) if text.failed => None,
             TomlValue::Text(text) => self.written_type(node, text, what),
             TomlValue::Table(table) => {
@@ -120,7 +120,7 @@ impl ShortTypeReader<'_> {
         }
     }
 
-    /// Every field, or none where one of them has a problem.
+    /// All fields of a table; `None` if any of them has a problem.
     fn fields(&mut self, table: &TomlTable, what: &str) -> Option<Vec<ShortField>> {
         let mut fields = Vec::new();
         for entry in &table.entries {

@@ -15,7 +15,7 @@ use super::tree::{ExpandedText, Located, TomlValue};
 pub(super) struct DeclaredUndo {
     /// Request of the calls that can be undone.
     pub request: Located<String>,
-    /// Payload that undoes one of them.
+    /// Payload that undoes a completed call with this request.
     pub payload: Located<ExpandedText>,
     pub with: Vec<(Located<String>, Located<ExpandedText>)>,
 }

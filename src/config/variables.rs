@@ -52,7 +52,7 @@ pub(super) fn fill(
     ExpandedText { value, written: text.to_owned(), failed }
 }
 
-/// Names of the variables in a string whose variables are not filled in yet.
+/// Names of the variables in a string as the config writes it.
 pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     let inner = written.split("${").skip(1).filter_map(|inner| Some(inner.split_once('}')?.0));
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))

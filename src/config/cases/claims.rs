@@ -41,9 +41,9 @@ pub struct CaseExpectations {
     pub failed: Option<FailureClaim>,
     /// Goals with their last states.
     pub goals: Vec<(CaseText, CaseText)>,
-    /// Documents that agents get, by path.
+    /// Claims about the documents that agents get, by path.
     pub documents: Vec<PathClaims>,
-    /// Payloads that are sent, by path.
+    /// Claims about the payloads that are sent, by path.
     pub payloads: Vec<PathClaims>,
     /// Paths at which nothing may be called. A goal stands for its parts, too, and a path that ends
     /// with `*` for all that begin so.
@@ -61,7 +61,7 @@ pub struct PathClaims {
 #[derive(Debug, Clone)]
 pub struct TextClaim {
     pub place: SourceRange,
-    /// The whole text.
+    /// The whole expected text.
     pub is: Option<String>,
     pub contains: Vec<CaseText>,
     pub lacks: Vec<CaseText>,
@@ -73,7 +73,7 @@ pub struct FailureClaim {
     pub place: SourceRange,
     pub goal: Option<CaseText>,
     pub code: Option<CaseText>,
-    /// A part of the reason.
+    /// Text that the reason must contain.
     pub reason: Option<CaseText>,
 }
 

@@ -47,7 +47,7 @@ impl CaseTurn {
 /// A fault that a case injects, named by the code that the goal fails with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
-    /// No answer comes until a deadline has passed. The time passes at once.
+    /// No answer comes before the deadline. The clock of the case moves to the deadline at once.
     Timeout,
     /// Every attempt ends without an answer.
     ListenerFailed,

@@ -67,7 +67,8 @@ const SETTINGS: [&str; 13] = [
 ];
 
 impl WorkflowReader<'_> {
-    /// Goals in the order of the file. The names of those with a problem go to `unread`.
+    /// Goals in the order of the file. A goal with a problem is left out, and its name added to
+    /// `unread`.
     pub(super) fn goals(
         &mut self,
         known: &KnownPayloads,
@@ -211,8 +212,8 @@ impl WorkflowReader<'_> {
         Some(GoalTarget::Workflow { workflow: workflow?, payload: None, with: with? })
     }
 
-    /// A payload that a listener accepts: its schema is the listener's, so the name is resolved by
-    /// the check.
+    /// The payload of a goal for a listener. A local name is resolved later, from the schema of the
+    /// listener.
     fn listener_payload(
         &mut self,
         _: &KnownPayloads,

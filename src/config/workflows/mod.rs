@@ -103,7 +103,7 @@ impl DeclaredWorkflows {
         contracts.collect()
     }
 
-    /// Registers the answers of supervisors and judges, where a definition has any.
+    /// Registers the answers of supervisors and judges, if a definition has any.
     fn declare_verdicts(&self, payloads: &mut PayloadResolver, problems: &mut ConfigProblems) {
         let first = self.workflows.iter().find(|workflow| has_verdicts(&workflow.definition));
         let Some(first) = first else { return };
@@ -140,7 +140,8 @@ impl DeclaredWorkflows {
 /// A definition as it was read.
 pub(super) struct DeclaredWorkflow {
     pub definition: WorkflowDefinition,
-    /// Names of goals with a reported problem. A reference to one of them is not reported.
+    /// Names of goals with a reported problem. References to these goals are not reported as
+    /// unknown.
     pub unread: Vec<String>,
 }
 
@@ -399,7 +400,7 @@ impl WorkflowReader<'_> {
     }
 }
 
-/// The table of a node, if it is one.
+/// The table in a node; `None` if the node is not a table.
 fn table_of(node: &TomlNode) -> Option<&TomlTable> {
     match &node.value {
         TomlValue::Table(table) => Some(table),

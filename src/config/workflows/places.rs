@@ -22,7 +22,7 @@ impl PlaceTable {
         found.unwrap_or_else(|| SourceRange::start(&ConfigSource::new("config", "")))
     }
 
-    /// The part of a value that reads `part`, or the whole value.
+    /// Range of the text `part` within a value, or of the whole value if `part` is not found.
     pub fn range_of_part(&self, place: PlaceId, part: &str) -> SourceRange {
         let whole = self.range(place);
         let text = whole.source.slice(whole.span.clone());

@@ -101,7 +101,7 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// A payload goes to every peer that accepts it, so a goal would call several listeners.
+/// The problem that `other` accepts the payload of a goal, too: the goal would call both listeners.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,
