@@ -33,7 +33,7 @@ use crate::service::{
     Error, PumpService, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
 };
 
-/// Most requests fit.
+/// Size of one read in bytes. Most requests fit into one read.
 const READ_BYTES: usize = 8 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
@@ -477,8 +477,8 @@ impl ControlConnection {
         }
         match responding.await {
             Ok(Ok(())) => Ok(()),
-            // The request may be on record. A connection that ends without a response does not
-            // claim otherwise.
+            // The request may be recorded. A connection that ends without a response does not claim
+            // otherwise.
             Ok(Err(Error::Stopped)) if is_follower || !is_query => Err(aborted()),
             Ok(Err(error)) => self.writer.fail(error).await,
             Err(error) => self.writer.fail(error).await,
@@ -494,12 +494,13 @@ fn aborted() -> io::Error {
 /// Reads the requests of one connection.
 struct RequestReader {
     read: OwnedReadHalf,
-    /// Bytes behind the last request.
+    /// The bytes that arrived after the last request.
     lines: LineBuffer,
 }
 
 impl RequestReader {
-    /// Returns the next line; less of it where it is too long, or where the client has left.
+    /// Returns the next line. If the line is too long, or the client has left, returns only a part
+    /// of it.
     async fn next_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(line) = self.lines.take_line() {
@@ -513,8 +514,9 @@ impl RequestReader {
         }
     }
 
-    /// Returns when the client has left, or has sent too much ahead. Only reading on shows that it
-    /// has left. What it sends is its next request if the connection is kept.
+    /// Waits until the client has left, or has sent too many bytes ahead. Reads meanwhile, because
+    /// only a read shows that the client has left. On a kept connection, the bytes are its next
+    /// request.
     async fn has_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {
@@ -527,7 +529,7 @@ impl RequestReader {
         }
     }
 
-    /// Reads more; returns the number of bytes. Dropping the future loses none.
+    /// Reads more bytes and returns their number. Cancel-safe: dropping the future loses none.
     async fn fill(&mut self) -> io::Result<usize> {
         self.read.read_buf(self.lines.room(READ_BYTES)).await
     }

@@ -49,7 +49,7 @@ pub struct PromptPreview {
     pub digest: Digest,
     /// Size of the request in tokens.
     pub size: RequestSize,
-    /// The digest that a recorded turn has on record.
+    /// Digest of the request as a past turn recorded it; `None` for a turn that was not taken.
     pub recorded: Option<Digest>,
 }
 

@@ -19,7 +19,7 @@ pub struct PartitionRepair {
 }
 
 /// Repairs each partition that needs a repair, and records each repair as an action. Without
-/// `from`, it only publishes those records again that a projection still has, and gives up none.
+/// `from`, only publishes records again that a projection still has, and accepts no loss.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,
@@ -33,7 +33,7 @@ pub fn repair_stream(
         let StorageConfig::JetStream { servers, journal } = &config.storage else {
             return Err(Error::NotOnJetStream);
         };
-        // A partition whose repair needs a choice keeps no other one from what needs none.
+        // A partition whose repair needs `from` does not prevent the repair of other partitions.
         match jetstream::repair(servers, journal, &config.data, &config.state, from) {
             Ok(repair) => due.extend(repair.map(|repair| (partition, repair))),
             Err(error) => drop(refused.get_or_insert(error)),
@@ -43,8 +43,9 @@ pub fn repair_stream(
         return Err(error.into());
     }
 
-    // Ordering rule: each partition is repaired before any repair is recorded. A record needs a
-    // start, which another place that shows more records may still refuse.
+    // Ordering rule: all partitions are repaired before the first repair is recorded. Recording
+    // needs a start, which fails while another source shows more records than the stream of a
+    // partition has.
     let mut repairs = Vec::new();
     for (partition, repair) in due {
         let config = config.of_partition(partition);
@@ -60,7 +61,7 @@ pub fn repair_stream(
     Ok(repairs)
 }
 
-/// Damage of one partition's stream that an operator accepted on record.
+/// Damage of one partition's stream that a recorded action of an operator accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedPartition {
     pub stream: String,

@@ -5,9 +5,9 @@
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,
-    /// Number of bytes at the beginning that are taken.
+    /// Number of bytes at the beginning that were taken.
     taken: usize,
-    /// Number of bytes at the beginning that hold no end of a line that is not taken.
+    /// Number of bytes at the beginning that were searched for the end of the next line.
     searched: usize,
 }
 
@@ -22,7 +22,7 @@ impl LineBuffer {
         self.bytes.clear();
     }
 
-    /// The buffer to append to, with room for so many bytes.
+    /// The buffer to append to, with room for `bytes` more bytes.
     pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.bytes.reserve(bytes);
         &mut self.bytes

@@ -73,8 +73,8 @@ impl Organism {
         Self::start_as(config, HashMap::new(), StartPurpose::Command).await
     }
 
-    /// Like [`Organism::start`], but listeners for which the embedding program has handlers are no
-    /// processes.
+    /// Like [`Organism::start`]. The listeners in `natives` run the handlers of the embedding
+    /// program instead of processes.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,

@@ -2,8 +2,8 @@
 //!
 //! A run finishes on the definition that it began with. At the start, the definitions of all open
 //! runs are read from the journal. A workflow that the config no longer has keeps a contract until
-//! its runs have ended: it accepts nothing, and addresses its peers that still exist. Definitions of
-//! ended runs are read when a run goes on from one of them.
+//! its runs have ended: it accepts nothing, and addresses its peers that still exist. Definitions
+//! of ended runs are read when a retry continues one of these runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::workflow::{
     run_schema, typed_answers, verdict_name, verdict_schema, workflow_questions,
 };
 
-/// Definitions of new runs and of those on record, with the config that they need.
+/// Definitions of new runs and of the runs in the journal, with the config that they need.
 pub(super) struct WorkflowRuns {
     /// The config, with contracts and schemas for workflows that are in open runs only.
     pub config: Arc<Config>,
@@ -146,7 +146,8 @@ fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefiniti
     read_compiled(&text).map_err(|error| error.to_string())
 }
 
-/// The config with what open runs on those of the definitions need that fit it, one after another.
+/// Extends the config by what open runs on the recorded definitions need, one definition after
+/// another. Returns the definitions that fit, and leaves out the others.
 fn extended_as_far_as_possible(
     config: &Arc<Config>,
     recorded: RecordedDefinitions,
@@ -170,7 +171,7 @@ fn extended_as_far_as_possible(
     found
 }
 
-/// The config with what open runs on these definitions need.
+/// The config, extended by what open runs on these definitions need.
 fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Config>, String> {
     let mut config = config.clone();
     let mut contracts: Vec<Contract> = config.contracts.iter().cloned().collect();
@@ -201,12 +202,12 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
 
     config.contracts = Contracts::new(contracts)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    // An agent may be sent goals by such a workflow alone.
+    // Some agents get goals only from a workflow that the config no longer has.
     add_goals(&mut config).map_err(joined)?;
     Ok(Arc::new(config))
 }
 
-/// Adds the answers to typed goals of a definition, which are no authority of their own.
+/// Adds the payloads that answer typed goals of a definition. They permit nothing by themselves.
 fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     for answer in typed_answers(definition) {
         if !contract.answers.contains(&answer) {
@@ -215,7 +216,8 @@ fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the questions of a definition to people, and the list of calls that an undo could not reach.
+/// Adds the questions of a definition to people, and its report of calls that an undo could not
+/// reach.
 fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
     for question in workflow_questions(definition) {
         if !contract.questions.contains(&question) {
@@ -233,8 +235,8 @@ fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the types of outputs, questions and answers that the config no longer has. A goal that has
-/// another type by now keeps that type.
+/// Adds the types of outputs, questions and answers that the config no longer has. Where the config
+/// has another type for a goal by now, that type stays.
 fn add_typed_goals(
     config: &mut Config,
     compiler: &mut SchemaCompiler,

@@ -160,7 +160,8 @@ impl RequestHandler {
 
         table.rules.grant_remote(&mut request);
         if let ServiceRequest::FollowLive(live) = &request {
-            // It ends with the pump, and has no last response to wait for.
+            // A subscription ends with the pump, and has no last response that a stop could wait
+            // for.
             drop(responding);
             return self.follow_live(live.clone(), writer).await;
         }
