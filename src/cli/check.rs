@@ -198,7 +198,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// The payloads that a member accepts. One without payloads of its own is called by workflows alone.
+/// Lists the payloads that a member accepts. A member without payloads is called by workflows
+/// alone.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

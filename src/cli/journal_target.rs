@@ -91,7 +91,7 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
         .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
-/// The failure for a valid thread id that is not on record.
+/// The failure for a valid thread id of which there is no record.
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
     CommandFailure::new(CommandExit::Usage, message)

@@ -264,8 +264,8 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
-/// Returns the calls in `data` that are held in this way. The running organism is queried. If no
-/// organism responds, each journal is read once.
+/// Returns the calls in the data directory that wait for this kind of decision: approval or answer.
+/// The running organism is queried; if none responds, each journal is read once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -456,8 +456,8 @@ pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     }
 }
 
-/// Reads a file, or standard input for `-`, without any check: the gate refuses invalid bytes on
-/// record.
+/// Reads a file, or standard input for `-`, without any check: the gate refuses invalid bytes, and
+/// the refusal is recorded.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(CommandExit::Usage, format!("{} cannot be read: {e}", path.display()))

@@ -18,7 +18,7 @@ use crate::limits;
 pub use harness::HarnessTransport;
 use harness::TrialHarness;
 
-/// How long a listener must send nothing while it starts. [`QUIET`] is the same after an answer.
+/// How long a listener must send nothing after its start. [`QUIET`] is the time after an answer.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
 /// Interval at which a delivery is repeated until a program on NATS has joined.

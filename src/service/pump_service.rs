@@ -229,8 +229,8 @@ async fn follow_live(
         && !opened(pump, client, request.thread.as_ref()).await?
         && !mutant("watch-any-thread")
     {
-        // The same words for the thread of another client and for none, so that nobody learns
-        // which threads exist.
+        // The same text for the thread of another client and for no thread, so that no client
+        // learns which threads exist.
         let thread = request.signed_thread();
         let detail = format!("the client `{client}` has no thread {thread} to watch");
         responses.send(ServiceResponse::Failed(detail)).await.ok();

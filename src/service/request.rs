@@ -96,7 +96,7 @@ pub struct LiveRequest {
     /// The secret that proves the identity of the client, if nothing else does.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The operator, with the signature that proves them where nothing else does.
+    /// The operator, with the signature that proves this identity if nothing else does.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// Judgement of the entry point. An entry point replaces a claim by its own judgement; from

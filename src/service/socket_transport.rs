@@ -68,7 +68,7 @@ struct IdleConnection {
 /// How far a request got over its connection.
 #[derive(Default)]
 struct ExchangeProgress {
-    /// Whether the organism may have some of it.
+    /// Whether the organism may have received a part of the request.
     is_written: bool,
     has_response: bool,
 }
@@ -162,7 +162,8 @@ impl SocketTransport {
         if let Some(idle) = self.take_idle() {
             let mut progress = ExchangeProgress::default();
             let ended = self.exchange(idle, &framed, responses, &mut progress).await;
-            // The organism may have closed it in this moment, and another one may run by now.
+            // The organism may have closed the connection at this moment, and another one may run
+            // by now.
             let is_lost = match request.is_query() {
                 true => !progress.has_response,
                 false => !progress.is_written,

@@ -57,7 +57,7 @@ impl ServiceClient {
         });
 
         tokio::select! {
-            // The last event first, so that a reader that leaves with it gets no error.
+            // In this order, so that a reader that leaves with the last event gets no error.
             biased;
             () = outlet.leave.notified() => Ok(()),
             ended = try_join_all(following) => ended.map(drop),
@@ -87,7 +87,7 @@ impl ServiceClient {
                 ServiceResponse::Live(LiveEvent::Opened { text }) => {
                     is_opened = true;
                     outlet.put(match was_opened {
-                        // What came between two subscriptions is missing.
+                        // Events between the two subscriptions are missing.
                         true => LiveEvent::Lost { events: 0 },
                         false => LiveEvent::Opened { text },
                     });
