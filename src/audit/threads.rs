@@ -152,8 +152,10 @@ pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<Tr
 fn summary(records: &[HashedRecord]) -> TreeSummary {
     let records: Vec<&Record> = records.iter().map(|sealed| &sealed.record).collect();
     let root = records.first().map_or_else(ThreadId::organism, |record| record.tree.clone());
-    let (mut ledger, mut calls, mut subthreads, mut first_call) =
-        (MessageLedger::default(), TreeCalls::default(), 0, None);
+    let mut ledger = MessageLedger::default();
+    let mut calls = TreeCalls::default();
+    let mut subthreads = 0;
+    let mut first_call = None;
 
     for record in &records {
         // Violations are ignored here, because a list is no proof: `verify` reports them.

@@ -190,7 +190,9 @@ impl TimelineBuilder {
 
     fn take_input(&mut self, record: &Record, scene: &ThreadId) {
         if let Some((verb, by, origin)) = decision_of(&record.input) {
-            let (by, origin, signed) = (by.clone(), origin.clone(), signed_by(record, origin));
+            let signed = signed_by(record, origin);
+            let by = by.clone();
+            let origin = origin.clone();
             self.add(scene, record, TimelineEvent::Decision { verb, by, origin, signed });
         }
 

@@ -142,7 +142,8 @@ impl JournalProof {
             Some(state) => unreadable(data, state, error),
             None => error,
         })?;
-        (self.journal, self.epoch) = (about.journal, about.epoch);
+        self.journal = about.journal;
+        self.epoch = about.epoch;
         // The evidence is read before the journal, because the journal may grow meanwhile.
         let state = options.state.as_deref();
         let mark = state.map(|state| acknowledged(state, about.journal)).transpose()?;

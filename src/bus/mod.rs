@@ -51,7 +51,8 @@ impl Delivery {
         let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
             return tracing::Span::none();
         };
-        let (trace, span) = (trace.trace_id(), trace.span());
+        let span = trace.span();
+        let trace = trace.trace_id();
         // A span of the highest level is kept for log lines of every level.
         tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
     }

@@ -165,7 +165,8 @@ impl HandlerContext {
     }
 
     fn source(&self) -> LiveSource {
-        let (thread, agent) = (self.thread.clone(), self.listener.clone());
+        let thread = self.thread.clone();
+        let agent = self.listener.clone();
         LiveSource { thread, agent, call: self.call, attempt: self.attempt }
     }
 

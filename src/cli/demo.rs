@@ -102,7 +102,8 @@ fn load(
     }
 
     Ok(config::load(file, &around).map(|mut config| {
-        (config.data, config.state) = (place.join("data"), place.join("state"));
+        config.data = place.join("data");
+        config.state = place.join("state");
         config.checkpoints = Some(place.join("copies"));
         config.project.data_parent = None;
         config.project.state_parent = None;

@@ -39,8 +39,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let names = names.join(", ");
     let http = args.http.as_deref().map(address).transpose()?;
     startup::runtime()?.block_on(async {
-        let (mut interrupt, mut terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         let web = listen(http).await?;
         let hosting = HostedAgents::start(config, &agents, args.keys.as_deref()).await?;
         if let Some(web) = &web {

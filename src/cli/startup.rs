@@ -378,9 +378,10 @@ pub(super) fn watching_client(
         Some(config) => {
             let socket = socket_in(data, Handshake::of(&config));
             let is_found = runtime()?.block_on(socket.locate())?;
-            Ok(match is_found {
-                true => ServiceClient::new(data, ServiceTransport::Socket(socket)),
-                false => ServiceClient::of_partitions(config, socket),
+            Ok(if is_found {
+                ServiceClient::new(data, ServiceTransport::Socket(socket))
+            } else {
+                ServiceClient::of_partitions(config, socket)
             })
         }
         None => client_at(data),

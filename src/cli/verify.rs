@@ -249,7 +249,8 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     }));
     let accepted = report.accepted.iter();
     lines.extend(accepted.map(|records| {
-        let (first, last) = (records.first, records.last);
+        let first = records.first;
+        let last = records.last;
         format!(
             "accepted     records {first} to {last}, which no MAC of a pump covers, by an operator"
         )

@@ -98,9 +98,10 @@ fn replace_text<'p>(
         return None;
     }
 
-    let source = match node.private {
-        true => ConfigSource::hidden(variable, value),
-        false => source_of(variable, value),
+    let source = if node.private {
+        ConfigSource::hidden(variable, value)
+    } else {
+        source_of(variable, value)
     };
     *node = self::node(&source, KeyKind::Text, value, node.private);
     Some(())

@@ -46,7 +46,10 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Option
     let policies = [MissedPolicy::Once, MissedPolicy::Skip].map(|policy| (policy.as_str(), policy));
     let missed = read.choice("missed", &policies).unwrap_or_default();
     let concurrency = read.count32("concurrency", limits::SCHEDULE_RUNS_CEILING).unwrap_or(1);
-    let (name, times, send, client) = (name?, times?, send?, client?);
+    let name = name?;
+    let times = times?;
+    let send = send?;
+    let client = client?;
     Some(DeclaredSchedule { name, times, send, client, missed, concurrency })
 }
 
@@ -167,7 +170,9 @@ pub(super) fn schedules(
     let found = declared.filter_map(|declared| {
         let client = client(declared, sections, problems);
         let payload = payload(declared, directory, problems);
-        let (client, payload, gate) = (client?, payload?, gate.as_ref()?);
+        let client = client?;
+        let payload = payload?;
+        let gate = gate.as_ref()?;
         check_payload(declared, (&client, &payload), gate, problems)?;
         Some(Schedule {
             name: ScheduleName(declared.name.value.clone()),

@@ -134,8 +134,11 @@ impl DeclaredStorage {
     /// Drops the credentials, for a program that connects with its own credentials.
     pub fn forget_whom(&mut self) {
         if let Some(nats) = &mut self.nats {
-            (nats.credentials_file, nats.nkey_file, nats.user) = (None, None, None);
-            (nats.password_env, nats.password_file) = (None, None);
+            nats.credentials_file = None;
+            nats.nkey_file = None;
+            nats.user = None;
+            nats.password_env = None;
+            nats.password_file = None;
         }
     }
 

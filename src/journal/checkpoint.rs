@@ -101,10 +101,7 @@ impl CheckpointKey {
 
     /// Reads `state/key`, if it exists.
     pub fn read(state: &Path) -> Result<Option<Self>, Error> {
-        match state.join("key").exists() {
-            true => Self::open(state).map(Some),
-            false => Ok(None),
-        }
+        if state.join("key").exists() { Self::open(state).map(Some) } else { Ok(None) }
     }
 
     pub fn sign(&self, mut checkpoint: Checkpoint) -> Checkpoint {

@@ -188,9 +188,10 @@ struct CopyWorker {
 impl CopyWorker {
     fn run(mut self) {
         loop {
-            let next = match self.waiting.is_empty() {
-                true => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                false => self.receiver.recv_timeout(limits::CHECKPOINT_COPY_RETRY),
+            let next = if self.waiting.is_empty() {
+                self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.receiver.recv_timeout(limits::CHECKPOINT_COPY_RETRY)
             };
             let is_last = match next {
                 Ok(line) => {

@@ -21,15 +21,12 @@ use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partit
 /// Advice to an operator for a journal with missing records. With `with_key`, the remaining records
 /// carry MACs of another host's key.
 fn way_on(with_key: bool) -> &'static str {
-    match with_key {
-        false => {
-            "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing with \
-             `organism repair --accept-loss`"
-        }
-        true => {
-            "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
+    if with_key {
+        "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
              with what another key signed, with `organism repair --accept-loss --accept-key`"
-        }
+    } else {
+        "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing with \
+             `organism repair --accept-loss`"
     }
 }
 
@@ -124,9 +121,10 @@ impl ExternalMarks {
     /// Returns an error if a copy of the checkpoint at `position` contradicts the records up to
     /// there.
     pub fn check_copies(&self, position: Position, heads: &mut TreeHeads) -> Result<(), Error> {
-        match self.differing_copies(position, heads).is_empty() {
-            true => Ok(()),
-            false => Err(self.copy_differs(position)),
+        if self.differing_copies(position, heads).is_empty() {
+            Ok(())
+        } else {
+            Err(self.copy_differs(position))
         }
     }
 

@@ -166,7 +166,8 @@ impl ProvedFile {
         accept: OperatorAcceptance,
         lost: bool,
     ) -> Result<(), Error> {
-        let (covered, last) = (self.coverage.covered(), self.heads.last());
+        let covered = self.coverage.covered();
+        let last = self.heads.last();
         if covered == last || accept.key || mutant("trust-the-mac") {
             return Ok(());
         }

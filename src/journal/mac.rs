@@ -222,7 +222,8 @@ impl MacCoverage {
 
         match self.key.as_ref().filter(|key| key.id == mac.key()) {
             Some(key) if self.is_right(key, &mac, at, heads) || mutant("trust-the-mac") => {
-                (self.checked, self.covered) = (Some(mac), at);
+                self.checked = Some(mac);
+                self.covered = at;
             }
             Some(_) => {
                 // A wrong MAC at or before `covered` was accepted by an operator. A later wrong MAC

@@ -265,12 +265,11 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
         position => format!(" at position {position}"),
     };
 
-    let way_on = match detail.contains("`organism ") {
-        true => "",
-        false => {
-            "; `organism verify` shows how far it holds. Keep a copy of its directory, and restore \
+    let way_on = if detail.contains("`organism ") {
+        ""
+    } else {
+        "; `organism verify` shows how far it holds. Keep a copy of its directory, and restore \
              a backup (docs/OPERATIONS.md, Restore)"
-        }
     };
 
     format!("the journal {journal} is broken{at}: {detail}{way_on}")
@@ -279,10 +278,7 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
 /// Flags of `organism repair` that accept another key, and a loss of records as well if records are
 /// `lost`.
 fn flags(lost: bool) -> &'static str {
-    match lost {
-        true => "--accept-loss --accept-key",
-        false => "--accept-key",
-    }
+    if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
 /// Advice for records from `first` on that no MAC covers. If no record is covered there is nothing

@@ -17,8 +17,9 @@ pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
         (Some(partition), directory)
     });
     let there: Vec<_> = all.filter(|(_, directory)| directory.join(DATABASE).exists()).collect();
-    match there.is_empty() || data.join(DATABASE).exists() {
-        true => vec![(None, data.to_owned())],
-        false => there,
+    if there.is_empty() || data.join(DATABASE).exists() {
+        vec![(None, data.to_owned())]
+    } else {
+        there
     }
 }

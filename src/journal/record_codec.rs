@@ -101,13 +101,15 @@ pub struct StoredRow<'r> {
 
 impl<'r> StoredRow<'r> {
     pub fn encoded(&self) -> EncodedRow<'r> {
-        let (body, payloads) = (self.body.as_bytes(), self.payloads.as_bytes());
+        let body = self.body.as_bytes();
+        let payloads = self.payloads.as_bytes();
         EncodedRow { hash: self.hash, body, payloads, mac: self.mac }
     }
 
     /// Whether both rows hold the same record, possibly with different MACs.
     pub fn is_same_record(&self, other: &StoredRow<'_>) -> bool {
-        let (ours, theirs) = (&self.place, &other.place);
+        let ours = &self.place;
+        let theirs = &other.place;
         (ours.position, ours.tree, ours.time) == (theirs.position, theirs.tree, theirs.time)
             && (ours.previous, ours.previous_hash) == (theirs.previous, theirs.previous_hash)
             && (self.hash, self.body, self.payloads) == (other.hash, other.body, other.payloads)

@@ -251,10 +251,7 @@ impl<L: Log> JournalWriter<L> {
     }
 
     fn stop_unless_passing(&mut self, error: Error) -> Error {
-        match error.is_passing() {
-            true => error,
-            false => self.stop(error),
-        }
+        if error.is_passing() { error } else { self.stop(error) }
     }
 
     fn stop(&mut self, error: Error) -> Error {

@@ -182,7 +182,8 @@ impl ListenerTrial {
         if let Ok(harness) =
             TrialHarness::set(&self.command, &self.way, Arc::new(RecordingSink(sender))).await
         {
-            (self.harness, self.events) = (harness, events);
+            self.harness = harness;
+            self.events = events;
         }
     }
 
@@ -337,7 +338,8 @@ fn tested() -> ListenerName {
 }
 
 fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Delivery {
-    let (listener, thread) = (tested(), ThreadId::organism());
+    let listener = tested();
+    let thread = ThreadId::organism();
     let id = MessageId(Uuid::now_v7());
     let message = Message {
         id,
@@ -354,7 +356,8 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     };
 
     let messages = vec![Arc::new(message)];
-    let (call, position) = (CallId(id), Position(1));
+    let call = CallId(id);
+    let position = Position(1);
     let trace = None;
     Delivery { listener, call, thread, attempt, messages, fresh: 1, position, timeout, trace }
 }

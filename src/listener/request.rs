@@ -68,7 +68,8 @@ impl Received {
     /// Deserializes the payload of the message.
     pub fn read<P: TypedPayload>(&self) -> Result<P, ReadError> {
         if self.name != P::payload_name() {
-            let (expected, got) = (P::payload_name(), self.name.clone());
+            let expected = P::payload_name();
+            let got = self.name.clone();
             return Err(ReadError::Name { expected, got });
         }
         quick_xml::de::from_str(&self.payload)

@@ -132,7 +132,8 @@ impl Listener {
                 continue;
             }
             let mut request = Request::parse(&frame, Rc::clone(&line))?;
-            let (call, attempt) = (request.call, request.attempt);
+            let call = request.call;
+            let attempt = request.attempt;
             let answered = if request.complete(&mut memory) {
                 if !connection.watch().begin() {
                     return Ok(());

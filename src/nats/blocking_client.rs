@@ -49,7 +49,8 @@ impl BlockingClient {
     /// Connects to the servers. Their monitoring shows the connection under `name`.
     pub fn open(options: &Options, name: &str) -> Result<Self, Error> {
         let drive = SharedRuntime::start().map_err(|source| Error::Threads { source })?;
-        let (options, name) = (options.clone(), name.to_owned());
+        let options = options.clone();
+        let name = name.to_owned();
         let (sender, receiver) = mpsc::sync_channel(1);
         drive.spawn(async move {
             // The caller waits for this value, so the receiver exists and the send succeeds.
@@ -163,7 +164,8 @@ impl BlockingClient {
     pub fn request_all(&self, questions: Vec<NatsRequest>) -> Vec<Result<ReplyBytes, NoResponse>> {
         let receivers = questions.into_iter().map(|question| {
             let (sender, receiver) = mpsc::sync_channel(1);
-            let (client, denials) = (self.client.clone(), self.denials.clone());
+            let client = self.client.clone();
+            let denials = self.denials.clone();
             self.drive.spawn(async move {
                 sender.send(ask(&client, &denials, question).await).ok();
             });

@@ -179,7 +179,8 @@ pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors
     let round_trip = async {
         let mut messages = client.subscribe(token.clone()).await.ok()?;
         client.publish(token.clone(), "".into()).await.ok()?;
-        let (mut seen, mut round) = (0, 1);
+        let mut seen = 0;
+        let mut round = 1;
         loop {
             tokio::select! {
                 // A message to itself may overtake a permission error, which another task records.

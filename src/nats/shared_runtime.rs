@@ -42,8 +42,10 @@ impl SharedRuntime {
     /// Returns the error of the operating system if it starts no thread.
     pub fn start() -> std::io::Result<Self> {
         let runtime = Arc::new(Builder::new_current_thread().enable_all().build()?);
-        let (handle, shared) = (runtime.handle().clone(), Arc::new(RuntimeShared::default()));
-        let (kept, driver_state) = (Arc::clone(&runtime), Arc::clone(&shared));
+        let handle = runtime.handle().clone();
+        let shared = Arc::new(RuntimeShared::default());
+        let kept = Arc::clone(&runtime);
+        let driver_state = Arc::clone(&shared);
         let driver_thread =
             std::thread::Builder::new().name("nats".to_owned()).spawn(move || {
                 driver_state.drive_while_idle(&kept);

@@ -202,7 +202,8 @@ impl<'a> SpanGuard<'a> {
     fn ends(&mut self, error: Option<Cow<'static, str>>, with: impl FnOnce(Span) -> Span) {
         if let Some(span) = self.span.take() {
             let mut span = with(span);
-            (span.ended, span.error) = (Time::now(), error);
+            span.ended = Time::now();
+            span.error = error;
             self.tracer.enqueue(span);
         }
     }

@@ -272,7 +272,8 @@ async fn accept(
             Ok((stream, _)) => {
                 let (place, is_busy) = connections.place().await;
                 let context = if is_busy { context.refusing() } else { context.clone() };
-                let (serving, closed) = (serving.clone(), closed.clone());
+                let serving = serving.clone();
+                let closed = closed.clone();
                 tokio::spawn(async move {
                     serve(stream, context, serving, closed).await;
                     drop(place);

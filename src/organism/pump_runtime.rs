@@ -248,7 +248,8 @@ fn workflows(
 ) -> Vec<HostedListener> {
     let hosts = definitions.into_iter().map(|(name, definitions)| {
         let archive = Arc::new(JournalRuns { data: config.data.clone() });
-        let (contracts, schemas) = (&config.contracts, &config.schemas);
+        let contracts = &config.contracts;
+        let schemas = &config.schemas;
         let handler = WorkflowHandler::new(name.clone(), definitions, contracts, schemas, archive);
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(name.clone(), handler, sink, runtime.clone());

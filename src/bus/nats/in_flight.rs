@@ -177,7 +177,8 @@ impl InFlight {
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(out) = self.out.get_mut(&token) {
-            (out.lives_until, out.is_acknowledged) = (None, true);
+            out.lives_until = None;
+            out.is_acknowledged = true;
             out.lives(lease, now);
         }
     }
@@ -280,7 +281,9 @@ impl InFlight {
         if out.patience.is_none() {
             out.lives_until = self.lease.map(|lease| now + lease);
             out.lease = self.lease.unwrap_or_default();
-            (out.since, out.connection, out.is_acknowledged) = (now, connection, false);
+            out.since = now;
+            out.connection = connection;
+            out.is_acknowledged = false;
             return Some(PartialDelivery::Open(delivery));
         }
 

@@ -195,10 +195,10 @@ impl NatsShared {
                 }
             }
             Ok(AgentRequest::Thread { offset }) => {
-                let (shared, remote_agents, own) =
-                    (Arc::clone(self), Arc::clone(remote_agents), Arc::clone(remote_agents));
-                let page = async move { shared.page(&remote_agents, token, offset).await };
-                self.aside(&own, inbox, page);
+                let shared = Arc::clone(self);
+                let attempts = Arc::clone(remote_agents);
+                let page = async move { shared.page(&attempts, token, offset).await };
+                self.aside(remote_agents, inbox, page);
             }
             Ok(AgentRequest::Reserve(request)) => {
                 let shared = Arc::clone(self);
@@ -332,14 +332,15 @@ impl NatsShared {
         last: Message,
     ) {
         let shared = Arc::clone(self);
-        let (is_short, end) = (whole.len() <= limits::NATS_INLINE_CHECK_BYTES, move || {
+        let is_short = whole.len() <= limits::NATS_INLINE_CHECK_BYTES;
+        let end = move || {
             shared.handle_response(
                 token,
                 ListenerResponse::Answer(agent_requests::answer(&whole)),
                 &last,
             );
             shared.send_response(inbox, Ok(AgentResponse::default()));
-        });
+        };
         if is_short { end() } else { drop(self.runtime().spawn_blocking(end)) }
     }
 }

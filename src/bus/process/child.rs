@@ -114,8 +114,9 @@ impl Child {
         let started =
             children::spawn(Some(&options.listener), || command.spawn(), tokio::process::Child::id);
         let (mut process, owned) = started.map_err(failed)?;
-        let (stdin, stdout, stderr) =
-            (process.stdin.take(), process.stdout.take(), process.stderr.take());
+        let stdin = process.stdin.take();
+        let stdout = process.stdout.take();
+        let stderr = process.stderr.take();
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(failed(io::Error::other("a pipe is missing")));
         };

@@ -113,10 +113,8 @@ fn name(source: &LiveSource) -> String {
 }
 
 fn words(state: &ModelState, streams: bool) -> String {
-    let silent = match streams {
-        true => "",
-        false => "; its host has no live channel, so its text is not shown",
-    };
+    let silent =
+        if streams { "" } else { "; its host has no live channel, so its text is not shown" };
     match state {
         ModelState::Requested(route) => format!("asks {route}{silent}"),
         ModelState::Streaming(route) => format!("receives the answer of {route}{silent}"),
@@ -146,7 +144,8 @@ mod tests {
     }
 
     fn text(agent: &str, text: &str) -> LiveEvent {
-        let (source, part) = (source(agent), AnswerPart::Answer);
+        let source = source(agent);
+        let part = AnswerPart::Answer;
         LiveEvent::Text { source, part, text: text.to_owned() }
     }
 

@@ -30,7 +30,8 @@ pub fn specs(
         let provider = match model.kind.as_ref()? {
             DeclaredKind::Playback { recording, chunk_delay, max_tokens } => {
                 let recording = recording_file(recording, directory, problems);
-                let (chunk_delay, max_tokens) = (*chunk_delay, *max_tokens);
+                let chunk_delay = *chunk_delay;
+                let max_tokens = *max_tokens;
                 ProviderConfig::Playback { recording, chunk_delay, max_tokens }
             }
             DeclaredKind::Remote(remote) => {

@@ -233,12 +233,11 @@ impl WorkflowReader<'_> {
 
     fn each(&mut self, read: &mut TableReader<'_>) -> Option<EachItem> {
         let items = self.expression("each", read);
-        let target = match ["agent", "listener", "workflow"].iter().any(|key| read.has(key)) {
-            true => self.target(&KnownPayloads::default(), read),
-            false => {
-                read.required_with("agent", "add agent, listener or workflow for the items");
-                None
-            }
+        let target = if ["agent", "listener", "workflow"].iter().any(|key| read.has(key)) {
+            self.target(&KnownPayloads::default(), read)
+        } else {
+            read.required_with("agent", "add agent, listener or workflow for the items");
+            None
         };
         let max_items = read.count32("max_items", limits::EACH_ITEMS_CEILING);
         let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);

@@ -377,7 +377,8 @@ impl WorkflowReader<'_> {
 
     /// The prompt of a goal: a text, or a file.
     fn prompt(&mut self, read: &mut TableReader<'_>) -> Option<Placed<String>> {
-        let (text, path) = (read.text("prompt"), read.text("prompt_file"));
+        let text = read.text("prompt");
+        let path = read.text("prompt_file");
         match (text, path) {
             (Some(_), Some(path)) => {
                 let message = "the prompt is written twice, as text and as a file";

@@ -71,7 +71,8 @@ pub struct ProjectionReport {
 impl ProjectionReport {
     /// The report of this process, whose projection is in `data`.
     pub fn of(data: &Path, members: BTreeMap<MemberId, String>) -> Result<Self, Error> {
-        let (member, holder) = (MemberId::here(), jetstream::this_process());
+        let member = MemberId::here();
+        let holder = jetstream::this_process();
         Ok(Self { member, holder, projection: projection_head(data)?, members })
     }
 }
@@ -166,7 +167,8 @@ impl StreamBounds {
         if let Some(acknowledged) = lease.acknowledged().filter(|_| !mutant("ignore-the-lease")) {
             let AcknowledgedMark { journal, seq, position, hash } = acknowledged;
             let source = format!("the lease in {}", options.bucket());
-            let (hash, seq) = (Some(hash), Some(seq));
+            let hash = Some(hash);
+            let seq = Some(seq);
             bounds.all.push(StreamBound { source, journal, position, hash, seq });
         }
 
@@ -236,10 +238,12 @@ impl StreamBounds {
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;
-        let (subject, body) = (options.bound_subject(), Vec::new());
+        let subject = options.bound_subject();
+        let body = Vec::new();
         let reports =
             api.link.request_from_listeners(NatsRequest { subject, headers: None, body, patience });
-        let (mut expected, mut answered) = (BTreeMap::new(), BTreeSet::new());
+        let mut expected = BTreeMap::new();
+        let mut answered = BTreeSet::new();
 
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -297,10 +301,7 @@ impl StreamBounds {
         let is_shorter = |bound: &StreamBound| {
             bound.position > last || bound.seq.is_some_and(|known| known > seq)
         };
-        match self.all.iter().any(is_shorter) {
-            true => Err(self.shorter(Some(last))),
-            false => Ok(()),
-        }
+        if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
     /// The error for a stream that ends at record `last`, or is gone.
@@ -332,12 +333,11 @@ impl StreamBounds {
     }
 
     fn with_silent(&self, sources: String) -> String {
-        match self.unreachable.is_empty() {
-            true => sources,
-            false => {
-                let silent = self.unreachable.join(", ");
-                format!("{sources} (no answer from {silent})")
-            }
+        if self.unreachable.is_empty() {
+            sources
+        } else {
+            let silent = self.unreachable.join(", ");
+            format!("{sources} (no answer from {silent})")
         }
     }
 }

@@ -244,7 +244,8 @@ impl JetStreamApi {
     ) -> Result<u64, ApiFailure> {
         let mut map = HeaderMap::new();
         headers.iter().for_each(|(name, value)| map.insert(*name, *value));
-        let (subject, headers) = (subject.to_owned(), Some(map));
+        let subject = subject.to_owned();
+        let headers = Some(map);
         let question = NatsRequest { subject, headers, body, patience };
         let PublishReply { error, seq } = read(&self.link.request(question)?)?;
         error.map_or(Ok(seq), |refusal| Err(refusal.into()))

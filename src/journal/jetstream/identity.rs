@@ -77,10 +77,7 @@ impl<'a> JoiningHost<'a> {
     /// Id for the first message of an empty stream, where `organism` is the id of the organism's
     /// journal. The first partition gets that id, unless a lost stream had it before.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
-        match options.partition == 0 && !self.has_used(organism) {
-            true => organism,
-            false => Uuid::now_v7(),
-        }
+        if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
 
     /// Whether the state directory has checkpoints or a watermark of this journal.

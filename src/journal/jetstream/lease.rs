@@ -96,7 +96,8 @@ impl LeaseEntry {
     /// The entry of this process, which holds the lock on `home`.
     pub fn here(home: &std::path::Path) -> Self {
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-        let (host, machine) = (host(), machine.trim());
+        let host = host();
+        let machine = machine.trim();
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
         let holder = format!("{}, since {}", this_process(), Time::now());
         let home = format!("{host} {machine} {} {}", home.display(), own_name(&home));
@@ -195,8 +196,11 @@ impl Lease {
         make(api, &bucket, options)?;
         let organism = super::partition_count::agree(api, options, &bucket, member)?;
         let first_id = member.first_id(options, organism);
-        let (revision, heir) = (AtomicU64::default(), OnceLock::new());
-        let (api, acknowledged, renewing) = (api.clone(), Mutex::default(), Mutex::default());
+        let revision = AtomicU64::default();
+        let heir = OnceLock::new();
+        let api = api.clone();
+        let acknowledged = Mutex::default();
+        let renewing = Mutex::default();
         Ok(Self { api, bucket, subject, mine, first_id, revision, heir, acknowledged, renewing })
     }
 
@@ -430,7 +434,8 @@ mod tests {
         };
 
         let left = HandoverMark { heir: Some(MemberId(id)), acknowledged: None };
-        let (position, hash) = (crate::ids::Position(75), crate::ids::Digest::of(b"75"));
+        let position = crate::ids::Position(75);
+        let hash = crate::ids::Digest::of(b"75");
         let acknowledged = Some(AcknowledgedMark { journal: id, seq: 80, position, hash });
         let bounded = LeaseEntry { acknowledged, ..holder.clone() };
         let handed_over = HandoverMark { acknowledged, ..left.clone() };

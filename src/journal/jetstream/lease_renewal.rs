@@ -44,8 +44,10 @@ impl LeaseRenewal {
     /// Starts to renew a lease that this process has just acquired. What happens before the first
     /// record is written may take longer than the lease lasts.
     pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
-        let (found, stream) = (FoundCondition::default(), options.stream());
-        let (renewed, taken) = (Arc::clone(&lease), found.clone());
+        let found = FoundCondition::default();
+        let stream = options.stream();
+        let renewed = Arc::clone(&lease);
+        let taken = found.clone();
         let renew = move || {
             let is_taken = renewed.renew() == RenewalResult::Taken;
             if is_taken {

@@ -81,7 +81,8 @@ impl StreamJournal {
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let StreamHost { servers, api, options, directories, damage: accepted } = host;
-        let (shown, first_id) = (lease.holder().to_owned(), lease.first_id());
+        let shown = lease.holder().to_owned();
+        let first_id = lease.first_id();
         // Ordering rule: from here on the renewal owns the lease, so that any error releases it.
         let renewal = LeaseRenewal::start(options, Arc::clone(&lease))?;
         let before = followed.found()?;

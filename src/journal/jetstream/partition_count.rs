@@ -141,9 +141,10 @@ pub fn is_empty(api: &JetStreamApi, options: &Options) -> Result<bool, Error> {
 /// Refuses a journal with another number of partitions than the config has.
 pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     let ours = options.partitions;
-    match ours == theirs || mutant("trust-the-count") {
-        true => Ok(()),
-        false => Err(Error::Partitions { journal: options.stream.clone(), ours, theirs }),
+    if ours == theirs || mutant("trust-the-count") {
+        Ok(())
+    } else {
+        Err(Error::Partitions { journal: options.stream.clone(), ours, theirs })
     }
 }
 

@@ -56,7 +56,8 @@ enum ExistingMessage {
 
 impl StreamPublisher {
     pub fn new(api: &JetStreamApi, options: &Options, last: Arc<AtomicU64>) -> Self {
-        let (stream, subject) = (options.stream(), options.subject());
+        let stream = options.stream();
+        let subject = options.subject();
         Self {
             api: api.clone(),
             stream,
@@ -78,7 +79,8 @@ impl StreamPublisher {
     /// twice.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
-        let (mut after, mut digest) = (self.last(), Digest::ZERO);
+        let mut after = self.last();
+        let mut digest = Digest::ZERO;
         for message in group.messages(self.epoch, most) {
             failpoint("before-publish");
             digest = Digest::of(&message);

@@ -211,7 +211,8 @@ impl LockedHost<'_> {
     }
 
     fn forked(&self, position: Position, stream: Position, projection: Position) -> Error {
-        let (data, name) = (self.data.display(), self.options.stream());
+        let data = self.data.display();
+        let name = self.options.stream();
         let sources = format!(
             "the projection in {data}, which goes up to record {projection} (the stream goes up to \
              record {stream}; `--from stream` keeps that, and to keep the projection delete the \
@@ -279,13 +280,12 @@ impl LockedHost<'_> {
 
     fn note_of_stream(&self, info: &StreamDescription) -> Result<StreamRepair, Error> {
         let last_seq = info.state.last_seq;
-        let (kept, last, aside) = match self.opening.exists() {
-            true => {
-                let projection = ComparedProjection::open(self.data)?;
-                let compared = projection.compare(self.api, self.options, last_seq)?;
-                (compared.records, projection.last, Some(unused(self.data)))
-            }
-            false => (Position(0), Position(0), None),
+        let (kept, last, aside) = if self.opening.exists() {
+            let projection = ComparedProjection::open(self.data)?;
+            let compared = projection.compare(self.api, self.options, last_seq)?;
+            (compared.records, projection.last, Some(unused(self.data)))
+        } else {
+            (Position(0), Position(0), None)
         };
 
         let known = self.renewal.acknowledged().map_or(last, |known| known.position.max(last));

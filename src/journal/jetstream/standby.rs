@@ -82,7 +82,8 @@ impl Standby {
         let followed = FollowedProjection::Cold(Box::new(opening));
         let directories =
             PumpDirectories { data: member.data.to_owned(), state: member.state.to_owned() };
-        let (servers, options) = (servers.clone(), options.clone());
+        let servers = servers.clone();
+        let options = options.clone();
         let damage = member.damage;
         let host = StreamHost { servers, api, options, directories, damage };
         Ok(Self { host, lease, seen: LastSeen::default(), followed })
@@ -152,7 +153,8 @@ impl Standby {
             // A repair or a move may still be publishing the rest, or an operator may be accepting
             // it. The process that takes the lease refuses the stream.
             Err(error) if warm.progress.is_refused => {
-                let (stream, detail) = (name, error.to_string());
+                let stream = name;
+                let detail = error.to_string();
                 return Err(Error::UnprovedStream { stream, detail });
             }
             Err(error) => return Err(error),

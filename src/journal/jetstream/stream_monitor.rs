@@ -61,7 +61,8 @@ impl LeadershipWatch {
         created: String,
         last: Arc<AtomicU64>,
     ) -> Result<Self, Error> {
-        let (api, options) = (api.clone(), options.clone());
+        let api = api.clone();
+        let options = options.clone();
         let mut watcher =
             StreamMonitor { api, options, created, last, doubt: SuspectSince::default() };
         let lost = renewal.found.clone();
@@ -115,7 +116,8 @@ impl StreamMonitor {
         };
 
         if info.created != self.created {
-            let (now, then) = (&info.created, &self.created);
+            let now = &info.created;
+            let then = &self.created;
             return Some(format!(
                 "the stream {stream} is another one, made at {now}; the journal's was made at {then}"
             ));
@@ -146,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_stream_is_lost_when_it_was_for_a_while_and_not_between_two_leaders() {
-        let (begun, mut doubt) = (Instant::now(), SuspectSince::default());
+        let begun = Instant::now();
+        let mut doubt = SuspectSince::default();
         let mut look = |wrong: bool, looks: u32| {
             let wrong = wrong.then(|| "it is gone".to_owned());
             doubt.lasting(wrong, begun + looks * limits::STREAM_CHECK_INTERVAL).is_some()

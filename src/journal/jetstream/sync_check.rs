@@ -86,9 +86,10 @@ pub fn hold_to_its_word(
     // Does not wait for servers that are offline.
     let present = info.online_replica_names().unwrap_or_else(|| replicas.clone());
     let synced_by_server = ask(&as_system, &present)?;
-    let verdict = match mutant("trust-the-config") {
-        true => SyncVerdict::Proved,
-        false => judge(&replicas, &synced_by_server),
+    let verdict = if mutant("trust-the-config") {
+        SyncVerdict::Proved
+    } else {
+        judge(&replicas, &synced_by_server)
     };
 
     match verdict {
@@ -123,7 +124,8 @@ fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, 
     let question =
         NatsRequest { subject: VARZ_SUBJECT.to_owned(), headers: None, body: Vec::new(), patience };
     let answers = link.request_from_all(question);
-    let (begun, mut synced_by_server) = (Instant::now(), BTreeMap::new());
+    let begun = Instant::now();
+    let mut synced_by_server = BTreeMap::new();
 
     while !replicas.iter().all(|replica| synced_by_server.contains_key(replica)) {
         let left = patience.saturating_sub(begun.elapsed());
@@ -145,7 +147,8 @@ fn judge(replicas: &[String], synced_by_server: &BTreeMap<String, bool>) -> Sync
         replicas.iter().filter(fits).cloned().collect()
     };
 
-    let (later, silent) = (of(Some(false)), of(None));
+    let later = of(Some(false));
+    let silent = of(None);
     if !later.is_empty() {
         SyncVerdict::Refuted(later)
     } else if !silent.is_empty() {

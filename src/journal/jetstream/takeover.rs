@@ -32,7 +32,8 @@ impl StreamTakeover {
 
     /// Logs what was accepted without proof, and which keys are unknown.
     pub fn report(&self, options: &Options) {
-        let (stream, Self { proved, last, unknown }) = (options.stream(), self);
+        let stream = options.stream();
+        let Self { proved, last, unknown } = self;
         if proved < last {
             let count = last.0 - proved.0;
             tracing::warn!(

@@ -42,15 +42,16 @@ impl DirectoryLock {
         }
 
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let (pid, now) = (std::process::id(), Time::now());
+        let pid = std::process::id();
+        let now = Time::now();
         let holder = format!("process {pid} on {}, since {now}\n", host.trim());
         std::fs::write(data.join(HOLDER), holder).map_err(Error::io(context()))?;
         Ok(Self { _directory: directory })
     }
 }
 
-/// Whether a pump could write the journal in `data` now; [`Error::InUse`] if another one does. A
-/// missing journal is not held.
+/// Returns an error if no pump could write the journal in `data` now: [`Error::InUse`] if another pump
+/// does. A missing journal is free.
 pub fn is_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
     match directory.try_lock_shared() {
@@ -105,7 +106,9 @@ fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let pid = fields.next()?.parse().ok().filter(|pid| *pid > 0)?;
     let mut file = fields.next()?.split(':');
     let mut number = |radix| u64::from_str_radix(file.next()?, radix).ok();
-    let (major, minor, found) = (number(16)?, number(16)?, number(10)?);
+    let major = number(16)?;
+    let minor = number(16)?;
+    let found = number(10)?;
     ((major, minor) == numbers_of(device) && found == inode).then_some(pid)
 }
 

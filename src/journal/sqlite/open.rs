@@ -120,9 +120,10 @@ impl LockedJournalDir {
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
         // If the operator accepts another key, records without a MAC of this host stay.
-        let taken_out = match accept.loss && !accept.key {
-            true => keep_uncovered_aside(&self.data, &self.state, &self.key)?,
-            false => None,
+        let taken_out = if accept.loss && !accept.key {
+            keep_uncovered_aside(&self.data, &self.state, &self.key)?
+        } else {
+            None
         };
 
         let end = taken_out.as_ref().map(|out| Position(out.first.0 - 1));
@@ -416,10 +417,7 @@ impl LockedJournalDir {
     /// Renames a file that is not a journal and is in the place of one, if an operator accepts the
     /// loss of the journal. Returns the new name.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
-        let found = match self.exists() {
-            true => self.found(),
-            false => return Ok(None),
-        };
+        let found = if self.exists() { self.found() } else { return Ok(None) };
 
         match found.map_err(|error| unreadable(&self.data, &self.state, error)) {
             Ok(_) => Ok(None),
@@ -485,7 +483,8 @@ impl LockedJournalDir {
         unwritten.retain(|checkpoint| end.is_none_or(|end| checkpoint.position <= end));
         let is_right = !accept.loss && reader.agrees_with(&heads)?;
         let refreshed = if is_right { heads.last() } else { Position(0) };
-        let (checked, kept) = (Position(0), None);
+        let checked = Position(0);
+        let kept = None;
         Ok(ProvedFile {
             uncopied: uncopied.lines,
             given_up: Vec::new(),

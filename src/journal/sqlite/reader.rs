@@ -169,7 +169,8 @@ impl JournalReader {
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
         let mut rows = query.query([from.0, to.0]).map_err(failed)?;
-        let (mut sealed, mut names) = (Vec::new(), InternedNames::default());
+        let mut sealed = Vec::new();
+        let mut names = InternedNames::default();
 
         for position in (from.0..=to.0).map(Position) {
             let row = rows.next().map_err(|error| self.failed_at(position, error))?;
@@ -255,10 +256,12 @@ impl JournalReader {
         is_first: impl Fn(&Record) -> bool,
     ) -> Result<Vec<HashedRecord>, Error> {
         READS.one();
-        let (mut records, mut names) = (Vec::<HashedRecord>::new(), InternedNames::default());
+        let mut records = Vec::<HashedRecord>::new();
+        let mut names = InternedNames::default();
         let mut query = self.by_position()?;
         let mut reading = None;
-        let (mut at, mut read) = (head, 0_u64);
+        let mut at = head;
+        let mut read = 0_u64;
 
         while at != Position(0) {
             if read.is_multiple_of(limits::SCAN_RECORDS) {
@@ -280,7 +283,8 @@ impl JournalReader {
                 }
             }
             let is_last = is_first(&sealed.record);
-            (at, read) = (sealed.record.previous, read + 1);
+            at = sealed.record.previous;
+            read += 1;
             records.push(sealed);
             if is_last {
                 break;
@@ -366,9 +370,10 @@ impl JournalReader {
         let found = self.catalogues().map_err(|error| self.failed("its structure", error));
         let (ours, found) = found?;
         let mut tables = ours.iter().filter(|(kind, ..)| kind == "table");
-        match tables.all(|table| found.contains(table)) {
-            true => Ok(()),
-            false => Err(Error::broken(0, "its tables were changed")),
+        if tables.all(|table| found.contains(table)) {
+            Ok(())
+        } else {
+            Err(Error::broken(0, "its tables were changed"))
         }
     }
 

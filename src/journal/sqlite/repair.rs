@@ -82,7 +82,8 @@ pub fn keep_uncovered_aside(
     key: &CheckpointKey,
 ) -> Result<Option<TakenOut>, Error> {
     let reader = JournalReader::open(data)?;
-    let (about, last) = (reader.about()?, reader.last()?);
+    let about = reader.about()?;
+    let last = reader.last()?;
     let covered = covered(data, key, about.journal, last)?;
     if covered == Position(0) || covered >= last {
         return Ok(None);

@@ -94,6 +94,7 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> 
         _ => return Err(UnreadableRow::Column("mac")),
     };
 
-    let (body, payloads) = (text(6, "body", false)?, text(7, "payloads", true)?);
+    let body = text(6, "body", false)?;
+    let payloads = text(7, "payloads", true)?;
     Ok(StoredRow { place, hash: digest(5, "hash")?, body, payloads, mac })
 }

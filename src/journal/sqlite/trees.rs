@@ -47,7 +47,8 @@ impl JournalReader {
                 // The table was updated between the two queries.
                 Some(tree) if tree.head >= step.head => {}
                 Some(tree) => {
-                    (tree.head, tree.updated) = (step.head, step.updated);
+                    tree.head = step.head;
+                    tree.updated = step.updated;
                     tree.records += 1;
                 }
                 None => {

@@ -141,7 +141,8 @@ pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> rusqlite::Result
     let mut upsert = db.prepare_cached(sql)?;
 
     for head in heads.unsaved() {
-        let (first, last) = (head.first.0, head.position.0);
+        let first = head.first.0;
+        let last = head.position.0;
         let times = (head.opened.0, head.updated.0);
         let root = head.root.as_str();
         upsert.execute((root, first, last, head.records, times.0, times.1))?;

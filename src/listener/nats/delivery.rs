@@ -131,7 +131,8 @@ impl DeliveryTask {
         let (code, why) = match verdict {
             Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {
                 Err(PublishErrorKind::MaxPayloadExceeded) => {
-                    let (bytes, max) = (body.len(), self.sender.client.max_payload());
+                    let bytes = body.len();
+                    let max = self.sender.client.max_payload();
                     let why = format!("an answer of {bytes} bytes, where the server takes {max}");
                     (TOO_LARGE, why)
                 }

@@ -63,7 +63,8 @@ impl NatsEndpoint {
         };
 
         if url.contains('@') {
-            let (credentials, nkey) = (Self::CREDENTIALS, Self::NKEY);
+            let credentials = Self::CREDENTIALS;
+            let nkey = Self::NKEY;
             return Err(format!("{} holds credentials; set {credentials} or {nkey}", Self::URL));
         }
 
@@ -95,8 +96,8 @@ mod tests {
     fn an_environment_names_a_place_or_none_or_says_what_is_missing() {
         assert!(of(&[(NatsEndpoint::LISTENER, "search")]).unwrap().is_none());
         let url = (NatsEndpoint::URL, "nats://a:1, nats://b:2");
-        let (organism, listener) =
-            ((NatsEndpoint::ORGANISM, "desk"), (NatsEndpoint::LISTENER, "search"));
+        let organism = (NatsEndpoint::ORGANISM, "desk");
+        let listener = (NatsEndpoint::LISTENER, "search");
         let place = of(&[url, organism, listener]).unwrap().unwrap();
         assert_eq!(place.servers.servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!((place.organism.as_str(), place.lease), ("desk", limits::NATS_LEASE));

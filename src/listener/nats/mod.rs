@@ -134,12 +134,15 @@ impl KitState {
         let (client, denials) = connected.map_err(|e| e.to_string())?;
         let subjects = ListenerSubjects::new(&place.organism, &place.listener);
         let leave_by = Arc::new(OnceLock::new());
-        let (runtime, by) = (runtime.clone(), Arc::clone(&leave_by));
+        let runtime = runtime.clone();
+        let by = Arc::clone(&leave_by);
         let sender = NatsSender { client: client.clone(), runtime, leave_by: by };
         let service = Service::new(&place.organism, &place.listener, place.lease, "rust");
-        let (held, memory) = (Mutex::default(), Mutex::default());
+        let held = Mutex::default();
+        let memory = Mutex::default();
         let own_subject = subjects.replica(&format!("{:016x}", OsRng.next_u64()));
-        let (place, group) = (place.clone(), place.listener.to_string());
+        let group = place.listener.to_string();
+        let place = place.clone();
         let post = Arc::new(Self {
             place,
             subjects,

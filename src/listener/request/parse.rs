@@ -160,7 +160,8 @@ impl<'f> FrameReader<'f> {
     /// auditors.
     fn metadata(&mut self) -> Result<(String, String), String> {
         self.open("meta")?;
-        let (mut from, mut time) = (String::new(), String::new());
+        let mut from = String::new();
+        let mut time = String::new();
         loop {
             match self.event()? {
                 Event::Start(start) => match start.local_name().as_ref() {

@@ -228,19 +228,21 @@ impl AccessRules {
             );
         }
 
-        let fault = match is_signed {
-            true => "its signature is of no operator of this config, too old, or of something else",
-            false => "only operators may see what models write, and nothing proves one here",
+        let fault = if is_signed {
+            "its signature is of no operator of this config, too old, or of something else"
+        } else {
+            "only operators may see what models write, and nothing proves one here"
         };
-        match self.operators.is_empty() {
-            true => format!(
+        if self.operators.is_empty() {
+            format!(
                 "{fault}: set [operators.NAME] key in the config and sign with --sign FILE, or run \
                  this command where the organism runs"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "{fault}: sign with --sign FILE, the key of one of [operators] ({})",
                 self.operators.names()
-            ),
+            )
         }
     }
 
@@ -256,9 +258,10 @@ impl AccessRules {
                 || is_trusted
                 || self.is_client_proved(live)
                 || self.is_watch_proved(ask);
-            return match is_accepted {
-                true => Ok(()),
-                false => Err(Box::new(deny_unknown(self.unknown_watcher(live), ask))),
+            return if is_accepted {
+                Ok(())
+            } else {
+                Err(Box::new(deny_unknown(self.unknown_watcher(live), ask)))
             };
         }
 

@@ -84,7 +84,8 @@ mod tests {
         };
 
         let mut last = entry(&[]);
-        (last.id, last.is_leaving) = (first.id, true);
+        last.id = first.id;
+        last.is_leaving = true;
         let line = |name: &str, entry: &MemberRecord| {
             format!("{name}\t{}\n", serde_json::to_string(entry).unwrap())
         };

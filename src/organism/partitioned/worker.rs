@@ -102,8 +102,9 @@ impl PartitionWorker {
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (_let_go, released) = channel();
         let (tell, acquired) = oneshot::channel();
-        let (config, table, partition) =
-            (Arc::clone(&self.config), Arc::clone(&self.table), self.partition);
+        let config = Arc::clone(&self.config);
+        let table = Arc::clone(&self.table);
+        let partition = self.partition;
         let wait = move || {
             let waiting =
                 LeaseWait { config: &config, released: &released, table: &table, partition };

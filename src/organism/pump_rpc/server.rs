@@ -209,7 +209,8 @@ impl RequestHandler {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
-        let (table, partition) = (Arc::clone(&self.table), self.partition);
+        let table = Arc::clone(&self.table);
+        let partition = self.partition;
         let request = ServiceRequest::FollowLive(request);
         let responding =
             tokio::spawn(async move { table.respond_here(partition, request, &responses).await });
@@ -264,7 +265,8 @@ impl InboxWriter<'_> {
     /// Publishes a heartbeat. If the inbox has no subscriber, the servers reply to `absences`.
     async fn ask_for_presence(&mut self, absences: &str) {
         let beat = self.encoder.encode(ChunkKind::Heartbeat, b"");
-        let (inbox, absences) = (self.inbox.clone(), absences.to_owned());
+        let inbox = self.inbox.clone();
+        let absences = absences.to_owned();
         self.client.publish_with_reply(inbox, absences, beat.into()).await.ok();
     }
 
