@@ -10,6 +10,7 @@ mod launch;
 mod memory;
 mod mines;
 mod names;
+mod packages;
 pub mod remote;
 mod remote_agents;
 mod suite;
