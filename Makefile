@@ -27,9 +27,11 @@ help: ## what there is to make
 setup: ## install what the build needs, or say what to install
 	@.ci/setup
 
-sdks: ## the Python libraries that some tests read our streams and speak NATS with
+sdks: ## what some tests read our streams with, and the kits in Python and TypeScript with their packages
 	@.ci/sdks
 	@.ci/natspy
+	@.ci/setup node
+	@.ci/typescript
 
 nats: ## the NATS server that some tests start
 	@.ci/nats

@@ -6,6 +6,8 @@ mod exits;
 mod faults;
 pub mod harness;
 mod kit;
+pub mod kit_language;
+mod kit_output;
 mod launch;
 mod memory;
 mod mines;
@@ -44,4 +46,4 @@ macro_rules! listener_suite {
     )+ };
 }
 
-listener_suite!(native | process | nats);
+listener_suite!(native | process | process_typescript | nats | nats_typescript);

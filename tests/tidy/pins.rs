@@ -33,3 +33,45 @@ fn python_packages_are_installed_by_hash_and_run_nothing_of_their_own() {
     wrong.extend(missing.map(|package| format!("{PINNED}: {package} of {WANTED} is not there")));
     crate::nothing(wrong, "every Python package has its version and its hashes");
 }
+
+const KIT: &str = "listeners/typescript";
+
+/// Faults of a lock file of npm: packages without a hash, with a script of their own, or with the address
+/// of one registry.
+fn faults_of_lock(lock: &str) -> Vec<String> {
+    let lock: serde_json::Value = serde_json::from_str(lock).expect("it is JSON");
+    let packages = lock["packages"].as_object().expect("it has packages");
+    let others = packages.iter().filter(|(path, _)| !path.is_empty());
+    let faults = others.flat_map(|(path, package)| {
+        let has_hash =
+            package["integrity"].as_str().is_some_and(|hash| hash.starts_with("sha512-"));
+        let has_script = package["hasInstallScript"].as_bool().unwrap_or_default();
+        let has_address = package.get("resolved").is_some();
+        let found = [
+            (!has_hash, "has no hash"),
+            (has_script, "runs a script when it is installed"),
+            (has_address, "names one registry"),
+        ];
+        found.into_iter().filter(|(is_so, _)| *is_so).map(move |(_, what)| format!("{path} {what}"))
+    });
+    faults.collect()
+}
+
+#[test]
+fn packages_of_npm_are_installed_by_hash_and_run_nothing_of_their_own() {
+    assert!(read(".ci/typescript").contains("npm ci"), "`npm ci` installs what the lock file has");
+    let options = read(&format!("{KIT}/.npmrc"));
+    for option in ["ignore-scripts=true", "omit-lockfile-registry-resolved=true"] {
+        assert!(options.lines().any(|line| line == option), "{KIT}/.npmrc has no {option}");
+    }
+    let faults = faults_of_lock(&read(&format!("{KIT}/package-lock.json")));
+    crate::nothing(faults, "every package has its version and its hash");
+}
+
+#[test]
+fn a_package_of_npm_without_a_hash_is_found() {
+    let lock = r#"{ "packages": { "": {}, "a": { "integrity": "sha512-x" },
+        "b": { "hasInstallScript": true, "resolved": "x" } } }"#;
+    let expected = ["has no hash", "runs a script when it is installed", "names one registry"];
+    assert_eq!(faults_of_lock(lock), expected.map(|what| format!("b {what}")));
+}

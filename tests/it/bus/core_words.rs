@@ -1,6 +1,4 @@
-//! Listeners of both kits open subthreads, wait for them, and read their results.
-
-use std::process::Stdio;
+//! Listeners of all kits open subthreads, wait for them, and read their results.
 
 use organism::envelope::NAMESPACE;
 use organism::ids::ThreadId;
@@ -8,9 +6,10 @@ use organism::listener::{Listener, Reply, Request, ThreadStatus, TypedPayload};
 use organism::system;
 use serde::{Deserialize, Serialize};
 
-use super::harness::{call, repository, script};
+use super::harness::call;
 use super::kit::Served;
-use super::memory::{Kit, PythonKit};
+use super::kit_language::KitLanguage;
+use super::memory::{Kit, KitProcess};
 
 const TALK: &str = "urn:example:talk";
 
@@ -62,13 +61,6 @@ fn fanning() -> Listener {
         assert!(done.clone().all(|result| result.new));
         Reply::of(&Done { n: done.count() })
     })
-}
-
-fn python() -> PythonKit {
-    let mut command = std::process::Command::new("python3");
-    command.arg(script("fanning.py")).env("PYTHONPATH", repository().join("listeners/python"));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    PythonKit(command.spawn().unwrap())
 }
 
 fn thread_result(label: &str, status: &str, payload: &str) -> String {
@@ -134,9 +126,11 @@ fn fans_out(kit: &mut dyn Kit) {
 }
 
 #[test]
-fn both_kits_open_threads_and_read_their_results() {
+fn all_kits_open_threads_and_read_their_results() {
     fans_out(&mut Served::start(fanning));
-    fans_out(&mut python());
+    for language in KitLanguage::ALL {
+        fans_out(&mut KitProcess::start(language, "fanning"));
+    }
 }
 
 #[test]

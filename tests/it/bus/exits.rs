@@ -2,7 +2,7 @@
 //! pump.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use organism::bus::process::{Options, ProcessHost};
 use organism::envelope::AttemptFailure;
 use tokio::runtime::Handle;
 
-use super::harness::{HostHarness, SinkEvent, done, name, repository, script};
+use super::harness::{HostHarness, SinkEvent, done, name};
+use super::kit_language::KitLanguage;
 use crate::organism::until;
 
 /// A listener in `bash` with one child process that holds its standard output and standard error.
@@ -58,10 +59,9 @@ async fn an_end_within_a_frame_is_described_although_a_child_holds_the_output() 
 }
 
 /// A listener of a kit, started as by a host, with one delivery of this text.
-fn kit_at_work(text: &str) -> Child {
-    let mut kit = Command::new("python3")
-        .arg(script("obedient.py"))
-        .env("PYTHONPATH", repository().join("listeners/python"))
+fn kit_at_work(language: KitLanguage, text: &str) -> Child {
+    let mut kit = language
+        .listener("obedient")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -74,8 +74,14 @@ fn kit_at_work(text: &str) -> Child {
 }
 
 #[test]
-fn a_handler_of_the_python_kit_ends_with_its_pump() {
-    let mut kit = kit_at_work("stuck");
+fn a_handler_of_a_kit_ends_with_its_pump() {
+    for language in KitLanguage::ALL {
+        ends_with_its_pump(language);
+    }
+}
+
+fn ends_with_its_pump(language: KitLanguage) {
+    let mut kit = kit_at_work(language, "stuck");
     let mut beat = [0; 13];
     kit.stdout.as_mut().unwrap().read_exact(&mut beat).unwrap();
     assert_eq!(&beat, b"<heartbeat/>\0");
@@ -88,10 +94,12 @@ fn a_handler_of_the_python_kit_ends_with_its_pump() {
 
 #[test]
 fn a_delivery_at_the_end_of_the_input_is_answered() {
-    let mut kit = kit_at_work("sleep 0.2");
-    drop(kit.stdin.take());
-    let output = kit.wait_with_output().unwrap();
-    let answer = String::from_utf8(output.stdout).unwrap();
-    assert!(answer.contains(&done("slept")), "{answer}");
-    assert_eq!(output.status.code(), Some(0));
+    for language in KitLanguage::ALL {
+        let mut kit = kit_at_work(language, "sleep 0.2");
+        drop(kit.stdin.take());
+        let output = kit.wait_with_output().unwrap();
+        let answer = String::from_utf8(output.stdout).unwrap();
+        assert!(answer.contains(&done("slept")), "{answer}");
+        assert_eq!(output.status.code(), Some(0), "{language:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Listeners that remember the messages of a call receive only the new ones.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use organism::limits;
 use organism::listener::{Listener, Reply, Request};
 use tokio::runtime::Handle;
 
-use super::harness::{HostHarness, SinkEvent, attempt, call, message, name, repository, script};
+use super::harness::{HostHarness, SinkEvent, attempt, call, message, name, script};
 use super::kit::Served;
+use super::kit_language::KitLanguage;
 
 /// A listener that answers with its frames and claims to remember as `how` states.
 fn listener(how: &str, instances: u32) -> HostHarness {
@@ -197,18 +198,26 @@ impl Kit for Served {
     }
 }
 
-pub struct PythonKit(pub Child);
+/// A listener of a kit in a separate process.
+pub struct KitProcess(pub Child);
 
-impl PythonKit {
-    fn start() -> Self {
-        let mut command = Command::new("python3");
-        command.arg(script("obedient.py")).env("PYTHONPATH", repository().join("listeners/python"));
+impl KitProcess {
+    pub fn start(language: KitLanguage, program: &str) -> Self {
+        let mut command = language.listener(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().unwrap())
     }
 }
 
-impl Drop for PythonKit {
+/// Runs a check with each kit: that in Rust, and those whose listeners are programs of their own.
+fn with_each_kit(check: fn(&mut dyn Kit)) {
+    check(&mut Served::start(counting));
+    for language in KitLanguage::ALL {
+        check(&mut KitProcess::start(language, "obedient"));
+    }
+}
+
+impl Drop for KitProcess {
     fn drop(&mut self) {
         // The kit ends when its input is closed.
         drop(self.0.stdin.take());
@@ -216,7 +225,7 @@ impl Drop for PythonKit {
     }
 }
 
-impl Kit for PythonKit {
+impl Kit for KitProcess {
     fn say(&mut self, frame: &str) {
         let input = self.0.stdin.as_mut().unwrap();
         input.write_all(frame.as_bytes()).unwrap();
@@ -320,21 +329,18 @@ fn forgets_the_call_that_was_put_in_first_beyond_its_bound(kit: &mut dyn Kit) {
 }
 
 #[test]
-fn both_kits_put_the_remembered_messages_before_the_new_ones() {
-    puts_the_remembered_messages_before_the_new_ones(&mut Served::start(counting));
-    puts_the_remembered_messages_before_the_new_ones(&mut PythonKit::start());
+fn all_kits_put_the_remembered_messages_before_the_new_ones() {
+    with_each_kit(puts_the_remembered_messages_before_the_new_ones);
 }
 
 #[test]
-fn both_kits_request_missing_messages() {
-    asks_for_what_it_lacks(&mut Served::start(counting));
-    asks_for_what_it_lacks(&mut PythonKit::start());
+fn all_kits_request_missing_messages() {
+    with_each_kit(asks_for_what_it_lacks);
 }
 
 #[test]
-fn both_kits_bound_what_they_remember() {
-    forgets_the_call_that_was_put_in_first_beyond_its_bound(&mut Served::start(counting));
-    forgets_the_call_that_was_put_in_first_beyond_its_bound(&mut PythonKit::start());
+fn all_kits_bound_what_they_remember() {
+    with_each_kit(forgets_the_call_that_was_put_in_first_beyond_its_bound);
 }
 
 /// Resident memory of a process in bytes.
@@ -348,8 +354,15 @@ fn resident(process: &Child) -> usize {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_python_kit_keeps_the_bytes_of_messages_and_not_their_elements() {
-    let mut kit = PythonKit::start();
+fn the_kits_of_programs_keep_the_bytes_of_messages_and_not_their_elements() {
+    for language in KitLanguage::ALL {
+        keeps_bytes_and_not_elements(language);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn keeps_bytes_and_not_elements(language: KitLanguage) {
+    let mut kit = KitProcess::start(language, "obedient");
     let bulk = format!("count{}</do>", "<i k=\"1\"/>".repeat(50_000));
     let with_bulk = |frame: String| frame.replace("count</do>", &bulk);
     for call in 1..=24 {

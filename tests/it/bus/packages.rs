@@ -66,6 +66,8 @@ fn each_kit_has_the_version_of_the_program() {
     for (file, line) in [
         ("listeners/python/pyproject.toml", format!("version = {quoted}")),
         ("listeners/python/organism_bus.py", format!("_VERSION = {quoted}")),
+        ("listeners/typescript/package.json", format!("\"version\": {quoted},")),
+        ("listeners/typescript/src/version.ts", format!("export const VERSION = {quoted};")),
     ] {
         let text = std::fs::read_to_string(repository().join(file)).unwrap();
         assert!(text.lines().any(|found| found.trim() == line), "{file} has no line `{line}`");

@@ -1,5 +1,24 @@
 //! Listeners on NATS: the setup of the tests, and failures that only NATS can cause.
 
+/// Runs each of these checks with each kit whose listeners are programs of their own.
+macro_rules! each_kit {
+    ($($check:ident)+) => {
+        each_kit!(@ python Python: $($check)+);
+        each_kit!(@ typescript TypeScript: $($check)+);
+    };
+    (@ $module:ident $language:ident: $($check:ident)+) => {
+        mod $module {
+            use crate::bus::kit_language::KitLanguage;
+            $(
+                #[tokio::test]
+                async fn $check() {
+                    super::$check(KitLanguage::$language).await;
+                }
+            )+
+        }
+    };
+}
+
 mod drain;
 mod kits;
 pub mod leaving;
@@ -23,7 +42,8 @@ use organism::nats::{Client, Message, Subscriber, connect};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::harness::{HostHarness, name, repository, script};
+use super::harness::{HostHarness, name, repository};
+use super::kit_language::KitLanguage;
 use crate::nats::Server;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,17 +132,23 @@ impl TestSubscription {
     }
 }
 
-/// The obedient listener of the Python kit in a separate process, which is killed when this is
-/// dropped.
+/// A listener of a kit in a separate process, which is killed when this is dropped.
 pub struct Kit(Child);
 
 impl Kit {
-    /// Returns after the listener has announced itself.
-    pub fn start(meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
-        Self::running(&script("obedient.py"), meeting, variables)
+    /// Starts the obedient listener of this kit. Returns after it has announced itself.
+    pub fn start(language: KitLanguage, meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
+        Self::announced(language.on_nats("obedient"), meeting, variables)
     }
 
+    /// Starts a listener of the Python kit. Returns after it has announced itself.
     pub fn running(program: &str, meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
+        let mut command = python();
+        command.arg(program).env("PYTHONPATH", repository().join("listeners/python"));
+        Self::announced(command, meeting, variables)
+    }
+
+    fn announced(command: Command, meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
         let here = async {
             let stranger = meeting.stranger().await;
             stranger.hears(&meeting.subjects.here()).await
@@ -134,15 +160,12 @@ impl Kit {
             ("ORGANISM_LISTENER", "tested"),
         ];
         // A crashed handler prints its traceback.
-        let kit = Self::spawn(program, &[&place, variables].concat(), Stdio::null());
+        let kit = Self::spawn(command, &[&place, variables].concat(), Stdio::null());
         wait(here.next());
         kit
     }
 
-    /// Whether the process has exited, without waiting.
-    pub fn spawn(program: &str, variables: &[(&str, &str)], log: Stdio) -> Self {
-        let mut command = python();
-        command.arg(program).env("PYTHONPATH", repository().join("listeners/python"));
+    pub fn spawn(mut command: Command, variables: &[(&str, &str)], log: Stdio) -> Self {
         Self(command.envs(variables.iter().copied()).stderr(log).spawn().unwrap())
     }
 

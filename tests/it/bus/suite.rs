@@ -7,6 +7,7 @@ use super::harness::{HostHarness, SinkEvent, done, message};
 pub mod fixture {
     //! The obedient listener in each kind of host: three deliveries at once, short time-outs.
 
+    use std::ffi::OsStr;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -16,7 +17,8 @@ pub mod fixture {
     use organism::envelope::AttemptFailure;
     use tokio::runtime::Handle;
 
-    use crate::bus::harness::{done, name, repository, script};
+    use crate::bus::harness::{done, name};
+    use crate::bus::kit_language::KitLanguage;
     use crate::bus::remote::{Kit, Meeting};
 
     const CANCEL_GRACE: Duration = Duration::from_millis(300);
@@ -26,11 +28,22 @@ pub mod fixture {
         Arc::new(ProcessHost::start(obedient(), sink, &Handle::current()))
     }
 
+    pub fn process_typescript(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+        Arc::new(ProcessHost::start(obedient_of(KitLanguage::TypeScript), sink, &Handle::current()))
+    }
+
     pub fn obedient() -> Options {
-        let command = vec!["python3".to_owned(), script("obedient.py")];
-        let mut options = Options::new(name("tested"), command);
-        let kit = repository().join("listeners/python");
-        options.env = vec![("PYTHONPATH".to_owned(), kit.to_str().unwrap().to_owned())];
+        obedient_of(KitLanguage::Python)
+    }
+
+    fn obedient_of(language: KitLanguage) -> Options {
+        let listener = language.listener("obedient");
+        let text = |word: &OsStr| word.to_str().unwrap().to_owned();
+        let words = std::iter::once(listener.get_program()).chain(listener.get_args());
+        let mut options = Options::new(name("tested"), words.map(text).collect());
+        let variables = listener.get_envs();
+        options.env =
+            variables.map(|(name, value)| (text(name), text(value.unwrap_or_default()))).collect();
         options.instances = 3;
         options.cancel_grace = CANCEL_GRACE;
         options.drain_timeout = DRAIN_TIMEOUT;
@@ -39,8 +52,16 @@ pub mod fixture {
     }
 
     pub fn nats(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+        nats_of(KitLanguage::Python, sink)
+    }
+
+    pub fn nats_typescript(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+        nats_of(KitLanguage::TypeScript, sink)
+    }
+
+    fn nats_of(language: KitLanguage, sink: Arc<dyn Sink>) -> Arc<dyn Host> {
         let meeting = Meeting::at(crate::nats::shared());
-        let kit = Kit::start(&meeting, &[("ORGANISM_BUS_WORKERS", "3")]);
+        let kit = Kit::start(language, &meeting, &[("ORGANISM_BUS_WORKERS", "3")]);
         let mut options = meeting.options();
         options.cancel_grace = CANCEL_GRACE;
         options.drain_timeout = DRAIN_TIMEOUT;

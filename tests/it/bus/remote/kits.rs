@@ -1,4 +1,4 @@
-//! The Rust kit on NATS, and the service information of both kits.
+//! The Rust kit on NATS, and the service information of all kits.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::{Kit, Meeting, PATIENCE, wait};
 use crate::bus::harness::{SinkEvent, done, message, name};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::shared;
 
 /// A listener of the Rust kit on a thread.
@@ -110,13 +111,10 @@ async fn a_listener_of_the_rust_kit_needs_no_change_to_be_on_nats() {
     assert!(matches!(left, SinkEvent::Left(_)), "{left:?}");
 }
 
-#[test]
-fn a_lease_that_is_no_number_of_seconds_from_one_is_refused_by_the_python_kit() {
+async fn a_lease_that_is_no_number_of_seconds_from_one_is_refused(language: KitLanguage) {
     for lease in ["0.9", "0", "-5", "nan", "inf", "soon", "1e99"] {
-        let mut command = super::python();
+        let mut command = language.on_nats("obedient");
         command
-            .arg(crate::bus::harness::script("obedient.py"))
-            .env("PYTHONPATH", crate::bus::harness::repository().join("listeners/python"))
             .env("ORGANISM_BUS_URL", "nats://127.0.0.1:1")
             .env("ORGANISM_NAME", "talk")
             .env("ORGANISM_LISTENER", "tested")
@@ -254,6 +252,15 @@ async fn the_rust_kit_tells_of_itself_as_services_do() {
 #[tokio::test]
 async fn the_python_kit_tells_of_itself_as_services_do() {
     let meeting = Meeting::at(shared());
-    let _kit = Kit::start(&meeting, &[]);
+    let _kit = Kit::start(KitLanguage::Python, &meeting, &[]);
     tells_of_itself(&meeting, "python").await;
 }
+
+#[tokio::test]
+async fn the_typescript_kit_tells_of_itself_as_services_do() {
+    let meeting = Meeting::at(shared());
+    let _kit = Kit::start(KitLanguage::TypeScript, &meeting, &[]);
+    tells_of_itself(&meeting, "typescript").await;
+}
+
+each_kit!(a_lease_that_is_no_number_of_seconds_from_one_is_refused);

@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use super::kits::{Rust, ping_answer};
 use super::{Kit, Meeting, PATIENCE, Stranger};
-use crate::bus::harness::{HostHarness, SinkEvent, done, script};
+use crate::bus::harness::{HostHarness, SinkEvent, done};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, shared};
 
 /// Waits until a stopping program has ended.
@@ -21,7 +22,7 @@ fn rust_ends(rust: Rust) -> Ending {
     Box::new(move || assert_eq!(thread.join().unwrap(), Ok(())))
 }
 
-fn python_ends(mut kit: Kit) -> Ending {
+fn program_ends(mut kit: Kit) -> Ending {
     kit.ask_to_end();
     Box::new(move || assert!(kit.ended().success()))
 }
@@ -93,11 +94,10 @@ async fn a_leaving_rust_kit_ignores_discovery_requests() {
     is_silent_after_cancel(&meeting, meeting.ear(), &done("gone"), || rust_ends(rust)).await;
 }
 
-#[tokio::test]
-async fn a_leaving_python_kit_ignores_discovery_requests() {
+async fn a_leaving_kit_ignores_discovery_requests(language: KitLanguage) {
     let meeting = Meeting::at(shared());
-    let kit = Kit::start(&meeting, &[]);
-    is_silent_after_cancel(&meeting, meeting.ear(), &done("gone"), || python_ends(kit)).await;
+    let kit = Kit::start(language, &meeting, &[]);
+    is_silent_after_cancel(&meeting, meeting.ear(), &done("gone"), || program_ends(kit)).await;
 }
 
 /// Every new connection is announced, except by stopping listeners.
@@ -143,13 +143,13 @@ async fn a_rust_kit_that_leaves_announces_no_new_connection() {
     is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || rust_ends(rust)).await;
 }
 
-#[tokio::test]
-async fn a_python_kit_that_leaves_announces_no_new_connection() {
+async fn a_kit_that_leaves_announces_no_new_connection(language: KitLanguage) {
     let server = server();
     let meeting = Meeting::at(&server);
-    let kit = Kit::start(&meeting, &[("ORGANISM_BUS_LEASE", "1")]);
+    let kit = Kit::start(language, &meeting, &[("ORGANISM_BUS_LEASE", "1")]);
     let ear = meeting.ear();
-    is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || python_ends(kit)).await;
+    is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || program_ends(kit))
+        .await;
 }
 
 /// The server is stopped, and is still down when the program gets its stop signal.
@@ -177,11 +177,10 @@ async fn a_rust_kit_stops_on_request_while_its_server_is_down() {
     ends_without_a_server(&server, || rust_ends(rust));
 }
 
-#[tokio::test]
-async fn a_python_kit_stops_on_request_while_its_server_is_down() {
+async fn a_kit_stops_on_request_while_its_server_is_down(language: KitLanguage) {
     let server = server();
-    let kit = Kit::start(&Meeting::at(&server), &[]);
-    ends_without_a_server(&server, || python_ends(kit));
+    let kit = Kit::start(language, &Meeting::at(&server), &[]);
+    ends_without_a_server(&server, || program_ends(kit));
 }
 
 #[tokio::test]
@@ -230,20 +229,18 @@ async fn a_rust_kit_that_leaves_in_an_outage_answers_what_it_has_after_it() {
     answers_when_its_server_is_back(&server, &meeting, ear, || rust_ends(rust)).await;
 }
 
-#[tokio::test]
-async fn a_python_kit_that_leaves_in_an_outage_answers_what_it_has_after_it() {
+async fn a_kit_that_leaves_in_an_outage_answers_what_it_has_after_it(language: KitLanguage) {
     let server = server();
     let meeting = Meeting::at(&server);
-    let kit = Kit::start(&meeting, &[("ORGANISM_BUS_LEASE", "1")]);
+    let kit = Kit::start(language, &meeting, &[("ORGANISM_BUS_LEASE", "1")]);
     let ear = meeting.ear();
-    answers_when_its_server_is_back(&server, &meeting, ear, || python_ends(kit)).await;
+    answers_when_its_server_is_back(&server, &meeting, ear, || program_ends(kit)).await;
 }
 
-#[test]
-fn a_python_kit_without_any_server_stops_on_request() {
+async fn a_kit_without_any_server_stops_on_request(language: KitLanguage) {
     let (mut reading, writing) = std::io::pipe().unwrap();
     let kit = Kit::spawn(
-        &script("obedient.py"),
+        language.on_nats("obedient"),
         &[
             ("ORGANISM_BUS_URL", "nats://127.0.0.1:1"),
             ("ORGANISM_NAME", "talk"),
@@ -254,10 +251,11 @@ fn a_python_kit_without_any_server_stops_on_request() {
     // The output of the first attempt proves that the listener handles signals by now.
     let mut said = vec![0];
     reading.read_exact(&mut said).unwrap();
-    ends_soon(python_ends(kit));
+    ends_soon(program_ends(kit));
     reading.read_to_end(&mut said).unwrap();
     let said = String::from_utf8(said).unwrap();
-    assert!(said.ends_with("organism_bus: asked to end before NATS was reached\n"), "{said}");
+    let expected = format!("{}: asked to end before NATS was reached\n", language.module());
+    assert!(said.ends_with(&expected), "{said}");
     assert!(!said.contains("Traceback"), "{said}");
 }
 
@@ -278,9 +276,17 @@ async fn a_rust_kit_does_not_begin_a_delivery_that_was_cancelled_in_its_queue() 
     is_not_begun(meeting.ear()).await;
 }
 
-#[tokio::test]
-async fn a_python_kit_does_not_begin_a_delivery_that_was_cancelled_in_its_queue() {
+async fn a_kit_does_not_begin_a_delivery_that_was_cancelled_in_its_queue(language: KitLanguage) {
     let meeting = Meeting::at(shared());
-    let _kit = Kit::start(&meeting, &[]);
+    let _kit = Kit::start(language, &meeting, &[]);
     is_not_begun(meeting.ear()).await;
 }
+
+each_kit!(
+    a_leaving_kit_ignores_discovery_requests
+    a_kit_that_leaves_announces_no_new_connection
+    a_kit_stops_on_request_while_its_server_is_down
+    a_kit_that_leaves_in_an_outage_answers_what_it_has_after_it
+    a_kit_does_not_begin_a_delivery_that_was_cancelled_in_its_queue
+    a_kit_without_any_server_stops_on_request
+);

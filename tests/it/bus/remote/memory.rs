@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::kits::Rust;
 use super::{Kit, Meeting, Stranger};
 use crate::bus::harness::{HostHarness, SinkEvent, call, done, message};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, included, shared};
 
 /// The subject of one replica, which remembers calls.
@@ -329,11 +330,10 @@ async fn remembers(meeting: &Meeting, ear: &mut HostHarness) {
     }
 }
 
-#[tokio::test]
-async fn the_python_kit_remembers_on_nats() {
+async fn a_kit_of_programs_remembers_on_nats(language: KitLanguage) {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
-    let _kit = Kit::start(&meeting, &[]);
+    let _kit = Kit::start(language, &meeting, &[]);
     remembers(&meeting, &mut ear).await;
 }
 
@@ -349,20 +349,20 @@ async fn the_rust_kit_remembers_on_nats() {
 async fn a_replica_that_was_replaced_gets_every_message() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
-    let mut first = Kit::start(&meeting, &[]);
+    let mut first = Kit::start(KitLanguage::Python, &meeting, &[]);
     counts(&mut ear, 1, 1, 1).await;
     counts(&mut ear, 1, 2, 1).await;
     first.kill();
-    let _second = Kit::start(&meeting, &[]);
+    let _second = Kit::start(KitLanguage::Python, &meeting, &[]);
     counts(&mut ear, 1, 3, 1).await;
     counts(&mut ear, 1, 4, 1).await;
 }
 
 #[tokio::test]
-async fn replicas_of_both_kits_share_calls() {
+async fn replicas_of_all_kits_share_calls() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
-    let _kits = [Kit::start(&meeting, &[]), Kit::start(&meeting, &[])];
+    let _kits = KitLanguage::ALL.map(|language| Kit::start(language, &meeting, &[]));
     let _rust = Rust::start(&meeting);
     for of in 1..=20 {
         for count in 1..=5 {
@@ -370,3 +370,5 @@ async fn replicas_of_both_kits_share_calls() {
         }
     }
 }
+
+each_kit!(a_kit_of_programs_remembers_on_nats);

@@ -5,8 +5,9 @@ use std::process::{Child, Command, Stdio};
 
 use organism::envelope::AttemptFailure;
 
-use super::{Kit, Meeting, python};
-use crate::bus::harness::{SinkEvent, done, repository};
+use super::{Kit, Meeting};
+use crate::bus::harness::{SinkEvent, done};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings};
 
 fn server() -> Server {
@@ -31,12 +32,11 @@ async fn deliveries_of_a_foreign_listener_are_repeated_after_a_broken_connection
     assert!(*n == number && failure.to_string().contains("broke"), "{failed:?}");
 }
 
-#[tokio::test]
-async fn a_kit_that_runs_through_an_outage_answers_after_it() {
+async fn a_kit_that_runs_through_an_outage_answers_after_it(language: KitLanguage) {
     let server = server();
     let meeting = Meeting::at(&server);
     let mut ear = meeting.ear();
-    let _kit = Kit::start(&meeting, &[]);
+    let _kit = Kit::start(language, &meeting, &[]);
     let number = ear.tell("wait");
     ear.expect(SinkEvent::Beat(number)).await;
     let stranger = meeting.stranger().await;
@@ -49,12 +49,11 @@ async fn a_kit_that_runs_through_an_outage_answers_after_it() {
     assert_eq!(ear.ask("echo as before").await, "as before");
 }
 
-#[tokio::test]
-async fn deliveries_during_an_outage_are_answered_after_it() {
+async fn deliveries_during_an_outage_are_answered_after_it(language: KitLanguage) {
     let server = server();
     let meeting = Meeting::at(&server);
     let mut ear = meeting.ear();
-    let _kit = Kit::start(&meeting, &[("ORGANISM_BUS_LEASE", "1")]);
+    let _kit = Kit::start(language, &meeting, &[("ORGANISM_BUS_LEASE", "1")]);
     assert_eq!(ear.ask("echo before").await, "before");
     server.kill();
     let number = ear.tell("echo during");
@@ -76,12 +75,10 @@ async fn deliveries_during_an_outage_are_answered_after_it() {
     }
 }
 
-/// A listener of the Python kit that another program than the organism has started.
-fn listener(address: &str) -> Command {
-    let mut command = python();
+/// A listener of a kit that another program than the organism has started.
+fn listener(language: KitLanguage, address: &str) -> Command {
+    let mut command = language.on_nats("obedient");
     command
-        .args(["-c", "import organism_listener; organism_listener.serve()"])
-        .env("PYTHONPATH", repository().join("listeners/python"))
         .env("ORGANISM_BUS_URL", address)
         .env("ORGANISM_NAME", "talk")
         .env("ORGANISM_LISTENER", "echo")
@@ -101,12 +98,11 @@ impl Drop for Waiting {
     }
 }
 
-#[test]
-fn a_python_listener_without_a_server_logs_it_once_and_stops_on_request() {
+async fn a_listener_without_a_server_logs_it_once_and_stops_on_request(language: KitLanguage) {
     // A server that closes the connection is not available.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("nats://{}", nobody.local_addr().unwrap());
-    let mut waiting = Waiting(listener(&address).spawn().unwrap());
+    let mut waiting = Waiting(listener(language, &address).spawn().unwrap());
     for _ in 0..5 {
         drop(nobody.accept().unwrap());
     }
@@ -115,11 +111,10 @@ fn a_python_listener_without_a_server_logs_it_once_and_stops_on_request() {
     let ended = crate::organism::until("it ends", || waiting.0.try_wait().unwrap());
     let mut said = String::new();
     waiting.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!((ended.code(), said.lines().count()), (Some(0), 2), "{said}");
+    assert_eq!((ended.code(), said.lines().count()), (Some(0), 2), "{language:?}: {said}");
 }
 
-#[test]
-fn a_python_listener_whose_files_are_wrong_names_them_without_a_traceback() {
+async fn a_listener_whose_files_are_wrong_names_them_without_a_traceback(language: KitLanguage) {
     let server = server();
     let other = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(other.path(), "nothing of the kind").unwrap();
@@ -130,10 +125,17 @@ fn a_python_listener_whose_files_are_wrong_names_them_without_a_traceback() {
         ("ORGANISM_BUS_CREDENTIALS", "/nowhere/echo.creds"),
         ("ORGANISM_BUS_NKEY", other),
     ] {
-        let told = listener(&server.address()).env(variable, file).output().unwrap();
+        let told = listener(language, &server.address()).env(variable, file).output().unwrap();
         let said = String::from_utf8(told.stderr).unwrap();
         assert_eq!(told.status.code(), Some(1), "{said}");
         assert!(said.contains(variable) && said.contains(file), "{said}");
-        assert!(!said.contains("Traceback"), "{said}");
+        assert!(!said.contains("Traceback") && !said.contains("    at "), "{said}");
     }
 }
+
+each_kit!(
+    a_kit_that_runs_through_an_outage_answers_after_it
+    deliveries_during_an_outage_are_answered_after_it
+    a_listener_without_a_server_logs_it_once_and_stops_on_request
+    a_listener_whose_files_are_wrong_names_them_without_a_traceback
+);

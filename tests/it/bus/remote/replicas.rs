@@ -6,19 +6,21 @@ use organism::envelope::AttemptFailure;
 
 use super::{Kit, Meeting};
 use crate::bus::harness::{SinkEvent, done};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::shared;
 
 /// Duration of a lease in seconds: the minimum.
 const LEASE: (&str, &str) = ("ORGANISM_BUS_LEASE", "1");
 
-#[tokio::test]
-async fn a_replica_killed_during_a_delivery_is_detected_and_another_continues() {
+async fn a_replica_killed_during_a_delivery_is_detected_and_another_continues(
+    language: KitLanguage,
+) {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
-    let mut doomed = Kit::start(&meeting, &[LEASE]);
+    let mut doomed = Kit::start(language, &meeting, &[LEASE]);
     let number = ear.tell("stuck");
     ear.expect(SinkEvent::Beat(number)).await;
-    let _other = Kit::start(&meeting, &[LEASE]);
+    let _other = Kit::start(language, &meeting, &[LEASE]);
     doomed.kill();
     match ear.next().await {
         SinkEvent::Failed(n, failure @ AttemptFailure::Crashed { .. }) if n == number => {
@@ -30,11 +32,10 @@ async fn a_replica_killed_during_a_delivery_is_detected_and_another_continues() 
     ear.expect(SinkEvent::Answer(number, vec![done("again")])).await;
 }
 
-#[tokio::test]
-async fn a_replica_busy_for_longer_than_its_lease_keeps_its_delivery() {
+async fn a_replica_busy_for_longer_than_its_lease_keeps_its_delivery(language: KitLanguage) {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
-    let _kit = Kit::start(&meeting, &[LEASE, ("ORGANISM_BUS_WORKERS", "2")]);
+    let _kit = Kit::start(language, &meeting, &[LEASE, ("ORGANISM_BUS_WORKERS", "2")]);
     let long = ear.tell("wait");
     ear.expect(SinkEvent::Beat(long)).await;
     // Three leases, measured by the kit's clock.
@@ -44,8 +45,7 @@ async fn a_replica_busy_for_longer_than_its_lease_keeps_its_delivery() {
     ear.expect(SinkEvent::Answer(long, vec![done("gone")])).await;
 }
 
-#[tokio::test]
-async fn a_missing_listener_is_reported_once_and_its_arrival_once() {
+async fn a_missing_listener_is_reported_once_and_its_arrival_once(language: KitLanguage) {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     for round in 0..2 {
@@ -59,7 +59,7 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once() {
             };
             assert!(*n == number && failure.is_retried(), "{failed:?}");
         }
-        let mut kit = Kit::start(&meeting, &[]);
+        let mut kit = Kit::start(language, &meeting, &[]);
         ear.expect(SinkEvent::Joined).await;
         assert_eq!(ear.ask("echo found").await, "found", "round {round}");
         assert!(kit.terminate().success());
@@ -115,11 +115,10 @@ async fn a_listener_cannot_be_made_to_leave_by_a_message() {
     assert!(ear.is_quiet());
 }
 
-#[tokio::test]
-async fn a_stopping_replica_ends_its_deliveries_first() {
+async fn a_stopping_replica_ends_its_deliveries_first(language: KitLanguage) {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
-    let mut kit = Kit::start(&meeting, &[]);
+    let mut kit = Kit::start(language, &meeting, &[]);
     let numbers = [ear.tell("wait"), ear.tell("echo last")];
     ear.expect(SinkEvent::Beat(numbers[0])).await;
     ear.cancel(numbers[0]);
@@ -128,3 +127,10 @@ async fn a_stopping_replica_ends_its_deliveries_first() {
     ear.expect(SinkEvent::Answer(numbers[1], vec![done("last")])).await;
     assert!(ended.await.unwrap().success());
 }
+
+each_kit!(
+    a_replica_killed_during_a_delivery_is_detected_and_another_continues
+    a_replica_busy_for_longer_than_its_lease_keeps_its_delivery
+    a_missing_listener_is_reported_once_and_its_arrival_once
+    a_stopping_replica_ends_its_deliveries_first
+);

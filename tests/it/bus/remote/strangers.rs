@@ -5,6 +5,7 @@ use organism::envelope::{AttemptFailure, MessageKind};
 
 use super::{Kit, Meeting};
 use crate::bus::harness::{HostHarness, SinkEvent, TRACEPARENT, done, message, name, repository};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, shared};
 
 #[tokio::test]
@@ -128,7 +129,15 @@ async fn a_payload_too_large_for_the_server_is_refused_at_the_start_or_fails_its
         matches!(&failed, SinkEvent::Failed(n, AttemptFailure::TooLarge { .. }) if *n == number),
         "{failed:?}"
     );
-    let _kit = Kit::start(&meeting, &[]);
+}
+
+async fn an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on(
+    language: KitLanguage,
+) {
+    let server = Server::start_with(Settings { jetstream: None, more: "max_payload: 20000" });
+    let meeting = Meeting::at(&server);
+    let mut ear = meeting.ear();
+    let _kit = Kit::start(language, &meeting, &[]);
     let number = ear.tell("many 1000");
     match ear.next().await {
         SinkEvent::Failed(n, AttemptFailure::Refused { detail }) if n == number => {
@@ -172,3 +181,5 @@ async fn the_documented_listener_needs_nothing_but_a_stock_client() {
     };
     assert_eq!(payloads, [done("HELLO &amp; GOODBYE")]);
 }
+
+each_kit!(an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on);

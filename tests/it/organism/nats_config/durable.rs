@@ -4,6 +4,7 @@ use super::super::{House, Running, numbered, say, talk_reply, until};
 use super::lacking::refused;
 use super::tls::{Echo, Solo, Way, ask, port};
 use super::{CONFIG, Guarded, guarded, guarded_with};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::Server;
 use organism::nats::NatsCredentials;
 
@@ -109,7 +110,8 @@ fn a_written_cluster_config_runs_and_each_server_is_checked() {
         credentials: NatsCredentials::Nkey(house.path(&format!("nats/listener-{listener}.nk"))),
         ca: None,
     };
-    let (_echo, _solo) = (Echo::start(&way("echo")), Solo::start(&house, &way("solo")));
+    let (_echo, _solo) =
+        (Echo::start(&way("echo")), Solo::start(KitLanguage::Python, &house, &way("solo")));
     let running = run(&house);
     let log = house.log();
     let (_, proved) = log.split_once("verified: ").unwrap_or_else(|| panic!("{log}"));

@@ -10,8 +10,8 @@ use organism::nats::{NatsCredentials, Options};
 use super::super::{House, numbered, say, talk_reply, until};
 use super::CONFIG;
 use super::lacking::refused;
-use crate::bus::harness::{name, repository, script};
-use crate::bus::remote::python;
+use crate::bus::harness::{name, repository};
+use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings};
 
 pub fn pem(file: &str) -> PathBuf {
@@ -65,15 +65,13 @@ impl Echo {
     }
 }
 
-/// `solo` of the Python kit, killed when this is dropped.
+/// `solo` of a kit, killed when this is dropped.
 pub struct Solo(Child);
 
 impl Solo {
-    pub fn start(house: &House, way: &Way) -> Self {
-        let mut command = python();
+    pub fn start(language: KitLanguage, house: &House, way: &Way) -> Self {
+        let mut command = language.on_nats("solo");
         command
-            .arg(script("solo.py"))
-            .env("PYTHONPATH", repository().join("listeners/python"))
             .env("EFFECTS", house.path("effects"))
             .env("ORGANISM_BUS_URL", &way.address)
             .env("ORGANISM_NAME", "talk")
@@ -104,6 +102,13 @@ impl Drop for Solo {
         self.0.kill().ok();
         self.0.wait().ok();
     }
+}
+
+/// The listener must end with code 1 and name this, without a trace of its stack.
+pub fn assert_refused((code, log): (Option<i32>, String), what: &str) {
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains(what), "{log}");
+    assert!(!log.contains("Traceback") && !log.contains("    at "), "{log}");
 }
 
 /// Sends until a listener answers, because listeners may join late.
@@ -170,14 +175,16 @@ impl Encrypted {
 }
 
 #[test]
-fn the_written_servers_with_tls_serve_the_pump_and_both_kits() {
+fn the_written_servers_with_tls_serve_the_pump_and_all_kits() {
     let encrypted = Encrypted::start();
     let house = &encrypted.house;
     let _echo = Echo::start(&encrypted.way("echo", "ca.pem"));
-    let _solo = Solo::start(house, &encrypted.way("solo", "ca.pem"));
     let running = house.run();
     assert_eq!(ask(house, &say("encrypted"), "1"), talk_reply("encrypted"));
-    assert_eq!(ask(house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
+    for (language, key) in KitLanguage::ALL.into_iter().zip(["2", "3"]) {
+        let _solo = Solo::start(language, house, &encrypted.way("solo", "ca.pem"));
+        assert_eq!(ask(house, &numbered("ping", "7"), key), numbered("pong", "7") + "\n");
+    }
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
@@ -194,9 +201,10 @@ fn a_server_that_another_authority_signed_is_refused_by_pump_and_kits() {
     }
     let refused = Echo::start(&encrypted.way("echo", "other-ca.pem")).refused();
     assert!(refused.contains("certificate"), "{refused}");
-    let (code, refused) = Solo::start(house, &encrypted.way("solo", "other-ca.pem")).refused(house);
-    assert_eq!(code, Some(1), "{refused}");
-    assert!(refused.contains("certificate") && !refused.contains("Traceback"), "{refused}");
+    for language in KitLanguage::ALL {
+        let solo = Solo::start(language, house, &encrypted.way("solo", "other-ca.pem"));
+        assert_refused(solo.refused(house), "certificate");
+    }
 }
 
 #[test]
@@ -212,9 +220,10 @@ fn an_unknown_key_is_reported_with_its_file_by_the_pump_and_the_kits() {
     assert!(told.contains("pump.nk"), "{told}");
     let refused = Echo::start(&encrypted.way("echo", "ca.pem")).refused();
     assert!(refused.contains("listener-echo.nk"), "{refused}");
-    let (code, refused) = Solo::start(house, &encrypted.way("solo", "ca.pem")).refused(house);
-    assert_eq!(code, Some(1), "{refused}");
-    assert!(refused.contains("listener-solo.nk") && !refused.contains("Traceback"), "{refused}");
+    for language in KitLanguage::ALL {
+        let solo = Solo::start(language, house, &encrypted.way("solo", "ca.pem"));
+        assert_refused(solo.refused(house), "listener-solo.nk");
+    }
 }
 
 /// A JWT of NATS, signed by `by`.
@@ -245,7 +254,7 @@ fn credentials(house: &House, file: &str, account: &nkeys::KeyPair) {
 }
 
 #[test]
-fn creds_files_of_servers_with_an_operator_serve_the_pump_and_both_kits() {
+fn creds_files_of_servers_with_an_operator_serve_the_pump_and_all_kits() {
     use nkeys::KeyPair;
     use serde_json::json;
     let (operator, account, system) =
@@ -277,10 +286,12 @@ fn creds_files_of_servers_with_an_operator_serve_the_pump_and_both_kits() {
     };
     way("pump.creds");
     let _echo = Echo::start(&way("echo.creds"));
-    let _solo = Solo::start(&house, &way("solo.creds"));
     let running = house.run();
     assert_eq!(ask(&house, &say("by token"), "1"), talk_reply("by token"));
-    assert_eq!(ask(&house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
+    for (language, key) in KitLanguage::ALL.into_iter().zip(["2", "3"]) {
+        let _solo = Solo::start(language, &house, &way("solo.creds"));
+        assert_eq!(ask(&house, &numbered("ping", "7"), key), numbered("pong", "7") + "\n");
+    }
     assert_eq!(running.stop(), Some(0));
     house.verified();
     // The server does not accept a token that another account signed.

@@ -1,0 +1,95 @@
+/** Where a listener on NATS belongs, as its environment says (docs/PROTOCOL.md, section 12). */
+
+import { readFileSync } from "node:fs";
+
+import { type Authenticator, type ConnectionOptions, credsAuthenticator, nkeyAuthenticator } from "@nats-io/transport-node";
+
+import { reasonOf } from "./program.js";
+
+const LEASE_SECONDS_MAX = 30 * 24 * 3600;
+
+/** Something that waiting does not mend. The program ends with this text. */
+export class FatalError extends Error {}
+
+/** A listener's name, its servers, and what it is to do there. */
+export interface BusEnvironment {
+  readonly organism: string;
+  readonly listener: string;
+  readonly leaseSeconds: number;
+  /** Handlers at once. */
+  readonly workers: number;
+}
+
+export function busEnvironment(): BusEnvironment {
+  const lease = variable("ORGANISM_BUS_LEASE") ?? "5";
+  const leaseSeconds = Number(lease);
+  if (!(leaseSeconds >= 1 && leaseSeconds <= LEASE_SECONDS_MAX)) {
+    throw new FatalError(`ORGANISM_BUS_LEASE is \`${lease}\`, not a number of seconds from 1`);
+  }
+  const workers = variable("ORGANISM_BUS_WORKERS") ?? "1";
+  if (!/^[1-9]\d{0,3}$/.test(workers)) {
+    throw new FatalError(`ORGANISM_BUS_WORKERS is \`${workers}\`, not a number of handlers from 1 to 9999`);
+  }
+
+  const [organism, listener] = [needed("ORGANISM_NAME"), needed("ORGANISM_LISTENER")];
+  return { organism, listener, leaseSeconds, workers: Number(workers) };
+}
+
+/** The options of the connection. Throws where a file cannot be used. */
+export function connectionOptions(place: BusEnvironment): ConnectionOptions {
+  const authority = content("ORGANISM_BUS_CA");
+  const authenticator = authenticatorOf();
+  return {
+    servers: needed("ORGANISM_BUS_URL").split(",").map((url) => url.trim()),
+    name: `listener ${place.listener} of ${place.organism}`,
+    inboxPrefix: `_INBOX_${place.listener}`,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: 200,
+    reconnectJitter: 50,
+    ignoreAuthErrorAbort: true,
+    ...(authority ? { tls: { ca: authority.toString() } } : {}),
+    ...(authenticator ? { authenticator } : {}),
+  };
+}
+
+/** What this listener shows to the servers, for error messages. */
+export function shownCredentials(): string {
+  const keys = ["ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY"].filter((key) => variable(key));
+  return keys.map((key) => `${key}=${variable(key)}`).join(", ") || "there are no credentials";
+}
+
+function authenticatorOf(): Authenticator | undefined {
+  const [credentials, seed] = [content("ORGANISM_BUS_CREDENTIALS"), content("ORGANISM_BUS_NKEY")];
+  const authenticator = credentials
+    ? credsAuthenticator(credentials)
+    : seed && nkeyAuthenticator(Buffer.from(seed.toString().trim()));
+  try {
+    // The client shows what is wrong with a file only when a server asks for it.
+    authenticator?.("nonce");
+  } catch (error) {
+    throw new FatalError(`${reasonOf(error)}: with ${shownCredentials()}`);
+  }
+  return authenticator;
+}
+
+/** The content of the file that a variable names. */
+function content(name: string): Buffer | undefined {
+  const path = variable(name);
+  try {
+    return path === undefined ? undefined : readFileSync(path);
+  } catch (error) {
+    throw new FatalError(`${name} is \`${path}\`: ${reasonOf(error)}`);
+  }
+}
+
+function variable(name: string): string | undefined {
+  return process.env[name] || undefined;
+}
+
+function needed(name: string): string {
+  const value = variable(name);
+  if (!value) {
+    throw new FatalError(`ORGANISM_BUS_URL is set, and needs ${name} beside it`);
+  }
+  return value;
+}

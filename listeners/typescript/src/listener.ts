@@ -1,0 +1,84 @@
+/** The handlers of a program, and the ways to serve them. */
+
+import { type Answer, textOf } from "./answer.js";
+import type { CallMemory } from "./memory.js";
+import { type DeliveryChannel, needed, Request } from "./message.js";
+import { serveStdio } from "./stdio.js";
+import type { Element } from "./xml.js";
+
+/** Answers one call. What it throws is logged, and the attempt has crashed: the pump tries again. */
+export type Handler = (request: Request) => Answer | Promise<Answer>;
+
+/** The text of an answer, and whether its call is remembered now. */
+export interface HandledDelivery {
+  readonly payloads: string;
+  readonly isRemembered: boolean;
+}
+
+/** The handlers of a program by the payload name that opens a call. */
+export class Listener {
+  readonly #handlers = new Map<string, Handler>();
+
+  /** Registers a handler for calls opened by payloads of this name, or these names: `{namespace}local`. */
+  accepts(names: string | readonly string[], handler: Handler): this {
+    for (const name of [names].flat()) {
+      if (this.#handlers.has(name)) {
+        throw new Error(`two handlers for ${name}`);
+      }
+      this.#handlers.set(name, handler);
+    }
+    return this;
+  }
+
+  /**
+   * Answers deliveries until the pump closes standard input. If the environment names a server in
+   * ORGANISM_BUS_URL, answers on NATS until a signal ends the program (docs/PROTOCOL.md, section 12).
+   */
+  async serve(): Promise<void> {
+    if (process.env["ORGANISM_BUS_URL"]) {
+      const { serveBus } = await busModule();
+      return serveBus(this);
+    }
+    return serveStdio(this);
+  }
+
+  /**
+   * Answers one delivery with its handler. Returns undefined if the memory lacks messages on which the
+   * delivery builds.
+   */
+  async handle(
+    delivery: Element,
+    frame: Uint8Array,
+    memory: CallMemory,
+    channel: DeliveryChannel,
+  ): Promise<HandledDelivery | undefined> {
+    const remembered = memory.take(delivery);
+    if (!remembered) {
+      return undefined;
+    }
+
+    const messages = [...remembered.messages, ...delivery.elements];
+    const request = new Request(delivery, messages, channel);
+    const handler = this.#handlers.get(request.name);
+    if (!handler) {
+      throw new Error(`no handler for ${request.name}`);
+    }
+    const payloads = textOf(await handler(request));
+    const isRemembered = memory.put(needed(delivery, "call"), [...remembered.frames, frame]);
+    return { payloads, isRemembered };
+  }
+}
+
+/** Loads what speaks NATS only where it is needed: its package is an optional one. */
+async function busModule(): Promise<typeof import("./bus.js")> {
+  try {
+    return await import("./bus.js");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ERR_MODULE_NOT_FOUND") {
+      const why = "ORGANISM_BUS_URL is set, and @nats-io/transport-node is not there";
+      process.stderr.write(`${why}: npm install @nats-io/transport-node\n`);
+      process.exit(1);
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,18 @@
+/** The end of the program, and what it logs. */
+
+import { inspect } from "node:util";
+
+/** Ends the program within a second, also where connections or timers of its own would keep it. */
+export function endSoon(): void {
+  setTimeout(() => process.exit(), 1000).unref();
+}
+
+/** Why something was thrown, in one line. */
+export function reasonOf(error: unknown): string {
+  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+}
+
+/** Writes what was thrown to the log. The reason is the last line, which a pump keeps with a crashed attempt. */
+export function logTrace(error: unknown): void {
+  process.stderr.write(`${inspect(error)}\n${reasonOf(error)}\n`);
+}

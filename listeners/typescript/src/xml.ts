@@ -1,0 +1,176 @@
+/**
+ * Elements of payloads: a parser without DTDs and entities of its own, and a writer whose output can be
+ * recorded on its own.
+ */
+
+import { SaxesParser } from "saxes";
+
+const XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace";
+/** What XML 1.0 cannot contain: control characters, two that are no characters, and half surrogate pairs. */
+const NOT_XML = /[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\u{10000}-\u{10FFFF}]/u;
+
+/** A value that is written as text. */
+export type Scalar = string | number | bigint | boolean;
+/** What an element contains: text, an element, or several of them. */
+export type Content = Scalar | Element | readonly (Scalar | Element)[];
+
+/** An XML element. Names are `{namespace}local`, or `local` where there is no namespace. */
+export class Element {
+  constructor(
+    readonly name: string,
+    readonly attributes: ReadonlyMap<string, string> = new Map(),
+    readonly children: readonly (Element | string)[] = [],
+  ) {}
+
+  get namespace(): string {
+    return split(this.name)[0];
+  }
+
+  get local(): string {
+    return split(this.name)[1];
+  }
+
+  /** The text directly within this element. */
+  get text(): string {
+    return this.children.filter((child) => typeof child === "string").join("");
+  }
+
+  /** The child elements. */
+  get elements(): Element[] {
+    return this.children.filter((child) => typeof child !== "string");
+  }
+
+  /** The child elements with this name. A name without namespace is taken in the namespace of this element first. */
+  all(name: string): Element[] {
+    const own = this.namespace && !name.startsWith("{") ? `{${this.namespace}}${name}` : name;
+    const found = this.elements.filter((child) => child.name === own);
+    return found.length > 0 ? found : this.elements.filter((child) => child.name === name);
+  }
+
+  /** The first child element with this name, found as in `all`. */
+  child(name: string): Element | undefined {
+    return this.all(name)[0];
+  }
+
+  /** The element as text that declares every namespace it uses. */
+  toString(): string {
+    return written(this, "");
+  }
+}
+
+/** Creates an element. Attributes without a value are left out. */
+export function element(
+  name: string,
+  content: Content = [],
+  attributes: Readonly<Record<string, Scalar | null | undefined>> = {},
+): Element {
+  const parts: readonly (Scalar | Element)[] = Array.isArray(content) ? content : [content];
+  const children = parts.map((part) => (part instanceof Element ? part : String(part)));
+  const values = new Map<string, string>();
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null) {
+      values.set(key, String(value));
+    }
+  }
+
+  return new Element(name, values, children);
+}
+
+/** Parses a text that holds one element. Throws where it is not well-formed, or declares a document type. */
+export function parse(text: string): Element {
+  const parser = new SaxesParser({ xmlns: true, position: false });
+  const open: { name: string; attributes: Map<string, string>; children: (Element | string)[] }[] = [];
+  let root: Element | undefined;
+
+  const refuse = (what: string) => {
+    throw new Error(`${what} is not allowed`);
+  };
+  const append = (text: string) => open.at(-1)?.children.push(text);
+
+  parser.on("error", (error) => {
+    throw error;
+  });
+  parser.on("doctype", () => refuse("a document type"));
+  parser.on("processinginstruction", () => refuse("a processing instruction"));
+  parser.on("text", append);
+  parser.on("cdata", append);
+  parser.on("opentag", (tag) => {
+    const attributes = new Map<string, string>();
+    for (const { uri, local, prefix, value } of Object.values(tag.attributes)) {
+      if (prefix !== "xmlns" && !(prefix === "" && local === "xmlns")) {
+        attributes.set(joined(uri, local), value);
+      }
+    }
+    open.push({ name: joined(tag.uri, tag.local), attributes, children: [] });
+  });
+  parser.on("closetag", () => {
+    const { name, attributes, children } = open.pop()!;
+    const closed = new Element(name, attributes, children);
+    const parent = open.at(-1);
+    if (parent) {
+      parent.children.push(closed);
+    } else {
+      root = closed;
+    }
+  });
+
+  parser.write(text).close();
+  if (!root) {
+    throw new Error("there is no element");
+  }
+  return root;
+}
+
+/** Returns the text if XML can contain it. NUL would end the frame that the text stands in. */
+export function checked(text: string): string {
+  const found = NOT_XML.exec(text);
+  if (found) {
+    const code = found[0].codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0");
+    throw new Error(`XML cannot contain the character U+${code}`);
+  }
+  return text;
+}
+
+/** The text of an attribute, with its quotation marks. */
+export function quoted(value: string): string {
+  return `"${escaped(value).replaceAll('"', "&quot;").replaceAll("\t", "&#9;").replaceAll("\n", "&#10;")}"`;
+}
+
+function escaped(text: string): string {
+  const plain = text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  return plain.replaceAll("\r", "&#13;");
+}
+
+function split(name: string): [namespace: string, local: string] {
+  const end = name.lastIndexOf("}");
+  return [name.slice(1, Math.max(end, 1)), name.slice(end + 1)];
+}
+
+function joined(namespace: string, local: string): string {
+  return namespace ? `{${namespace}}${local}` : local;
+}
+
+function written(source: Element, outer: string): string {
+  const [namespace, local] = split(source.name);
+  let start = local;
+  if (namespace !== outer) {
+    start += ` xmlns=${quoted(namespace)}`;
+  }
+
+  let prefixes = 0;
+  for (const [name, value] of source.attributes) {
+    const [bound, own] = split(name);
+    if (!bound) {
+      start += ` ${own}=${quoted(value)}`;
+    } else if (bound === XML_NAMESPACE) {
+      start += ` xml:${own}=${quoted(value)}`;
+    } else {
+      start += ` xmlns:a${prefixes}=${quoted(bound)} a${prefixes}:${own}=${quoted(value)}`;
+      prefixes += 1;
+    }
+  }
+
+  const parts = source.children.map((child) => (typeof child === "string" ? escaped(child) : written(child, namespace)));
+  const inner = parts.join("");
+  return inner ? `<${start}>${inner}</${local}>` : `<${start}/>`;
+}
