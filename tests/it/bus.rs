@@ -2,6 +2,7 @@
 
 mod conformance;
 mod core_words;
+mod examples;
 mod exits;
 mod faults;
 pub mod harness;

@@ -1,0 +1,198 @@
+//! The listeners of docs/LISTENERS.md, each extracted from the page and run by a host as its section
+//! says, where its interpreter is installed.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use organism::bus::process::{Options, ProcessHost};
+use organism::envelope::{Message, MessageKind, Payload};
+use organism::ids::PayloadName;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+use super::harness::{HostHarness, SinkEvent, message, name, repository};
+
+/// Environment variable with the interpreters that must be there. `.ci/run` sets it.
+const REQUIRED: &str = "ORGANISM_EXAMPLES";
+/// Languages whose examples did not run, for `.ci/run` to print.
+const SKIPPED: &str = "target/examples-skipped.txt";
+const NAMESPACE: &str = "urn:example:greeter";
+
+/// One section of the page.
+struct Example {
+    language: String,
+    file: String,
+    command: Vec<String>,
+    program: String,
+}
+
+fn page() -> String {
+    std::fs::read_to_string(repository().join("docs/LISTENERS.md")).unwrap()
+}
+
+/// The indented lines of a text, without their indent.
+fn indented(text: &str) -> String {
+    let lines = text.lines().skip_while(|line| !line.starts_with("    "));
+    let block = lines.take_while(|line| line.is_empty() || line.starts_with("    "));
+    block.map(|line| line.get(4..).unwrap_or_default().to_owned() + "\n").collect()
+}
+
+fn schema() -> String {
+    let page = page();
+    let (_, rest) = page.split_once("\n`greeter.xsd`").unwrap();
+    indented(rest)
+}
+
+fn examples() -> Vec<Example> {
+    let page = page();
+    let sections = page.split("\n## ").skip(1);
+    let parse = |section: &str| {
+        let (language, rest) = section.split_once('\n').unwrap();
+        let (_, file) = rest.split_once('`').unwrap();
+        let (_, command) = rest.split_once("`command = [").unwrap();
+        let words = command.split_once(']').unwrap().0.split(", ");
+        Example {
+            language: language.to_owned(),
+            file: file.split_once('`').unwrap().0.to_owned(),
+            command: words.map(|word| word.trim_matches('"').to_owned()).collect(),
+            program: indented(rest),
+        }
+    };
+    sections.map(parse).collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Compiles the TypeScript example beside a link to the kit, as `npm install` would put it there.
+fn compile(folder: &Path, file: &str) {
+    let kit = repository().join("target/typescript");
+    let compiler = kit.join("node_modules/.bin/tsc");
+    assert!(
+        compiler.is_file(),
+        "the TypeScript kit is not built; run .ci/typescript (make test does)"
+    );
+    std::os::unix::fs::symlink(kit.join("try/node_modules"), folder.join("node_modules")).unwrap();
+    let options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck"];
+    let made = Command::new(compiler).args(options).arg(file).current_dir(folder).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+}
+
+impl Example {
+    fn interpreter(&self) -> &str {
+        &self.command[0]
+    }
+
+    /// Writes the program and the schema. Returns the command, with the whole path of each file.
+    fn write(&self, folder: &Path) -> Vec<String> {
+        std::fs::write(folder.join("greeter.xsd"), schema()).unwrap();
+        std::fs::write(folder.join(&self.file), &self.program).unwrap();
+        if self.file.ends_with(".mts") {
+            compile(folder, &self.file);
+        }
+        let path = |word: &String| {
+            let file: PathBuf = folder.join(word);
+            if file.is_file() { file.to_str().unwrap().to_owned() } else { word.clone() }
+        };
+        self.command.iter().map(path).collect()
+    }
+
+    /// Runs `organism listener test` as the page does.
+    fn assert_conforms(&self, folder: &Path, command: &[String]) {
+        let mut test = Command::new(env!("CARGO_BIN_EXE_organism"));
+        test.args(["listener", "test", "--schema", "greeter.xsd", "--accepts", "greet"]);
+        test.args(["--replies", "greeting", "--timeout", "60", "--"]).args(command);
+        test.current_dir(folder).env("PYTHONPATH", repository().join("listeners/python"));
+        let output = test.output().unwrap();
+        let checklist = String::from_utf8(output.stdout).unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {checklist}{log}", self.language);
+    }
+}
+
+fn greet(who: &str) -> Arc<Message> {
+    let payload = format!("<greet xmlns=\"{NAMESPACE}\"><who>{who}</who></greet>");
+    let mut request = Arc::unwrap_or_clone(message(1, MessageKind::Call, ""));
+    request.name = PayloadName::new(NAMESPACE, "greet");
+    request.payload = Payload::new(payload);
+    Arc::new(request)
+}
+
+async fn runs(example: &Example) {
+    let folder = TempDir::new().unwrap();
+    let command = example.write(folder.path());
+    let mut options = Options::new(name("greeter"), command.clone());
+    let kit = repository().join("listeners/python").to_str().unwrap().to_owned();
+    options.env = vec![("PYTHONPATH".to_owned(), kit)];
+    let mut ear = HostHarness::hosting(|sink| {
+        Arc::new(ProcessHost::start(options, sink, &Handle::current()))
+    });
+    for who in ["Ada", "R&amp;D %s \\0 `id` &lt;b&gt; Zoë"] {
+        let number = ear.deliver(vec![greet(who)], 1);
+        let greeting = format!("<greeting xmlns=\"{NAMESPACE}\">Hello, {who}!</greeting>");
+        ear.expect(SinkEvent::Answer(number, vec![greeting])).await;
+    }
+    ear.host.drain().await;
+    assert!(ear.is_quiet(), "{}", example.language);
+    example.assert_conforms(folder.path(), &command);
+}
+
+/// Runs the example of this language, unless its interpreter is not there and not required.
+async fn example_runs(language: &str) {
+    let examples = examples();
+    let example = examples.iter().find(|example| example.language == language).unwrap();
+    let interpreter = example.interpreter();
+    if is_installed(interpreter) {
+        return runs(example).await;
+    }
+
+    let required = std::env::var(REQUIRED).unwrap_or_default();
+    assert!(
+        !required.split_whitespace().any(|program| program == interpreter),
+        "{interpreter} is not installed, and {REQUIRED} requires it"
+    );
+    let line = format!("{language}: {interpreter} is not installed\n");
+    let mut skipped = std::fs::File::options();
+    let skipped = skipped.create(true).append(true).open(repository().join(SKIPPED));
+    skipped.unwrap().write_all(line.as_bytes()).unwrap();
+}
+
+#[test]
+fn the_page_has_an_example_in_each_language() {
+    let languages: Vec<_> = examples().into_iter().map(|example| example.language).collect();
+    assert_eq!(languages, ["Python", "TypeScript", "Go", "Ruby", "Perl", "bash"]);
+}
+
+#[tokio::test]
+async fn the_example_in_python_runs() {
+    example_runs("Python").await;
+}
+
+#[tokio::test]
+async fn the_example_in_typescript_runs() {
+    example_runs("TypeScript").await;
+}
+
+#[tokio::test]
+async fn the_example_in_go_runs_where_go_is_installed() {
+    example_runs("Go").await;
+}
+
+#[tokio::test]
+async fn the_example_in_ruby_runs_where_ruby_is_installed() {
+    example_runs("Ruby").await;
+}
+
+#[tokio::test]
+async fn the_example_in_perl_runs() {
+    example_runs("Perl").await;
+}
+
+#[tokio::test]
+async fn the_example_in_bash_runs() {
+    example_runs("bash").await;
+}
