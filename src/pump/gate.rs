@@ -168,7 +168,7 @@ impl Gate {
         }
     }
 
-    /// An example of what `sender` may write in place of a refused payload.
+    /// An example of a payload that `sender` may send under the name of the refused payload.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -188,7 +188,8 @@ impl Gate {
     /// Returns an example for a name from the cache. Making an example costs far more than a
     /// refusal may cost.
     fn example(&self, name: &PayloadName) -> Option<String> {
-        // Not held while an example is made, which takes long. Two threads may make the same one.
+        // The lock is not held while an example is made, which takes long. Two threads may make the
+        // same example.
         let known = || self.examples.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(example) = known().get(name) {
             return example.clone();
@@ -226,9 +227,9 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves a bare name inside a primitive that was itself written with a bare name. By XML's
-    /// rules, the inner name would be in the core's namespace, which is never meant. Like any bare
-    /// name of an agent, it is searched among the names that the sender may call.
+    /// Resolves a bare name inside a primitive that was itself written with a bare name. By the
+    /// rules of XML the inner name is in the core's namespace, which is never meant. It is looked
+    /// up among the names that the sender may call, like any bare name of an agent.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -246,8 +247,7 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// Checks a payload inside a primitive by the rules of all payloads. In addition, it must open
-    /// a call.
+    /// Checks a payload inside a primitive by the rules of all payloads, and that it opens a call.
     fn check_inner(
         &self,
         sender: &ListenerName,

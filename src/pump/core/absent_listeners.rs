@@ -19,14 +19,14 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
-/// Listeners that did not take their last delivery. The map is ordered, so that the same events
-/// cause the same probes.
+/// Absent listeners, by name: those whose last delivery was returned because no listener took it.
+/// The map is ordered, so that the same events cause the same probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
-    /// Number of probes that the listener did not take.
+    /// Number of rounds in which a delivery or a probe was returned.
     rounds: u32,
     /// Earliest time of the next probe.
     probe_at: Time,
@@ -36,7 +36,7 @@ struct Absence {
     due: BTreeMap<CallId, Time>,
 }
 
-/// Which deliveries a listener may be given now.
+/// Deliveries that the scheduler may start for a listener now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Any,
@@ -45,8 +45,8 @@ pub(super) enum Admission {
 }
 
 impl Absence {
-    /// Whether the probe in flight counts as taken, because it has been in flight for
-    /// [`limits::ABSENT_PROBE_TIMEOUT`] without being returned.
+    /// Whether the listener has accepted the probe in flight: the probe was not returned within
+    /// [`limits::ABSENT_PROBE_TIMEOUT`].
     fn is_over(&self, now: Time) -> bool {
         self.probe.is_some_and(|(_, since)| since.plus(limits::ABSENT_PROBE_TIMEOUT) <= now)
     }
@@ -97,8 +97,8 @@ impl AbsentListeners {
         (absence.probe_at, is_news)
     }
 
-    /// Records that `call` is delivered as the probe. Returns the time at which the probe counts as
-    /// taken.
+    /// Records that the delivery of `call` is the probe. Returns the time after which the listener
+    /// counts as present, unless the probe is returned before.
     pub fn probes(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
@@ -106,8 +106,8 @@ impl AbsentListeners {
         now.plus(limits::ABSENT_PROBE_TIMEOUT)
     }
 
-    /// Sets the deadline of a waiting call, unless the call has an earlier deadline. Returns the
-    /// deadline that is valid now.
+    /// Lowers the deadline of a waiting call to `due`. An earlier deadline stays. Returns the
+    /// deadline that is now in force.
     fn expect(&mut self, listener: &ListenerName, call: CallId, due: Time) -> Time {
         let Some(absence) = self.0.get_mut(listener) else { return due };
         let known = absence.due.entry(call).or_insert(due);
@@ -115,7 +115,8 @@ impl AbsentListeners {
         *known
     }
 
-    /// Deadline of a call that waits for an absent listener, or `None` if the call waits for none.
+    /// Deadline of a call that waits for an absent listener. `None` if the listener is present, has
+    /// accepted the probe, or has no such waiting call.
     fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
         let absence = self.0.get(listener).filter(|absence| !absence.is_over(now))?;
         absence.due.get(&call).copied()
@@ -129,19 +130,19 @@ impl AbsentListeners {
         }
     }
 
-    /// Ends the absence of a listener that has reported anything.
+    /// Ends the absence of `listener`. Returns whether it was absent.
     pub fn end(&mut self, listener: &ListenerName) -> bool {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Times at which the probes in flight count as taken.
+    /// Times at which the listeners with a probe in flight count as present, unless the probe is
+    /// returned before.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
     }
 
-    /// Extends all times by the duration of a standstill, because a standstill counts for no
-    /// deadline.
+    /// Adds `by` to all times, because time in which the pump did not run counts for no deadline.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -151,15 +152,16 @@ impl AbsentListeners {
         }
     }
 
-    /// Absent listeners whose next probe is due, or whose probe in flight counts as taken.
+    /// Absent listeners whose next probe is due at `now`, or that have accepted their probe by
+    /// then.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
 }
 
 impl Core {
-    /// Queues a call for its listener. While the listener is absent, the call's time-out bounds its
-    /// wait.
+    /// Queues a call for its listener. If the listener is absent, the call fails after its
+    /// time-out.
     pub(super) fn enqueue(
         &mut self,
         step: &mut Step,
@@ -184,8 +186,8 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Handles a delivery that no listener took: reverts the start of the delivery and its attempt
-    /// number.
+    /// Handles a returned delivery, which no listener took: reverts the start of the delivery and
+    /// its attempt number.
     pub(super) fn not_taken(&mut self, step: &mut Step, source: &AttemptSource, detail: String) {
         let AttemptSource { listener, call, attempt } = source;
         let listener = listener.clone();
@@ -230,7 +232,8 @@ impl Core {
         }
     }
 
-    /// Handles the alarm of probes: a probe is due, or a probe in flight counts as taken.
+    /// Handles [`Alarm::Probe`]: starts the next probe that is due, or resumes deliveries to a
+    /// listener that has accepted its probe.
     pub(super) fn probe(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -243,7 +246,7 @@ impl Core {
             let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
             step.records(open.thread.root(), Input::Probe { listener: listener.clone() });
             self.scheduler.mark_runnable(&listener);
-            // Each probe gets its own record: request the next one by an alarm.
+            // Each probe gets its own record, so an alarm at the same time requests the next probe.
             return step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Probe });
         }
     }
@@ -267,7 +270,8 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }
 
-    /// Handles any sign of life from a listener: its waiting calls may be delivered again.
+    /// Marks the listener as present after any report from it, so that its waiting calls are
+    /// delivered.
     pub(super) fn is_present(&mut self, listener: &ListenerName) {
         if self.scheduler.absences.end(listener) {
             self.scheduler.mark_runnable(listener);

@@ -150,13 +150,12 @@ impl Core {
         }
     }
 
-    /// Description of the budget of `thread`'s tree that is used up, or `None` if there is budget
-    /// left.
+    /// Description of the budget that `thread`'s tree has used up, or `None` if every budget has
+    /// room.
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.budgets.limits.messages;
-        // A held call will be delivered or answered later, so its share of the messages is already
-        // taken.
+        // A held call will be delivered or answered later, so its messages count as used already.
         if tree.request_usage().messages.saturating_add(tree.held) >= most {
             return Some(format!("all {most} messages of this tree are used"));
         }

@@ -1,9 +1,10 @@
-//! Allotments of spawned threads: what may be used in a thread and beneath it, and how long it may take;
-//! and budgets of runs of workflows, for the threads that are bound to a run.
+//! Allotments of spawned threads, and budgets of workflow runs. An allotment limits the tokens, the
+//! money and the time of a thread and its subthreads. The budget of a run limits the threads that
+//! are bound to the run.
 //!
-//! Tokens and money are judged where those of the tree are. When the time of a thread is over, each call
-//! that was opened in it, or beneath it, from another thread ends as timed out; it runs also while a
-//! person decides.
+//! Tokens and money are checked together with the limits of the tree. When the time of a thread is
+//! over, every call that another thread opened in the thread or its subthreads ends as timed out.
+//! The time also runs while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -16,7 +17,7 @@ use crate::mutant::mutant;
 use crate::system::{ErrorCode, ThreadAllotment};
 use crate::thread::{Allotment, AllotmentUsage, Call, Input, Opener, Tree};
 
-/// The recorded form of an allotment, if it limits anything.
+/// Converts an allotment to its recorded form. `None` if it limits nothing.
 pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotment> {
     let ThreadAllotment { tokens, money, timeout } = allotment;
     let until = timeout.map(|timeout| now.plus(timeout));
@@ -24,7 +25,7 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// The threads up from `thread` whose time is over, nearest first.
+/// Threads whose time is over at `now`, from `thread` up to the root.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let is_over =
         move |allotted: &AllotmentUsage| allotted.limits.until.is_some_and(|until| until <= now);
@@ -32,7 +33,8 @@ fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = Threa
     over.map(|(thread, _)| thread)
 }
 
-/// Which allotment of `thread`, or of a thread above it, is used up, if one is.
+/// Description of the first used-up allotment, from `thread` up to the root. `None` if every
+/// allotment has room.
 pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
     tree.allotments(thread).find_map(|(thread, allotted)| {
         let used = used_up(budget_of(allotted.limits), allotted.spent)?;
@@ -40,7 +42,12 @@ pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
     })
 }
 
-/// Why an allotment has no room for a request of a model call in `thread`, if one has none.
+/// Checks that the reservation of a model call in `thread` fits into the allotments of the thread
+/// and of the threads above it.
+///
+/// # Errors
+///
+/// Returns a description of the allotment that has no room.
 pub(super) fn room_for(
     tree: &Tree,
     thread: &ThreadId,
@@ -58,13 +65,14 @@ pub(super) fn room_for(
     Ok(())
 }
 
-/// Whether something limits the model calls in `thread` besides the limits of its tree.
+/// Whether an allotment, or the budget of a workflow run, limits model calls in `thread`.
 pub(super) fn is_limited(contracts: &Contracts, tree: &Tree, thread: &ThreadId) -> bool {
     tree.allotments(thread).next().is_some()
         || runs_with_budget(contracts, tree, thread).next().is_some()
 }
 
-/// Which budget of a run of a workflow above `thread` is used up, if one is.
+/// Description of the first used-up budget among the workflow runs that `thread` belongs to. `None`
+/// if every budget has room.
 pub(super) fn used_up_by_run(
     contracts: &Contracts,
     tree: &Tree,
@@ -76,8 +84,12 @@ pub(super) fn used_up_by_run(
     })
 }
 
-/// Why the budget of a run of a workflow has no room for a request of a model call in `thread`, if one
-/// has none.
+/// Checks that the reservation of a model call in `thread` fits into the budgets of the workflow
+/// runs that the thread belongs to.
+///
+/// # Errors
+///
+/// Returns a description of the budget that has no room.
 pub(super) fn room_in_runs(
     contracts: &Contracts,
     tree: &Tree,
@@ -95,7 +107,7 @@ pub(super) fn room_in_runs(
     Ok(())
 }
 
-/// The runs of workflows with a budget above `thread`.
+/// The workflow runs that `thread` belongs to and whose budget is limited, with their budgets.
 fn runs_with_budget<'a>(
     contracts: &'a Contracts,
     tree: &'a Tree,
@@ -113,7 +125,7 @@ fn budget_of(limits: Allotment) -> Budget {
 }
 
 impl Core {
-    /// Sets the alarms of all open calls whose threads have a time, after a boot.
+    /// Sets the alarms of all open calls whose threads have a time limit. Called at boot.
     pub(super) fn set_thread_alarms(&self, step: &mut Step) {
         let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
         let mut alarms: Vec<_> =
@@ -124,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Sets the alarm of a call that was just opened, if its thread has a time.
+    /// Sets the alarm of a newly opened call, if its thread has a time limit.
     pub(super) fn set_thread_alarm(&self, step: &mut Step, call: CallId) {
         let ends = self.state.call(call).and_then(|open| self.thread_ends(open));
         if let Some(at) = ends {
@@ -132,8 +144,8 @@ impl Core {
         }
     }
 
-    /// When the time of the call's thread is over. A call that was opened from its own thread ends with
-    /// the call that opened it.
+    /// Time at which the time limit of the call's thread ends the call. `None` without a limit, and
+    /// for a call that was opened from its own thread, because such a call ends with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -145,8 +157,9 @@ impl Core {
         tree.allotments(&call.thread).filter_map(|(_, allotted)| allotted.limits.until).min()
     }
 
-    /// Ends every call that another thread opened in the thread whose time is over, or beneath it: the
-    /// outermost first, so that the ids of the calls do not decide how each of them ends.
+    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, ends every call
+    /// that another thread opened in the thread or its subthreads. Outer calls end first, so that
+    /// the order of call ids has no influence on the results.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };
@@ -170,7 +183,7 @@ impl Core {
         });
     }
 
-    /// Whether the time of any thread has not run out yet.
+    /// Whether any thread has a time limit that is not reached yet.
     pub(super) fn has_thread_time(&self) -> bool {
         let now = self.state.time;
         let threads = self.state.trees.values().flat_map(|tree| tree.threads.values());
@@ -178,7 +191,8 @@ impl Core {
         times.any(|until| until > now)
     }
 
-    /// Why nothing more may be done in `thread`: its time is over, or that of a thread above it.
+    /// Reason why nothing may be started in `thread`: the time of the thread, or of a thread above
+    /// it, is over. `None` if there is time left.
     pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread)?;
         let nearest = over(tree, thread, now).next()?;

@@ -75,8 +75,8 @@ impl Core {
             let thread = self.state.call(call).map(|open| open.thread.clone());
             let open = thread.is_some().then_some(call);
             self.refuse(step, &by, thread.as_ref(), open, refusal.clone());
-            // Only after the call is known to be open: the refusal is recorded in the thread of an
-            // open call.
+            // Checked only after the call is known to be open, because the refusal is recorded in
+            // the thread of an open call.
             if refusal.rule == RefusalRule::BudgetSpent {
                 self.fail_void(step, call, &refusal.message);
             }
@@ -147,8 +147,8 @@ impl Core {
         Ok(())
     }
 
-    /// Description of the caller's budget that was used up while the call was held, or `None`.
-    /// Without that budget, the caller could not use the result.
+    /// Description of the caller's budget that was used up while the call was held. `None` if every
+    /// budget has room. A caller without budget could not use the result.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -161,7 +161,7 @@ impl Core {
             }
         }
 
-        // The share of this call is among the messages that held calls have taken.
+        // The messages of this call are already reserved among those of held calls.
         let tree = self.state.tree(&thread)?;
         let others = tree.request_usage().messages.saturating_add(tree.held.saturating_sub(1));
 
@@ -250,7 +250,8 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Adds the signed answer to a refusal of its signature, so that the record has the whole answer.
+/// Adds the signed answer to the refusal of its signature, so that the refusal's record contains
+/// the whole answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),
@@ -258,8 +259,8 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     }
 }
 
-/// The recorded form of an answer. It has no payloads, because the record's messages or refusals
-/// contain them.
+/// The recorded form of an answer, without payloads: the record contains them as messages or
+/// refusals.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     let verdict = match &answer.payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),

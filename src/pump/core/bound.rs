@@ -9,7 +9,7 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Opener};
 
-/// Reason recorded when a thread ends because the call that it is bound to has closed.
+/// Reason recorded when the closing of a call ends the threads bound to it.
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
@@ -38,8 +38,8 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels the given calls of bound threads. Their results would come too late, because the
-    /// call that binds these threads is closed.
+    /// Cancels the given calls in bound threads, because the call that their threads are bound to
+    /// is closed and cannot use their results.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;

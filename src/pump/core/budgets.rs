@@ -13,8 +13,8 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
-/// Limits that every tree has, and the model calls that each tree is certain to make. Spent and
-/// reserved amounts are not here: they are recorded, as part of the state.
+/// Limits of every tree, and the model calls that each tree has yet to make. Spent and reserved
+/// amounts are part of the recorded state instead.
 ///
 /// **Invariant:** `turns` contains a call exactly while its callee is an agent and the call is in
 /// flight, queued or held, because each such call will make a model call. A wake reads the size of
@@ -55,8 +55,8 @@ impl Budgets {
 }
 
 impl Core {
-    /// Reserves a turn if `call` is in flight, queued or held and its callee is an agent.
-    /// Otherwise, releases the turn that the call may have reserved.
+    /// Reserves a turn if `call` is in flight, queued or held and its callee is an agent. Otherwise
+    /// releases the reserved turn of `call`, if any.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         if !self.contracts.get(&open.callee).is_some_and(Contract::spends) {
@@ -77,8 +77,8 @@ impl Core {
         is_under_way && contract.is_some_and(Contract::spends)
     }
 
-    /// Reason why the budgets allow `listener` no turn, or `None` if they allow one. Asked before
-    /// the model call is made.
+    /// Reason why the budgets allow `listener` no further turn in `thread`. `None` if they allow
+    /// one.
     pub(super) fn spent_for_agent(
         &mut self,
         step: &mut Step,
@@ -122,8 +122,11 @@ impl Core {
             .or_else(|| spent(contract.budget, own, &of_listener))
     }
 
-    /// Reason why the budgets have no room for the next request of a model call, or `None` if they
-    /// have room.
+    /// Checks that the next request of a model call fits into the budgets.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the budget that has no room.
     pub(super) fn room_for(
         &self,
         call: CallId,
@@ -163,8 +166,7 @@ impl Core {
 
     /// Warns the tree once about each of its budgets that is nearly spent.
     pub(super) fn warn_of_budgets(&mut self, step: &mut Step, context: &OutcomeContext) {
-        // The call has ended, so no agent can be warned now. The next turn of the tree gets the
-        // warning.
+        // The call has ended, so its agent cannot be warned. The tree's next turn gets the warning.
         if self.state.call(context.call).is_none() {
             return;
         }
@@ -197,11 +199,12 @@ impl Core {
 /// How much of one budget is used.
 struct BudgetUse {
     budget: &'static str,
-    /// Owner of the budget: an agent, or `None` for the tree.
+    /// The agent whose budget this is, or `None` for the budget of the tree.
     of: Option<ListenerName>,
     used: u64,
     limit: u64,
-    /// Whether the values are amounts of money, in billionths of the currency's unit.
+    /// Whether the values are amounts of money, in billionths of the currency's unit, instead of
+    /// counts.
     is_money: bool,
 }
 
@@ -240,7 +243,7 @@ impl BudgetUse {
         self.limit > 0 && self.used.saturating_mul(100) >= mark
     }
 
-    /// Key that identifies the budget among the warnings given to its tree.
+    /// Key under which the tree records that it was warned about this budget.
     fn key(&self) -> String {
         match &self.of {
             Some(of) => format!("{} of {of}", self.budget),

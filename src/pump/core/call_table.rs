@@ -9,7 +9,7 @@ use crate::mutant::mutant;
 use crate::thread::Map;
 
 /// Attempts in flight, and deliveries that have outlived their call. Rebuilt after every boot from
-/// recorded starts of deliveries.
+/// the recorded deliveries.
 ///
 /// **Invariant:** a call has at most one attempt in flight.
 ///
@@ -20,7 +20,7 @@ use crate::thread::Map;
 pub(super) struct CallTable {
     running: Map<CallId, RunningAttempt>,
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
-    /// For each open call, the number of its attempts in this epoch.
+    /// For each open call, the number of its last attempt in this epoch.
     attempts: Map<CallId, u32>,
 }
 

@@ -19,8 +19,8 @@ use crate::xml::scan::scan;
 /// Result of a call, before it becomes a message.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition of the messages that were not delivered to the callee. If this is `Late` and the
-    /// call failed, the request counts as failed.
+    /// Disposition recorded for messages that were not delivered to the callee. If it is `Late` and
+    /// the call failed, the request is recorded as failed.
     pub undelivered: Disposition,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
@@ -183,7 +183,8 @@ impl Core {
         None
     }
 
-    /// Result of a forwarder's call, or `None` while a leg of the forwarded call has no result.
+    /// Result of a forwarder's call, assembled from the results of the forwarded call's legs.
+    /// `None` while a leg has no result.
     fn forwarded(
         &mut self,
         step: &mut Step,
@@ -246,8 +247,8 @@ impl Core {
         found
     }
 
-    /// Closes each of these calls with `close`. None of them, and none beneath them, is woken by the
-    /// close of another.
+    /// Closes each of `calls` with `close`. While it runs, none of these calls and no call beneath
+    /// them is woken by the close of another.
     pub(super) fn close_all(
         &mut self,
         step: &mut Step,

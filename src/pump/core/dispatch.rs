@@ -48,7 +48,7 @@ impl Core {
     }
 
     /// Starts all deliveries that may start, and records each start. During a drain, nothing
-    /// starts: queued calls are on record and continue at the next start of the organism.
+    /// starts: queued calls are recorded, and continue at the next start of the organism.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -95,7 +95,7 @@ impl Core {
     }
 
     /// Handles uncounted time, such as a standstill, by extending deadlines. Records nothing if no
-    /// call is open and no time of a thread runs.
+    /// call is open and no time limit of a thread runs.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         if self.state.calls.is_empty() && !(is_stepped && self.has_thread_time()) {
@@ -108,22 +108,22 @@ impl Core {
         let stepped_micros = micros(stepped);
         step.records(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
         self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
-        // Answers that arrived during the standstill are still to be read, so deadlines get some
-        // extra time.
+        // Answers that arrived during the standstill are not read yet, so deadlines get some extra
+        // time.
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::STANDSTILL_MIN };
         self.timeouts.extend_all(standstill.all() + grace);
         self.scheduler.absences.extend_all(standstill.all() + grace);
-        // The alarms that were set for these probes fire too early now and have no effect, so set
-        // new ones.
+        // The alarms of these probes were set for times that are too early now. They have no effect
+        // when they fire, so set new alarms.
         let probes = self.scheduler.absences.probes_out().into_iter();
         for at in probes.filter(|_| !mutant("forget-a-probe")) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
         }
     }
 
-    /// Ends the `wait` of an agent whose thread has got a message.
+    /// Ends the `wait` of an agent in a thread that has received a message.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
-        // A waiting agent has taken a turn, so its call occupies the thread.
+        // A waiting agent has taken at least one turn, so its call occupies the thread.
         let holder = self.scheduler.holder(listener, thread);
         let waiting = |call: &CallId| self.state.call(*call).is_some_and(|c| c.waiting.is_some());
         if let Some(call) = holder.filter(waiting) {

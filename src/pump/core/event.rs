@@ -16,7 +16,7 @@ use crate::trace::TraceParent;
 /// Thread that a client's payload goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A new root thread. It gets this id unless the id is in use.
+    /// A new root thread. It gets the suggested id, unless a thread with that id exists.
     New {
         suggested: Option<String>,
     },
@@ -34,9 +34,9 @@ pub struct Submission {
     pub target: Target,
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
-    /// Trace context that the client sent along.
+    /// Trace context that the client sent with the payload.
     pub trace: Option<TraceParent>,
-    /// Trace to begin if the thread belongs to no trace yet.
+    /// Trace that the submission begins if its thread belongs to no trace.
     pub begun: Option<TraceParent>,
 }
 
@@ -87,7 +87,8 @@ pub enum Event {
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Turn>,
-        /// Time at which a host of this pump read the answer, if a host read it.
+        /// Time at which a host of this pump received the answer. `None` if it did not come from a
+        /// host.
         arrived: Option<Time>,
     },
     Failed {
@@ -103,7 +104,7 @@ pub enum Event {
         attempt: Attempt,
         detail: String,
     },
-    /// A process instance named another attempt in its answer than the attempt that it was given.
+    /// A process instance answered with the id of an attempt that it was not given.
     Stray {
         listener: ListenerName,
         /// The attempt that the answer named, shortened.
@@ -137,7 +138,7 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
-    /// Time has passed that counts for no deadline, such as a standstill of the process.
+    /// Time has passed that counts for no deadline, such as time in which the process stood still.
     Standstill(Standstill),
     /// An interval has ended in which `busy` refusals to one client were counted.
     Busy(BusyCount),
@@ -152,7 +153,7 @@ pub enum Event {
     },
 }
 
-/// Time that counts for no deadline.
+/// Time that counts for no deadline. Both parts may be non-zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standstill {
     /// Duration for which the pump was frozen or blocked, or the machine was suspended.
@@ -188,11 +189,11 @@ pub enum Alarm {
     },
     /// A probe of an absent listener may be due.
     Probe,
-    /// A call has waited for an absent listener until its deadline.
+    /// The deadline of a call that waits for an absent listener may have passed.
     Untaken {
         call: CallId,
     },
-    /// An earlier pump started this attempt, and no end of it is recorded.
+    /// An attempt that an earlier pump started has no recorded end.
     Lost {
         call: CallId,
         attempt: Attempt,
@@ -204,15 +205,16 @@ pub enum Alarm {
     Gone {
         call: CallId,
     },
-    /// The time that is allotted to the thread of this call may be over.
+    /// The time limit of the call's thread, or of a thread above it, may have passed.
     ThreadTime {
         call: CallId,
     },
-    /// A held call has waited for a person until its deadline.
+    /// The deadline of a held call may have passed.
     Held {
         call: CallId,
     },
-    /// A reservation of an earlier start of the pump has no recorded cost, and will get none.
+    /// A reservation made under an earlier start of the pump has no recorded cost and will get
+    /// none.
     Unsettled {
         call: CallId,
         attempt: Attempt,
@@ -221,7 +223,7 @@ pub enum Alarm {
     Schedule {
         timer: TimerId,
     },
-    /// The request of a schedule's run is to be sent.
+    /// The request of a schedule's run must be sent.
     ScheduledRun {
         request: MessageId,
     },
@@ -230,7 +232,7 @@ pub enum Alarm {
 /// Response to a client's submission.
 #[derive(Debug, Clone)]
 pub enum Receipt {
-    /// The payload is on record. There is one call for each peer that accepts the payload.
+    /// The payload is recorded. There is one call for each peer that accepts the payload.
     Accepted {
         thread: ThreadId,
         calls: Vec<CallId>,

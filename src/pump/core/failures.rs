@@ -82,12 +82,12 @@ impl Core {
 
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         let text = match (failure, failures) {
-            // The listener did not fail: what its work requires was not available.
+            // Not the listener's fault: a resource that its work requires was not available.
             (AttemptFailure::Spent { detail } | AttemptFailure::TooLarge { detail }, _) => {
                 detail.clone()
             }
             (AttemptFailure::Lost { .. }, _) => format!("{listener} was given this, and {LOST}"),
-            // The text depends on the cause, because the cause decides what a caller can do.
+            // The text depends on the cause, because a caller reacts differently to each.
             (AttemptFailure::Model { detail, .. }, _) => {
                 format!("{listener} failed: its model call came to nothing: {detail}")
             }
@@ -146,9 +146,9 @@ impl Core {
         }
     }
 
-    /// If a listener has used up its consecutive failed rounds, fails the call; otherwise delays
-    /// the call's next round. Returns whether either was done. Rounds of agents have no bound here,
-    /// because model calls pace them.
+    /// If a call has used up its consecutive failed rounds, fails it; otherwise delays its next
+    /// round. Returns whether either was done. Rounds of agents are not bounded here, because model
+    /// calls pace them.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let listener = open.callee.clone();
@@ -173,7 +173,7 @@ impl Core {
         true
     }
 
-    /// Number of consecutive rounds of the call that count against the bound.
+    /// Number of consecutive failed rounds of the call, or 0 if the bound does not apply to it.
     fn failed_rounds(&self, open: &Call) -> u32 {
         let contract = self.contracts.get(&open.callee);
         let is_bounded = contract.is_none_or(Contract::has_bounded_rounds);
@@ -226,7 +226,7 @@ impl Core {
     }
 }
 
-/// Explanation for a delivery whose outcome can never be known.
+/// Detail of the failure recorded for a delivery whose outcome was lost.
 const LOST: &str = "what became of it is not known: its answer was lost";
 
 /// Description of a failure for callers. It names the kind of the failure, without details of the

@@ -1,4 +1,4 @@
-//! Goals: requests of workflows to agents, each with an answer of its own.
+//! Goals: requests of workflows to agents. A goal can name the payload that answers it.
 
 use super::outcome::{Gated, OutcomeContext};
 use super::refusals::refusal_of;
@@ -10,7 +10,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 
 impl Core {
-    /// The goal that `call` is for; `None` if its request is no goal.
+    /// The goal that the request of `call` states. `None` if the request is no goal.
     pub(super) fn goal_of(&self, call: CallId) -> Option<CalledGoal> {
         let open = self.state.call(call)?;
         let request = open.request().filter(|request| request.name == goal_name(&open.callee))?;
@@ -19,8 +19,11 @@ impl Core {
         Some(CalledGoal { answer: read_goal_answer(payload), delegate })
     }
 
-    /// Opens the call with which an agent delegates, unless its goal has delegated as often as it
-    /// may.
+    /// Opens the call with which an agent delegates its goal.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal if the goal has used up its delegations, or the call cannot be opened.
     pub(super) fn delegate(
         &mut self,
         step: &mut Step,
@@ -44,8 +47,9 @@ impl Core {
     }
 }
 
-/// Refuses answers to other goals than `goal`, and every answer to a goal where it is `None`. A goal
-/// that names its answer is answered by nothing else. Only the payload that `goal` names delegates.
+/// Refuses payloads that do not fit `goal`. An answer to a goal is refused if there is no goal, or
+/// if the goal names another payload as its answer; a delegation is refused if it is not the
+/// payload that the goal names for it.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;
@@ -77,8 +81,8 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
 /// The goal of a call.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
-    /// The only payload that answers it, if it has a type.
+    /// The only payload that answers the goal, if the goal names one.
     answer: Option<PayloadName>,
-    /// The payload with which it may be delegated, if it has roles.
+    /// The payload that delegates the goal, if the goal has roles.
     delegate: Option<PayloadName>,
 }

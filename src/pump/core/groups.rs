@@ -42,7 +42,7 @@ impl Core {
 
     /// Settles a leg of a `first` group in another thread. A reply cancels the other legs. A fault
     /// is kept while another leg may still reply; the last fault delivers all kept faults. Returns
-    /// whether the result of this leg was kept instead of delivered.
+    /// true if the result of this leg was kept, false if it was delivered.
     pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,

@@ -25,8 +25,8 @@ pub(super) struct Holds {
     counts: Map<HoldKey, usize>,
 }
 
-/// A client and a listener. All held calls with the same key share one bound: a held call stays
-/// until a person decides, and one client must not use up the room of the others.
+/// Key of the bound on held calls: a client and a listener. A held call stays until a person
+/// decides, so each client has its own bound and cannot use up the capacity of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HoldKey {
     /// The client that opened the call's tree.
@@ -99,8 +99,8 @@ impl Core {
         self.required_hold(&call.callee, payload)
     }
 
-    /// The hold that the config requires for a call with this payload, with the reason. `None` if
-    /// the config requires no hold.
+    /// The hold that the config requires for a call to `listener` with `payload`, with the reason.
+    /// `None` if the config requires no hold.
     fn required_hold(
         &self,
         listener: &ListenerName,
@@ -162,8 +162,8 @@ impl Core {
         }
     }
 
-    /// Ends a hold because the call was approved, or because the config no longer requires a hold;
-    /// `lapsed` states the latter.
+    /// Ends a hold: the call was approved, or, with `lapsed`, the config no longer requires the
+    /// hold.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.holds.remove(call);

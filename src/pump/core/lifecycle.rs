@@ -67,7 +67,7 @@ impl Core {
             self.count_turn(*id);
             let Some(call) = self.state.call(*id) else { continue };
             let contract = self.contracts.get(&call.callee);
-            // A call that was delivered also keeps its place in the thread until it is settled.
+            // A call that was delivered also occupies its thread until it is settled.
             let is_out = call.handed_over.is_some();
             let holds = contract.is_some_and(|contract| {
                 (contract.is_serial() && (call.turns > 0 || is_out))
@@ -130,7 +130,8 @@ impl Core {
         self.organism_note(step, &CorePayload::ShutdownSignal { reason });
     }
 
-    /// Records an operator's action on the organism itself. The core does nothing else about it.
+    /// Records an operator's action on the organism itself. The action has no other effect in the
+    /// core.
     pub(super) fn operator_action(
         &mut self,
         step: &mut Step,
@@ -148,7 +149,8 @@ impl Core {
     }
 
     /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If no
-    /// call is open, the cancellation is refused on record, and the thread gets no message.
+    /// call is open, the cancellation is refused, the refusal is recorded, and the thread gets no
+    /// message.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {

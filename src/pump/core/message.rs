@@ -57,7 +57,7 @@ impl NewMessage {
         Self::new(kind, from, to, thread, (checked.name(), checked.payload()))
     }
 
-    /// A message from the core.
+    /// A message of the core to `to`, with a payload of the core.
     pub fn system(to: &ListenerName, thread: &ThreadId, answer: &CorePayload) -> Self {
         let payload = (&answer.name(), &answer.payload());
         Self::new(MessageKind::System, &ListenerName::core(), to, thread, payload)
@@ -80,7 +80,7 @@ impl NewMessage {
         Self { id: id.into(), ..self }
     }
 
-    /// Sets the key by which a client finds the call again.
+    /// Sets the client key, under which the client can look up the call again.
     pub fn with_key(self, key: Option<String>) -> Self {
         Self { key, ..self }
     }

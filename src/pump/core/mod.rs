@@ -72,7 +72,7 @@ pub struct Core {
     contracts: Arc<Contracts>,
     /// Keys of operators. If there are none, decisions need no signature.
     operators: OperatorKeys,
-    /// Schedules of this pump; `None` for a pump that leaves schedules alone.
+    /// Schedules of this pump; `None` for a pump that does not run schedules.
     schedules: Option<Arc<Schedules>>,
     budgets: Budgets,
     config: Digest,
@@ -80,8 +80,8 @@ pub struct Core {
     /// The call whose outcome is being processed. It is woken only after the last payload of the
     /// outcome.
     hearing: Option<CallId>,
-    /// Calls that this step closes, or will have closed when it ends. None of them is woken: the end of
-    /// one must not decide how the next ends.
+    /// Calls that this step closes or has closed. None of them is woken, so that the end of one
+    /// call does not decide how the next one ends.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 
@@ -188,7 +188,8 @@ impl Core {
         }
 
         self.dispatch(&mut step);
-        // Hand-overs decide whether a call goes on, and a replay knows those of this record, too.
+        // Whether a call continues depends on the deliveries of this record, too: a replay knows
+        // them.
         if let Some((tree, _)) = &step.record {
             self.state.follow_people(tree);
         }

@@ -7,7 +7,7 @@ use super::Core;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 
-/// Open calls and timers at the end of a pump. All of them are on record and continue at the next
+/// Open calls and timers at the end of a pump. All of them are recorded and continue at the next
 /// start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenWork {

@@ -19,7 +19,7 @@ pub(super) struct OrphanedDelivery {
     pub thread: ThreadId,
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
-    /// The goal that the call was for, which has an answer of its own.
+    /// The goal of the call, if it has one. It decides which payload is an answer.
     pub goal: Option<CalledGoal>,
 }
 
@@ -31,8 +31,8 @@ impl Core {
         Some(orphan)
     }
 
-    /// Records the outcome of a call that already has its result. Replies are recorded for readers
-    /// of the thread; all other payloads are refused.
+    /// Records the outcome of a call that already has its result. Replies are recorded for later
+    /// readers of the thread; all other payloads are refused.
     pub(super) fn late_outcome(
         &mut self,
         step: &mut Step,

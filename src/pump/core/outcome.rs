@@ -20,7 +20,7 @@ use crate::system::{CorePayload, ErrorCode, Huh, WaitFor};
 use crate::thread::{Call, Fact, Input, Verdict};
 use crate::xml::findings::TextLocation;
 
-/// A payload that passed the gate, or the gate's refusal of it.
+/// A payload after the gate's check, or the refusal of the payload.
 pub(super) type Gated = Result<Checked, Refusal>;
 
 /// Listener, call and attempt that an outcome or a failure came from.
@@ -38,7 +38,8 @@ pub(super) struct OutcomeContext {
     pub receives_refusals: bool,
     /// `seq` of the first message that follows from this outcome.
     pub first_seq: u64,
-    /// Number of messages of the thread that the listener had been shown when it gave this outcome.
+    /// Number of messages of the thread that the listener's delivery contained or that it had seen
+    /// before.
     pub shown: u32,
 }
 
@@ -70,7 +71,7 @@ impl Core {
         turn: Option<Turn>,
         arrived: Option<Time>,
     ) {
-        // The time of arrival is recorded only if the deadline has passed since: otherwise the time
+        // The time of arrival is recorded only if the deadline has passed since. Otherwise the time
         // of the record suffices.
         let has_passed = self.timeouts.has_passed(source.call, source.attempt, step.time);
         let input = Input::Outcome {
@@ -118,7 +119,7 @@ impl Core {
         Some((context, contract))
     }
 
-    /// Marks the delivered messages as handled, because their outcome is on record.
+    /// Marks the delivered messages as handled.
     fn record_outcome_received(
         &mut self,
         step: &mut Step,
@@ -183,8 +184,8 @@ impl Core {
     }
 
     /// Handles an outcome without actions and replies, which only acknowledges the delivery. The
-    /// call then waits for the next of its threads or timers. It also waits if one of these has
-    /// ended and the listener was not given the end yet.
+    /// call then waits for the next result of its subthreads or timers, including a result that has
+    /// arrived but was not delivered yet.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
@@ -316,8 +317,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer that names another attempt than the instance was given. The refusal is
-    /// recorded. It affects no attempt, not even the named one.
+    /// Refuses an answer that names an attempt that its instance was not given. The refusal is
+    /// recorded. No attempt is affected, not even the named one.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -366,14 +367,14 @@ impl Core {
     }
 }
 
-/// Reduces a turn to what the recorded input must state. The note's text is recorded as a payload,
-/// the positions of payloads are in their refusals, and the inputs of the model call are stored by
+/// Reduces a turn to the data that the recorded input needs. The note is recorded as a payload, the
+/// positions of payloads are in their refusals, and the texts of the model call are stored by
 /// digest.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, ..turn }
 }
 
-/// Places the refusal of an agent's payload at its position in the model's text.
+/// Sets the position of a refused payload to its place in the model's text.
 fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
     let found = written.iter().position(|candidate| candidate.payload == refusal.digest);
     let Some(original) = found.map(|at| written.remove(at)) else { return refusal };

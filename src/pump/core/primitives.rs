@@ -89,7 +89,7 @@ impl Core {
     }
 
     /// Returns a free label for a new subthread: the suggested label, or a short label derived from
-    /// an id if none is suggested. If that label is taken, the first free `label-n` is returned.
+    /// an id if none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
     fn free_label(&self, step: &mut Step, parent: &ThreadId, label: Option<String>) -> String {
         let taken = |label: &str| {
             let thread = self.state.thread(parent);
@@ -143,8 +143,8 @@ impl Core {
         self.cancel_subtree(step, &thread, CANCELLED_FROM_ABOVE);
     }
 
-    /// Parses the id of a living thread beneath the sender's thread. Returns `None` for any other
-    /// id.
+    /// Parses the id of an existing thread beneath the sender's thread. Returns `None` for any
+    /// other id.
     fn descendant(&self, context: &OutcomeContext, thread_id: &str) -> Option<ThreadId> {
         let is_beneath =
             |thread: &ThreadId| thread.is_beneath(&context.thread) || mutant("reach-any-thread");
@@ -153,8 +153,8 @@ impl Core {
         (is_known && !self.has_ended(&thread, &context.thread)).then_some(thread)
     }
 
-    /// Answers with an error that is the same for unknown threads and for threads outside the
-    /// sender's subtree.
+    /// Answers with the same error for unknown threads and for threads outside the sender's
+    /// subtree.
     fn no_descendant(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
         let text = ask.checked.payload().as_str().as_bytes();
         let refusal = Refusal::new(RefusalRule::UnknownThread, UNKNOWN_THREAD, text);
@@ -180,8 +180,8 @@ impl Core {
     fn clear_context(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, keep: u32) {
         let agent = ask.context.listener.clone();
         let thread = ask.context.thread.clone();
-        // The messages of the requesting turn also stay in the window. They do not count towards
-        // `keep`.
+        // The messages of the turn that requests this stay in the window, too, and do not count
+        // towards `keep`.
         let kept = keep.min(ask.context.shown);
         let before = ask.context.first_seq;
         self.fact(step, Fact::Window { agent, thread, before, kept });

@@ -22,10 +22,10 @@ pub(super) fn refusal_of(
 
 impl Core {
     /// Refuses a payload of an outcome and informs its sender. A sender whose contract includes
-    /// refusals gets each refusal. Any other sender gets only the refusals that it can act on.
+    /// refusals gets every refusal. Any other sender gets only the refusals that it can act on.
     ///
-    /// A spent budget ends the call of a listener that makes no model calls: the listener might send
-    /// the same again for ever, and no limit of model calls would end that.
+    /// A spent budget ends the call of a listener that makes no model calls: such a listener might
+    /// send the same payload again forever, and no limit of model calls would stop it.
     pub(super) fn refuse_payload(
         &mut self,
         step: &mut Step,

@@ -159,7 +159,7 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
 struct RecordedPayloads<'a> {
     record: &'a Record,
     gate: &'a Gate,
-    /// Recorded refusals of whole payloads that no verdict has used yet.
+    /// Recorded refusals of whole payloads that are not assigned to a verdict yet.
     refusals: Vec<&'a Refusal>,
 }
 
@@ -170,8 +170,8 @@ impl<'a> RecordedPayloads<'a> {
             Fact::Refused { refusal, .. } => Some(refusal),
             _ => None,
         });
-        // In the record of an outcome, refusals by these rules concern the inside of an accepted
-        // primitive, or the turn itself. They are no refusals of whole payloads.
+        // In the record of an outcome, refusals by these rules concern the payload inside an
+        // accepted primitive, or the turn itself. They are no refusals of whole payloads.
         let beside = [
             RefusalRule::UnknownThread,
             RefusalRule::BadLabel,

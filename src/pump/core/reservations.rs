@@ -1,5 +1,5 @@
 //! Reservations of model calls. A reservation is recorded before the model request is sent, so that
-//! the cost is on record even if the call, its host or its pump fails.
+//! the cost is recorded even if the call, its host or its pump fails.
 //!
 //! The record of the actual cost ends the reservation. If the pump or the host died, no such record
 //! can come, and the whole reservation is charged.
@@ -22,7 +22,7 @@ impl Core {
         reservation: Reservation,
     ) {
         if reservation.request > 0 && self.is_reserved(call, attempt, reservation.request) {
-            // The reply to this reservation was lost, and the agent requests it again.
+            // The agent lost the reply to this reservation and requests it again.
             return step.effect(Effect::Reserved { call, attempt, answer: Ok(()) });
         }
 
@@ -84,8 +84,8 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// At boot, sets alarms that settle the reservations of earlier pumps, because no actual cost
-    /// will be reported for them.
+    /// At boot, sets the alarms that settle the reservations of earlier pumps: no actual cost will
+    /// be reported for them.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();

@@ -190,14 +190,14 @@ impl Scheduler {
         None
     }
 
-    /// Counts a delivery to the listener as started.
+    /// Counts a started delivery against the listener's capacity.
     pub fn start(&mut self, listener: &ListenerName) {
         if let Some(queue) = self.queues.get_mut(listener) {
             queue.running += 1;
         }
     }
 
-    /// Frees the capacity of a delivery whose call is open.
+    /// Frees the capacity of an ended delivery whose call is open.
     pub fn end_attempt(
         &mut self,
         listener: &ListenerName,
@@ -212,7 +212,7 @@ impl Scheduler {
         }
     }
 
-    /// Frees the capacity and the thread of a delivery whose call is closed.
+    /// Frees the capacity and the thread of an ended delivery whose call is closed.
     pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         self.release_capacity(listener);
         self.free_thread(listener, thread, call);

@@ -1,8 +1,8 @@
-//! Schedules: plans their times, begins their runs, and records what became of each time.
+//! Schedules: plans their times, begins their runs, and records the result of each planned time.
 //!
-//! A time that has come is one record in `sess-organism`. The request of its run is sent by a step
-//! of its own, as a submission of the schedule's client, because its record belongs to another
-//! tree. If the pump dies in between, the next boot sends the request.
+//! Each planned time that has come is one record in `sess-organism`. A separate step sends the
+//! request of its run, as a submission of the schedule's client, because that record belongs to
+//! another tree. If the pump dies between the two, the next boot sends the request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Schedules {
 }
 
 impl Schedules {
-    /// Takes those of `schedules` that belong to `partition`.
+    /// Takes the schedules that belong to `partition`.
     ///
     /// # Errors
     ///
@@ -54,15 +54,15 @@ impl Schedules {
 }
 
 impl Core {
-    /// Makes this core plan and run `schedules`. Without a call of this, schedules on record stay as
-    /// they are.
+    /// Makes this core plan and run `schedules`. A core without schedules leaves recorded ones
+    /// unchanged.
     #[must_use]
     pub fn with_schedules(self, schedules: Schedules) -> Self {
         Self { schedules: Some(Arc::new(schedules)), ..self }
     }
 
-    /// Compares the schedules on record with those of the config: cancels, plans, and takes the
-    /// times that came while no pump ran.
+    /// At boot, compares the recorded schedules with those of the config: cancels removed
+    /// schedules, plans new and changed ones, and handles the times that came while no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
         let unsent = self.unsent_runs();
@@ -99,8 +99,9 @@ impl Core {
         }
     }
 
-    /// Sends the request of a run that an earlier pump began, unless the config has no use for the run
-    /// any more.
+    /// Continues a run that an earlier pump began and whose request was not sent. Records the run
+    /// as refused if the config no longer has the schedule, or as missed if it is too late and
+    /// missed runs are skipped.
     fn continue_run(
         &mut self,
         step: &mut Step,
@@ -129,8 +130,8 @@ impl Core {
         self.schedule_note(step, name, event, None);
     }
 
-    /// The planned time of a schedule may have come. A pump that is stopping leaves the time to the
-    /// next boot, which takes it as missed.
+    /// Handles [`Alarm::Schedule`]: takes the planned time if it has come. During a drain does
+    /// nothing, so that the next boot handles the time as missed.
     pub(super) fn schedule_alarm(&mut self, step: &mut Step, timer: TimerId) {
         let Some(schedules) = self.schedules.clone().filter(|_| !self.draining) else { return };
         let mut planned = self.state.schedules.iter();
@@ -151,8 +152,8 @@ impl Core {
         }
     }
 
-    /// Records what becomes of the times that have come, and plans the next one. `is_boot`: no pump
-    /// ran at those times, so all of them are missed.
+    /// Records the result of each planned time that has come, and plans the next time. At boot
+    /// (`is_boot`), all these times count as missed, because no pump ran.
     fn take_times(
         &mut self,
         step: &mut Step,
@@ -181,7 +182,8 @@ impl Core {
         self.schedule_note(step, &schedule.name, event, Some(next));
     }
 
-    /// Begins the run of the time `due`, unless as many runs are open as the schedule allows.
+    /// Begins the run for the time `due`. Records that the time was passed over if the schedule's
+    /// maximum number of runs is open.
     fn begin_run(
         &mut self,
         step: &mut Step,
@@ -208,7 +210,7 @@ impl Core {
         ScheduleEvent::Started { due, thread }
     }
 
-    /// Plans the first time after `time` that is still to come. Returns it.
+    /// Plans the schedule's first time after `time`, and returns it.
     fn plan(&mut self, step: &mut Step, schedule: &Schedule, time: Time) -> Time {
         let timer = TimerId(step.next_id());
         let due = schedule.times.after(time);
@@ -221,7 +223,7 @@ impl Core {
         due
     }
 
-    /// A thread id that is not in use, in the partition of this pump.
+    /// An unused root thread id in the partition of this pump.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
@@ -234,8 +236,8 @@ impl Core {
         ids.into_iter().find(is_ours).expect("some id of four thousand million is free")
     }
 
-    /// Sends the request of a run, as a submission of the schedule's client. While too much waits,
-    /// it is sent again later.
+    /// Sends the request of a run, as a submission of the schedule's client. If the pump is busy,
+    /// an alarm repeats this later.
     pub(super) fn send_scheduled(
         &mut self,
         step: &mut Step,
@@ -302,15 +304,15 @@ impl Core {
         event: ScheduleEvent,
         next: Option<Time>,
     ) {
-        // No time is planned where time ends.
+        // `i64::MAX` means that the schedule has no further time.
         let next = next.filter(|next| *next < Time(i64::MAX));
         let schedule = schedule.clone();
         self.organism_note(step, &CorePayload::ScheduleEvent { schedule, event, next });
     }
 }
 
-/// The event for the times that are missed, if there are any. A pump that comes late to several
-/// times at once has missed all but the latest.
+/// The event for the missed times, or `None` if no time was missed. If several times have passed,
+/// all except the latest are missed even if the latest is run.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Sends a system payload to the callee of `call`, as part of that call.
+    /// Sends a system payload to the callee of `call`, as a message of that call.
     pub(super) fn send_core_payload(
         &mut self,
         step: &mut Step,

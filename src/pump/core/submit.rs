@@ -59,7 +59,11 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// Returns the recorded receipt of an earlier submission with the same client key.
+    /// Returns the receipt of an earlier submission with the same client key, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal if the earlier submission had another payload.
     fn same_key_again(&self, submission: &Submission) -> Result<Option<Receipt>, Refusal> {
         let key = submission.key.clone().filter(|_| !mutant("forget-the-key"));
         let Some(key) = key else { return Ok(None) };
@@ -83,7 +87,7 @@ impl Core {
     ) -> Result<(Checked, ThreadId, Vec<ListenerName>), SubmissionDenial> {
         let checked = match &submission.payload {
             Ok(checked) => checked,
-            // During a replay, a recorded refusal by the pump itself arrives here.
+            // A refusal that the pump itself recorded arrives here during a replay.
             Err(refusal) if refusal.rule < RefusalRule::UnknownThread || refusal.name.is_some() => {
                 return Err(match (refusal.rule, &submission.target) {
                     (RefusalRule::UnknownThread, Target::Thread { id }) => {
@@ -152,9 +156,9 @@ impl Core {
         Ok((checked.clone(), thread, peers.clone()))
     }
 
-    /// Whether a client's request restarts the counts of a tree. It does not while an earlier
-    /// request runs. It also does not if processes of a listener may send as this client, because
-    /// no listener may renew its own budgets.
+    /// Whether a client's request resets the request counters of a tree. It does not while an
+    /// earlier request runs. It also does not if processes of a listener may send as this client,
+    /// because no listener may renew its own budgets.
     fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));

@@ -18,8 +18,8 @@ use crate::thread::{Input, Map};
 ///
 /// **Invariant:** a call has at most one deadline, that of its current attempt.
 ///
-/// **Invariant:** `by_time` contains the deadlines of `by_call` that no answer has met, so that
-/// neither a poll nor a change scans all deadlines.
+/// **Invariant:** `by_time` contains exactly the deadlines of `by_call` for which no answer has
+/// arrived, so that neither a poll nor a change scans all deadlines.
 ///
 /// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]
@@ -59,8 +59,7 @@ impl Timeouts {
             deadlines.map(|(call, (deadline, attempt))| (*deadline, *call, *attempt)).collect();
     }
 
-    /// Disarms the deadline of an attempt whose answer arrived in time and still waits to be
-    /// processed.
+    /// Disarms the deadline of an attempt whose answer arrived in time but is not processed yet.
     fn meet(&mut self, call: CallId, attempt: Attempt, arrived: Time) {
         if let Some((deadline, current)) = self.by_call.get(&call).copied()
             && current == attempt
@@ -85,8 +84,7 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed, including deadlines that an answer
-    /// has met.
+    /// Whether the deadline of an attempt in flight has passed. Disarmed deadlines count, too.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
@@ -131,7 +129,7 @@ impl Core {
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some(running) = self.calls.running(call) else { return };
         let contract = self.contracts.get(&running.listener);
-        // The time-out of a model call limits the time without progress, and heartbeats show
+        // The time-out of a model call bounds the time without progress, and each heartbeat is
         // progress.
         let spender = contract.filter(|contract| contract.spends() && !mutant("cut-a-live-stream"));
         let time = spender.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);

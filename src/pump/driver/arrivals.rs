@@ -9,13 +9,13 @@ use crate::thread::Map;
 
 type AnswerKey = (ListenerName, CallId, Attempt);
 
-/// For each unprocessed answer, the time at which a host read it.
+/// Time at which a host read each answer that is not processed yet.
 ///
 /// **Invariant:** an answer is stamped under the lock. So if the pump reads the time and then
 /// locks, it finds every answer that was read before that time.
 ///
-/// **Invariant:** an answer stays here until the pump has stepped the event that the answer
-/// becomes.
+/// **Invariant:** an entry stays until the pump has stepped the event that was made from its
+/// answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<Map<AnswerKey, Time>>>);
 

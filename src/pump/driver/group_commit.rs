@@ -79,8 +79,8 @@ impl Pump {
 
         if !records.is_empty() {
             self.keep_inputs()?;
-            // Taken before the first attempt: a repeated attempt may find the records of an earlier
-            // one, and its success then proves nothing about the time since.
+            // Read before the first attempt. A repeated attempt may find the records of an earlier
+            // one, so its success proves nothing about the time in between.
             let requested_at = since_boot();
             self.persist(|journal| journal.write(&mut records).map(drop))?;
             self.lead.acknowledged(requested_at);
@@ -153,7 +153,7 @@ impl Pump {
     }
 
     /// Refuses new submissions until the journal may accept records again. All other commands wait
-    /// in their order.
+    /// in order.
     fn wait_out(&mut self, error: &Error) {
         tracing::error!("submissions are refused until the journal accepts records again: {error}");
         let until = Instant::now() + ROOM_RETRY;

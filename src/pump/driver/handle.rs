@@ -34,7 +34,7 @@ pub struct CallCompletion {
     pub messages: Vec<Arc<Message>>,
 }
 
-/// The pump has stopped, on request or because it could not keep a promise.
+/// The pump has stopped, on request or because of a fatal error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the pump has stopped")]
 pub struct PumpStopped;
@@ -114,7 +114,7 @@ impl Submit {
 }
 
 /// The refusal of a submission whose client key is too long. The refusal is recorded, but the key
-/// is not remembered.
+/// is not.
 fn long_key(text: &[u8]) -> Refusal {
     let message = format!("the key is too long; at most {} bytes", limits::CLIENT_KEY_BYTES_MAX);
     Refusal::new(RefusalRule::BadLabel, message, text)
@@ -185,7 +185,7 @@ impl Handle {
         Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
     }
 
-    /// Waits for a place in the inbox. For requests that cannot be answered with `busy`.
+    /// Waits for a place in the inbox. For requests to which `busy` is no valid response.
     pub(super) async fn inbox_place(&self) -> Result<InboxPlace, PumpStopped> {
         self.inbox.place().await.ok_or(PumpStopped)
     }
@@ -211,8 +211,8 @@ impl Handle {
         self.submit_watched(None, client, target, key, text, None).await
     }
 
-    /// Like [`Handle::submit`], with a trace that the work may belong to. `notices` receives later
-    /// notices about the tree.
+    /// Like [`Handle::submit`], with the client's trace context. `notices` receives later notices
+    /// about the tree.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -267,12 +267,12 @@ impl Handle {
         Ok((receipt, completions))
     }
 
-    /// A trace that a request begins if its thread belongs to none. `None` if nothing is traced.
+    /// A new trace for a request whose thread belongs to none. `None` if tracing is off.
     pub(super) fn begin_trace(&self, request: MessageId) -> Option<TraceParent> {
         self.tracer.begin(request.0, SpanId::of_call(CallId(request)))
     }
 
-    /// Records a refusal by an entry point, under the name of the actual sender.
+    /// Records an entry point's refusal of a payload of `sender`.
     pub async fn record_refusal(
         &self,
         sender: &ListenerName,

@@ -33,7 +33,7 @@ impl MetricsRecorder {
         Self { counts, under_way, waited: false, now, spans: None }
     }
 
-    /// Begins to keep spans if `tracer` is on.
+    /// Starts recording spans if `tracer` is on.
     pub fn trace(&mut self, tracer: &SpanTracer, contracts: &Arc<Contracts>, state: &State) {
         self.spans = tracer
             .is_on()
@@ -59,8 +59,8 @@ impl MetricsRecorder {
         self.counts.step.took(took);
     }
 
-    /// Handles records that are durable and whose facts are in `state`, before their effects are
-    /// performed.
+    /// Handles records that are durable and applied to `state`. Must be called before their effects
+    /// are performed.
     pub fn written(&mut self, records: &[Record], state: &State) {
         if let Some(spans) = &mut self.spans {
             records.iter().for_each(|record| spans.recorded(record, state));
@@ -192,7 +192,7 @@ impl MetricsRecorder {
     }
 }
 
-/// Marks the metrics as stopped when dropped, so that every end of the pump's run is noted.
+/// Marks the metrics as stopped when dropped, however the run of the pump ends.
 pub(super) struct Lifetime(pub Arc<PumpMetrics>);
 
 impl Drop for Lifetime {
@@ -213,7 +213,8 @@ fn schedule_event(message: &Message) -> Option<usize> {
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
 }
 
-/// Value of the attribute that `start` begins, if the message is this payload of the core.
+/// Value of an attribute of a core payload: the text after `start`, if the message is the core
+/// payload `local`.
 fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
     if message.kind != MessageKind::System || *message.name.local != *local {
         return None;

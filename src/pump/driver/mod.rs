@@ -71,10 +71,10 @@ pub(super) enum PumpCommand {
     Reserve(Box<handle::Reserve>),
     ModelState(Box<notices::ModelReport>),
     Act(Box<handle::Act>),
-    /// Some deadlines have passed. This command stands behind all that were in the inbox before.
+    /// Some deadlines have passed. Queued behind all commands that were in the inbox at that time.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPlace),
-    /// Accept no more submissions, and respond when no delivery is in flight any more.
+    /// Accept no more submissions, and respond when no delivery is in flight.
     Drain {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
@@ -214,8 +214,8 @@ impl Pump {
         self.hosts.insert(listener, host);
     }
 
-    /// Runs until the pump is stopped. Ends earlier, with an error, only if the pump could not keep
-    /// a promise: the disk failed, or another pump took over.
+    /// Runs until the pump is stopped. Ends earlier, with an error, if the disk failed or another
+    /// pump took over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let journal = if self.has_same_ids { SAME_IDS } else { self.journal.id() };
         let epoch = self.journal.epoch();
@@ -227,14 +227,14 @@ impl Pump {
 
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
-        // Discard the standstill up to this start: the boot record stands for it.
+        // Discard uncounted time from before this start: the boot record accounts for it.
         self.watch.now();
         self.watch.standstill();
         let mut batch = vec![PumpCommand::Event(boot)];
 
         loop {
             let now = self.watch.now();
-            // The standstill goes first, so that no deadline is judged by uncounted time.
+            // The standstill is stepped first, so that uncounted time expires no deadline.
             if let Some(standstill) = self.watch.standstill() {
                 batch.insert(0, PumpCommand::Event(Event::Standstill(standstill)));
             }

@@ -1,5 +1,5 @@
-//! Notices to waiting clients about held calls in their tree and about model calls that take their
-//! time. Notices are not recorded. A client that misses a notice loses nothing else.
+//! Notices to waiting clients about held calls in their tree and about slow model calls. Notices
+//! are not recorded. A client that misses a notice misses nothing else.
 
 use tokio::sync::mpsc;
 
@@ -54,8 +54,7 @@ impl Watchers {
         };
 
         for watcher in self.0.get(&root).into_iter().flatten() {
-            // A full channel already has notices for its client to show, so this notice may be
-            // dropped.
+            // The client of a full channel already has notices to show, so this one may be dropped.
             watcher.try_send(notice.clone()).ok();
         }
     }

@@ -12,7 +12,7 @@ use crate::pump::core::Standstill;
 
 /// The pump's clock. After the system clock was set back, this clock advances at the pace of real
 /// time, so that the distances between timers and deadlines stay. If the system clock was set
-/// forward, this clock follows and notes the difference as uncounted time.
+/// forward, this clock follows and counts the difference as uncounted time.
 pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
@@ -97,8 +97,8 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Notes that the journal has accepted nothing since `since`, because its disk was full or its
-    /// server unreachable. All input had to wait, so that time is uncounted.
+    /// Adds the time since `since` to the uncounted time: the journal accepted no records, because
+    /// its disk was full or its server unreachable, so all input had to wait.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);

@@ -30,7 +30,7 @@ pub struct PumpMetrics {
     pub(super) in_flight: Gauge,
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
-    /// Time of the last check, in microseconds since 1970; 0 if there was none.
+    /// Time of the last check of the journal, in microseconds since 1970; 0 if there was none.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,

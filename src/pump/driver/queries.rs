@@ -1,5 +1,5 @@
-//! Queries about the present. The pump answers them on its own thread, between two commits: without
-//! a step, without a record, and only from durable state.
+//! Queries about the pump's current state. The pump answers them on its own thread, between two
+//! commits: without a step, without a record, and only from durable state.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ pub struct HeldRequest {
 
 impl Handle {
     /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
-    /// completed; its result, if any, is then on record.
+    /// completed; its result, if any, is then recorded.
     pub async fn completion(
         &self,
         thread: ThreadId,
@@ -127,8 +127,7 @@ impl Handle {
         query: impl FnOnce(oneshot::Sender<T>) -> PumpQuery,
     ) -> Result<T, PumpStopped> {
         let (answer, answered) = oneshot::channel();
-        // Queries wait for a place instead of failing: there are never more of them than
-        // connections.
+        // Queries wait for a place instead of failing: there are at most as many as connections.
         let place = self.inbox_place().await?;
         let command = PumpCommand::Query(Box::new(query(answer)), place);
 
@@ -201,7 +200,7 @@ impl Pump {
         let Some(at) = scheduled else { return TimePassage::NothingScheduled };
         self.watch.skip_to(at);
         let now = self.watch.now();
-        // Before the answer, so that the caller's next query comes after the deadline.
+        // Queued before the reply, so that the caller's next query is answered after the deadline.
         self.queue_deadlines(now);
         TimePassage::Passed
     }

@@ -33,8 +33,8 @@ pub struct PumpSink {
     live: Arc<LiveChannel>,
 }
 
-/// Attempts that have a heartbeat in the inbox. Further heartbeats of such an attempt are dropped,
-/// until the pump has taken the first.
+/// Attempts that have a heartbeat in the inbox. Further heartbeats of such an attempt are dropped
+/// until the pump has taken the queued one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingHeartbeats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
 
@@ -89,8 +89,8 @@ impl PumpSink {
         let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
         let payloads: Vec<_> = payloads.collect();
         if outcome.turn.is_none() {
-            // An agent gets refusals in its thread. For any other listener, this log line is where
-            // its author sees them.
+            // An agent gets refusals in its thread. The author of any other listener finds them
+            // only in this log.
             for refusal in payloads.iter().filter_map(|payload| payload.as_ref().err()) {
                 tracing::warn!("the gate refused the answer of {listener}: {refusal}");
             }

@@ -25,12 +25,12 @@ pub(super) struct PumpSpans {
     /// Spans of open calls whose traces are exported.
     calls: Map<CallId, Span>,
     under_way: Map<(CallId, Attempt), Span>,
-    /// Time of the latest record.
+    /// Time of the latest handled record.
     now: Time,
 }
 
 impl PumpSpans {
-    /// Begins with the calls that were open when the previous pump ended.
+    /// Starts spans for the calls that were open when the previous pump ended.
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let calls = Map::default();
         let under_way = Map::default();
@@ -71,8 +71,8 @@ impl PumpSpans {
         self.deliveries_ended(record);
     }
 
-    /// Ends the spans of deliveries that the record ends. The record's refusals must be known by
-    /// then.
+    /// Ends the spans of deliveries that the record ends. Must be called after the record's
+    /// refusals are assigned.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.ended(*call, *attempt, Some("timeout"));
@@ -183,8 +183,8 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// Ends the span of a delivery. Only the first end counts. `error` is used unless the answer
-    /// was refused.
+    /// Ends the span of a delivery; only its first end counts. `error` is set unless the answer was
+    /// refused.
     fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
@@ -204,8 +204,8 @@ impl Drop for PumpSpans {
     }
 }
 
-/// Exports the span of a refused submission, in the submission's own trace or in the one that it
-/// would have begun.
+/// Exports the span of a refused submission, in the client's trace (`given`) or in the trace that
+/// the submission would have begun (`begun`).
 pub(super) fn export_refusal(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),
@@ -234,7 +234,7 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
         .with("messaging.destination.name", destination.to_string())
 }
 
-/// Error code of the system payload that the caller of a call got.
+/// Error code of the system payload that the record sends to the opener of the call.
 fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
     let mut answers = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),

@@ -28,10 +28,10 @@ impl StandstillDetector {
         Self(ticks)
     }
 
-    /// Takes the duration for which the process stood still since the previous call.
+    /// Returns and resets the time for which the process stood still since the previous call.
     pub fn take(&self, now: Instant) -> Duration {
-        // The lock makes the first thread to run after a standstill note the gap, so that the pump
-        // never judges a deadline without knowing of it.
+        // The first thread to lock after a standstill records the gap, so the pump always knows of
+        // a gap before it checks a deadline.
         let mut ticks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ticks.tick(now);
         std::mem::take(&mut ticks.stood)

@@ -14,7 +14,7 @@ use crate::limits;
 
 type QueueKey = (ListenerName, Destination);
 
-/// Target of a submission, as far as the bound distinguishes targets.
+/// Destination of a submission, as far as the bound distinguishes them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Destination {
     Thread(String),
@@ -29,7 +29,7 @@ pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>
 #[derive(Clone)]
 pub(super) struct InboxBound(Arc<Semaphore>);
 
-/// A request's place in the inbox. The pump drops it when it takes the request.
+/// Permit for one request in the inbox. The pump drops it when it takes the request.
 pub(in crate::pump) type InboxPlace = OwnedSemaphorePermit;
 
 impl Default for InboxBound {
@@ -62,8 +62,8 @@ impl SubmissionLimiter {
     pub async fn turn(&self, client: &ListenerName, thread: &str) -> SubmissionPermit {
         let key = (client.clone(), Destination::Thread(thread.to_owned()));
         let semaphore = self.semaphore(&key, limits::SUBMISSIONS_AT_ONCE);
-        // Made before the wait: if the caller gives up waiting, dropping the permit removes an
-        // unused queue.
+        // Made before the wait: if the caller gives up, dropping the permit removes an unused
+        // queue.
         let mut turn = SubmissionPermit { limiter: self.clone(), key, permit: None };
         turn.permit = semaphore.acquire_owned().await.ok();
         turn
@@ -74,7 +74,7 @@ impl SubmissionLimiter {
     pub fn try_new_thread(&self, client: &ListenerName) -> Option<SubmissionPermit> {
         let key = (client.clone(), Destination::NewThread);
         let semaphore = self.semaphore(&key, limits::NEW_THREADS_AT_ONCE);
-        // Made first: if no permit is free, dropping it removes an unused queue.
+        // Made first: if no permit is free, dropping this one removes an unused queue.
         let mut turn = SubmissionPermit { limiter: self.clone(), key, permit: None };
         turn.permit = Some(semaphore.try_acquire_owned().ok()?);
         Some(turn)

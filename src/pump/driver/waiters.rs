@@ -22,8 +22,8 @@ pub(super) struct Waiters {
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that receive notices about their tree.
     pub watchers: Watchers,
-    /// Commands that arrived while the journal accepted nothing. They are handled before newer ones,
-    /// in their order.
+    /// Commands that arrived while the journal accepted no records. They are handled in order,
+    /// before newer ones.
     deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -36,8 +36,8 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Takes the event out of a command and keeps the command's waiter. Handles a command without
-    /// an event right here. Frees the command's place in the inbox.
+    /// Takes the event out of a command and registers the command's waiter. Handles a command
+    /// without an event immediately. Frees the command's place in the inbox.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),
@@ -102,7 +102,7 @@ impl Waiters {
         if handed_over == 0
             && let Some(drained) = self.drained.take()
         {
-            // The send fails if the requester has left. The drain is finished all the same.
+            // The send fails if the requester has left. The drain finishes regardless.
             drained.send(()).ok();
             self.stop = true;
         }
@@ -124,13 +124,13 @@ impl Waiters {
             }
         }
 
-        // The send fails if the client has left. The client finds the receipt on record.
+        // The send fails if the client has left. The receipt is recorded.
         waiter.receipt.send(receipt).ok();
     }
 
     pub fn ruled(&mut self, ticket: Uuid, ruling: Result<(), Refusal>) {
         if let Some(waiter) = self.rulings.remove(&ticket) {
-            // The send fails if the requester has left. The requester finds the ruling on record.
+            // The send fails if the requester has left. The ruling is recorded.
             waiter.send(ruling).ok();
         }
     }
@@ -153,7 +153,7 @@ impl Waiters {
 
     pub fn complete(&mut self, completion: &CallCompletion) {
         for waiter in self.completions.remove(&completion.call).into_iter().flatten() {
-            // The send fails if the client has left. The client finds the result on record.
+            // The send fails if the client has left. The result is recorded.
             waiter.send(completion.clone()).ok();
         }
     }

@@ -11,8 +11,8 @@ use crate::xml::scan::NestedElement;
 /// them. If libxml2 and the scan disagree, the stricter one decides.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
-/// The text that is being checked. A refusal records the part of it that is checked, and states
-/// positions relative to it.
+/// The text under check. A refusal records the part that broke a rule, with positions relative to
+/// this text.
 pub(super) struct SubmittedText<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
@@ -56,7 +56,7 @@ impl SubmittedText<'_> {
         };
 
         if inside.column == 0 {
-            // The finding has at most a line and no column.
+            // The finding has a line at most, no column.
             let line = base.line + inside.line.saturating_sub(1);
             return TextLocation { line, path, ..base.clone() };
         }
