@@ -35,13 +35,15 @@ pub use question::WorkflowQuestion;
 pub use schedule::{DailyTime, MissedPolicy, PassedTimes, Schedule, ScheduleTimes, WEEKDAYS};
 pub use undo::UndoRule;
 
-/// A map whose keys come from the config. The pump looks names up several times for each message.
+/// A map with keys from the config, with a fast hasher: the pump looks up several names for each
+/// message.
 type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The kind of party that has a name in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// A listener whose handler is a model. An agent may address itself, spawn threads and wait.
+    /// A listener whose handler is a model. An agent may send messages to itself, spawn threads and
+    /// wait.
     #[serde(rename = "agent")]
     Agent,
     /// A listener that is neither an agent nor a person.
@@ -107,13 +109,14 @@ pub struct Contract {
     /// Maximum deliveries that wait for the listener; further callers get `busy`.
     #[serde(rename = "backlog")]
     pub backlog: usize,
-    /// Maximum actions of one turn of an agent. Each further action is refused visibly.
+    /// Maximum actions of one turn of an agent. Each further action is refused, and the agent gets
+    /// the refusal.
     #[serde(rename = "actions_per_turn")]
     pub actions_per_turn: u32,
     /// Which calls to the listener need an operator's approval.
     #[serde(rename = "approval", default, skip_serializing_if = "Approval::is_never")]
     pub approval: Approval,
-    /// How long a call waits for an operator or a human listener; `None` means for ever.
+    /// Time that a call waits for an operator or a human listener; `None` if it is unlimited.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
@@ -157,7 +160,7 @@ impl Contract {
             serial_per_thread: role == Role::Agent,
             backlog: limits::BACKLOG_DEFAULT,
             actions_per_turn: match role {
-                // Its definition bounds them.
+                // Its definition bounds the number of actions.
                 Role::Workflow => u32::MAX,
                 _ => limits::ACTIONS_PER_TURN_DEFAULT,
             },
@@ -192,9 +195,9 @@ pub enum Meaning {
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
     /// A declared reply, or the declared final of an agent.
     Reply,
-    /// An agent's answer to a goal, which ends no other call.
+    /// An agent's answer to a goal. It is refused in any other call.
     GoalAnswer,
-    /// A call to the workflow that opened the agent's goal, for a task in one of its roles.
+    /// A call of an agent to the workflow that gave the agent its goal. Delegates a task to a role.
     Delegate { workflow: ListenerName },
 }
 
@@ -227,17 +230,18 @@ impl Vocabulary {
         self.names.iter()
     }
 
-    /// Payloads that answer typed goals. Each answers only goals that name it.
+    /// Payloads that answer typed goals. Each may be used only in goals that name it as their
+    /// answer.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
     }
 
-    /// Payloads that delegate in goals. Each does so only in goals that name it.
+    /// Payloads that delegate goals. Each may be used only in goals that name it.
     pub fn delegates(&self) -> &[PayloadName] {
         &self.delegates
     }
 
-    /// Whether an agent with this vocabulary may be sent goals.
+    /// Whether an agent with this vocabulary can receive goals.
     pub fn has_goals(&self) -> bool {
         self.has_goals
     }
@@ -251,7 +255,11 @@ pub struct Contracts {
 }
 
 impl Contracts {
-    /// Builds the vocabulary of every sender. Returns all conflicts if there are any.
+    /// Builds the vocabulary of every sender.
+    ///
+    /// # Errors
+    ///
+    /// Returns all conflicts between names.
     pub fn new(contracts: Vec<Contract>) -> Result<Self, Vec<VocabularyError>> {
         let order: Vec<_> = contracts.iter().map(|c| c.name.clone()).collect();
         let mut errors = agents_sharing_a_name(&contracts);
@@ -268,7 +276,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// As [`Contracts::get`], for a caller that keeps the contract while it changes its own state.
+    /// Like [`Contracts::get`], but returns a shared reference, so that the caller can keep the
+    /// contract while it changes its own state.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
@@ -307,8 +316,8 @@ fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
 }
 
 /// Builds the vocabulary of one sender from its own names, the names of its peers and its replies,
-/// in this order. An agent's vocabulary also contains core words and notes, and a workflow's the
-/// record of its definition.
+/// in this order. An agent's vocabulary also contains core words and notes; a workflow's also
+/// contains the payload that records its definition.
 fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],
@@ -380,8 +389,8 @@ fn vocabulary_of(
 }
 
 /// Finds local names with two meanings. An agent may write a name without its namespace, so each
-/// local name must have one meaning. Of the answers to goals, and of the payloads that delegate, one
-/// call has one.
+/// local name must have one meaning. Answers to goals share a local name, and so do payloads that
+/// delegate: in any one call, only one of each is valid.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

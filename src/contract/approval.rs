@@ -47,7 +47,7 @@ fn danger(payload: &str) -> Option<&'static str> {
     let flag = attributes.iter().find(|(name, _)| *name == Approval::FLAG);
     match flag {
         None => Some("its is_dangerous is missing"),
-        // A value that needed decoding is not the literal `false`.
+        // An encoded value is not the literal `false`, even if it decodes to `false`.
         Some((_, Cow::Borrowed("false"))) => inside(payload),
         Some(_) => Some("its is_dangerous is not literally false"),
     }
@@ -80,7 +80,7 @@ fn resembles(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    // A13
+    // Requirement A13.
     #[test]
     fn only_a_literal_false_passes_without_an_approval() {
         let passes = [

@@ -12,8 +12,8 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// The core words that the listener may use. The config may list them. Without a list, an agent
-    /// or a workflow may use all of them that its kind may have, and any other listener none.
+    /// The core words that the listener may use: those of the config's list, or, without a list,
+    /// every word of its kind for an agent or a workflow, and none for any other listener.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -23,8 +23,8 @@ impl Contract {
         })
     }
 
-    /// The core words that a config may allow a listener of this kind. Only an agent may use the
-    /// words that move the window of a prompt.
+    /// The core words that the config may allow for a listener of this kind. Only agents may use
+    /// the words that move the window of a prompt.
     pub fn core_words_of(role: Role) -> impl Iterator<Item = &'static str> {
         Primitive::WORDS.into_iter().filter(move |word| match role {
             Role::Agent => true,
@@ -39,15 +39,14 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Whether the pump judges each payload of an outcome alone and answers a refused payload. The
-    /// outcome of a listener without this capability is accepted or refused as a whole.
+    /// Whether the pump accepts or refuses each payload of an outcome separately and answers each
+    /// refusal. Outcomes of other listeners are accepted or refused as a whole.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether a number of consecutive failed rounds ends a call of the listener. The goals of a workflow
-    /// may fail or be refused one after the other; each failure settles a step, so that a run ends
-    /// by itself.
+    /// Whether too many consecutive failed rounds end a call of the listener. They do not end a run
+    /// of a workflow: each failed goal settles a step, so the number of rounds is finite.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

@@ -1,8 +1,9 @@
-//! Delegation: the payload with which an agent, in a goal of a workflow, gives a task to another
-//! agent in a role.
+//! Delegation: the payload with which an agent that has a goal of a workflow gives a task to
+//! another agent in a role.
 //!
-//! Each goal with roles has a payload of its own, which goes to the workflow. The goal's request
-//! names it, so an agent can delegate in no other call. The core counts.
+//! Each goal with roles has its own payload for delegation, which is sent to the workflow. The
+//! goal's request names this payload, so an agent can use it in no other call. The core counts
+//! delegations and enforces their maximum.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use super::{Contract, Role, WORKFLOW_NAMESPACE};
 use crate::ids::{ListenerName, PayloadName};
 use crate::xml::scan::attributes;
 
-/// An agent that may delegate in a goal of a workflow.
+/// Declares that an agent may delegate in a goal of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoalDelegation {
     /// The agent that delegates.
@@ -30,36 +31,36 @@ pub struct GoalRoles {
     pub payload: PayloadName,
     /// The agent that takes the roles.
     pub to: ListenerName,
-    /// Delegations of the goal with everything beneath it; `None` in a task that was delegated
-    /// itself, whose delegations count for the goal above it.
+    /// Maximum number of delegations, including those of delegated tasks. `None` in a delegated
+    /// task, whose delegations count for the original goal.
     pub max: Option<u32>,
-    /// Levels of delegation beneath this request, from 1.
+    /// Remaining levels of delegation, counted from this request; at least 1.
     pub depth: u32,
 }
 
-/// Local name of every payload that delegates.
+/// Local name of each payload that delegates.
 const DELEGATE: &str = "delegate";
 
-/// The payload that delegates in the goal `goal` of `workflow`.
+/// Name of the payload that delegates the goal `goal` of `workflow`.
 pub fn delegate_name(workflow: &ListenerName, goal: &str) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}{ROLES}{goal}"), DELEGATE)
 }
 
 const ROLES: &str = "/roles/";
 
-/// The goal whose roles a payload delegates to; `None` for any other payload.
+/// Name of the goal that a payload with this name delegates; `None` for any other payload.
 pub fn delegated_goal(name: &PayloadName) -> Option<&str> {
     let rest = name.namespace.strip_prefix(WORKFLOW_NAMESPACE)?.strip_prefix('/')?;
     let (_, goal) = rest.split_once(ROLES)?;
     (*name.local == *DELEGATE).then_some(goal)
 }
 
-/// Reply of a workflow to a delegation: the answer of the agent in its role.
+/// Name of a workflow's reply to a delegation that succeeded.
 pub fn delegate_output_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, "delegate-output")
 }
 
-/// Reply of a workflow to a delegation that has failed.
+/// Name of a workflow's reply to a delegation that failed.
 pub fn delegate_failed_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, "delegate-failed")
 }
@@ -80,13 +81,14 @@ impl GoalRoles {
         })
     }
 
-    /// The roles of a task that is delegated under these; `None` where it may not delegate itself.
+    /// Roles of a task that is delegated from a goal with these roles; `None` if the task cannot be
+    /// delegated further.
     pub fn beneath(&self) -> Option<Self> {
         let depth = self.depth.checked_sub(1).filter(|depth| *depth > 0)?;
         Some(Self { max: None, depth, ..self.clone() })
     }
 
-    /// The attributes of a goal with these roles.
+    /// Attributes of a goal element that state these roles.
     pub(super) fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut out = vec![
             ("delegate", self.payload.to_string()),
@@ -99,7 +101,7 @@ impl GoalRoles {
 }
 
 impl Contract {
-    /// The payloads with which this agent delegates, each with the workflow that it goes to.
+    /// Payloads with which this agent may delegate, each with the workflow that receives it.
     pub(super) fn delegations<'a>(
         &'a self,
         contracts: &'a [Self],
@@ -110,7 +112,7 @@ impl Contract {
         own.map(|(of, workflow)| (&of.payload, workflow))
     }
 
-    /// Replies to delegations, if the workflow has any.
+    /// Replies to delegations; empty if no goal of the workflow can be delegated.
     pub(super) fn delegation_replies(&self) -> Vec<PayloadName> {
         match self.delegations.is_empty() {
             true => Vec::new(),

@@ -1,7 +1,7 @@
-//! Goals: the payload with which a workflow gives an agent a task, and the agent's answer to it.
+//! Goals: the payload with which a workflow gives a task to an agent, and the agent's answer to it.
 //!
-//! Each agent accepts its own goal from workflows, and from no other sender. The text of the payload is
-//! the document that the agent's prompt shows, byte for byte.
+//! Each agent accepts its own goal payload from workflows only. The text of the payload is the
+//! document that the agent's prompt shows, byte for byte.
 
 use std::fmt::Write as _;
 
@@ -14,13 +14,14 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only the program declares payloads in it, and in what begins with it and `/`.
+/// Namespace of workflows. Only the program itself declares payloads in it, and in namespaces that
+/// extend it by `/` and a name.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
-/// Namespace of the payloads that agents have besides their peers' and the core's.
+/// Namespace of payloads of agents that are neither declared by a listener nor by the core.
 pub const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 
-/// The answer of an agent to goals that have a type: one payload, and no other.
+/// Declares that an agent answers a typed goal with this payload and no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedAnswer {
     #[serde(rename = "agent")]
@@ -29,12 +30,13 @@ pub struct TypedAnswer {
     pub payload: PayloadName,
 }
 
-/// Name of the goals of `agent`.
+/// Name of the payload that gives a goal to `agent`.
 pub fn goal_name(agent: &ListenerName) -> PayloadName {
     PayloadName::new(&goal_namespace(agent), "goal")
 }
 
-/// Name of an agent's answer to a goal without a type, and of the final of agents that declare none.
+/// Name of an agent's answer to a goal without a type. Also the final of agents that declare no
+/// final.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
@@ -44,13 +46,13 @@ pub fn run_definition_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, "run-definition")
 }
 
-/// Name of the payload with which a client goes on from an earlier run of `workflow`.
+/// Name of the payload with which a client retries an earlier run of `workflow`.
 pub fn retry_name(workflow: &ListenerName) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}"), &format!("{workflow}-retry"))
 }
 
-/// Schema of the goals of `agent`: one text, the name of the answer to a typed goal, and the roles
-/// that the goal may be delegated to.
+/// Schema of the goal payload of `agent`: its text, the name of the answer to a typed goal, and the
+/// roles to which the goal may be delegated.
 pub fn goal_schema(agent: &ListenerName) -> String {
     let namespace = goal_namespace(agent);
     format!(
@@ -66,18 +68,18 @@ pub fn goal_schema(agent: &ListenerName) -> String {
     )
 }
 
-/// The goal of `agent` with this document.
+/// Payload of a goal for `agent` with this document.
 pub fn write_goal(agent: &ListenerName, document: &str) -> String {
     write_goal_request(agent, document, None, None)
 }
 
-/// The goal of `agent` with this document, which `answer` alone answers.
+/// Payload of a goal for `agent` with this document, which only the payload `answer` answers.
 pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadName) -> String {
     write_goal_request(agent, document, Some(answer), None)
 }
 
-/// The goal of `agent` with this document. `answer` alone answers it, if there is one; the agent may
-/// delegate to `roles`.
+/// Payload of a goal for `agent` with this document. If `answer` is set, only that payload answers
+/// the goal. If `roles` is set, the agent may delegate the goal to them.
 pub fn write_goal_request(
     agent: &ListenerName,
     document: &str,
@@ -111,13 +113,14 @@ fn goal_namespace(agent: &ListenerName) -> String {
 }
 
 impl Contract {
-    /// The goal that `sender` may send to this listener, if any.
+    /// Name of the goal payload that this agent accepts from `sender`; `None` unless `sender` is a
+    /// workflow.
     pub(super) fn goal_from(&self, sender: &Self) -> Option<PayloadName> {
         let may_send = sender.role == Role::Workflow || mutant("take-goals-from-anybody");
         (self.role == Role::Agent && may_send).then(|| goal_name(&self.name))
     }
 
-    /// The payloads with which this agent answers typed goals of workflows, each once.
+    /// Payloads with which this agent answers typed goals of workflows, without duplicates.
     pub(super) fn typed_answers(&self, contracts: &[Self]) -> Vec<PayloadName> {
         let all = contracts.iter().filter(|one| one.role == Role::Workflow);
         let own = all.flat_map(|one| &one.answers).filter(|answer| answer.agent == self.name);
@@ -127,14 +130,14 @@ impl Contract {
         names
     }
 
-    /// The retry that `sender` may ask of this listener, if any. A workflow that is in open runs only
-    /// accepts nothing.
+    /// Name of the retry payload that this workflow accepts from `sender`; `None` if it accepts
+    /// none. A workflow that only continues its open runs accepts nothing.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))
     }
 
-    /// Whether some workflow may send it goals.
+    /// Whether any workflow may send goals to this agent.
     pub(super) fn is_sent_goals(&self, contracts: &[Self]) -> bool {
         let sends = |one: &Self| one.role == Role::Workflow && one.peers.contains(&self.name);
         self.role == Role::Agent && contracts.iter().any(sends)

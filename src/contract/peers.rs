@@ -1,4 +1,4 @@
-//! The peers that a sender may call: only the listeners that its config declares.
+//! The peers that a sender may call: only listeners that the config declares as its peers.
 
 use super::{Contract, Meaning, NameMap, Role};
 use crate::ids::PayloadName;

@@ -1,4 +1,4 @@
-//! Questions of workflows to people: payloads that one workflow alone may send, each with the one
+//! Questions of workflows to people: payloads that only one workflow may send. Each has exactly one
 //! payload that answers it.
 
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
 
-/// A question that a workflow may put to a person.
+/// A question that a workflow may ask a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowQuestion {
     #[serde(rename = "human")]
@@ -14,13 +14,13 @@ pub struct WorkflowQuestion {
     /// Payload of the question. No other workflow and no other sender may send it.
     #[serde(rename = "question")]
     pub question: PayloadName,
-    /// The only payload that answers it.
+    /// The only payload that answers the question.
     #[serde(rename = "answer")]
     pub answer: PayloadName,
 }
 
 impl Contract {
-    /// The questions that `sender` may put to this listener, if it is a person.
+    /// The questions that `sender` may ask this listener. Empty unless this listener is a person.
     pub(super) fn questions_from<'a>(
         &'a self,
         sender: &'a Self,
@@ -29,7 +29,8 @@ impl Contract {
         to_self.filter(|_| self.is_human()).map(|question| &question.question)
     }
 
-    /// The answers that this listener, if it is a person, may give to questions of workflows.
+    /// The payloads with which this listener may answer questions of workflows. Empty unless it is
+    /// a person.
     pub(super) fn answers_to_workflows<'a>(
         &'a self,
         contracts: &'a [Self],
@@ -41,8 +42,8 @@ impl Contract {
 }
 
 impl Contracts {
-    /// The payloads with which `human` may answer a question of this name: the one of a workflow's
-    /// question, or else the declared replies.
+    /// The payloads with which `human` may answer this question: the answer that a workflow
+    /// declares for it, or otherwise the person's declared replies.
     pub fn answers_to(&self, human: &ListenerName, question: &PayloadName) -> Vec<PayloadName> {
         let all = self.iter().flat_map(|contract| &contract.questions);
         let mut own = all.filter(|one| one.human == *human && one.question == *question);

@@ -12,14 +12,14 @@ use jiff::tz::TimeZone;
 use crate::clock::Time;
 use crate::ids::{ListenerName, ScheduleName};
 
-/// A schedule of the config.
+/// A schedule as declared in the config.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     pub name: ScheduleName,
     pub times: ScheduleTimes,
-    /// The client in whose name the payload is sent.
+    /// The client that is the sender of the payload.
     pub client: ListenerName,
-    /// Text of the payload.
+    /// Payload that is sent, as XML text.
     pub payload: String,
     pub missed: MissedPolicy,
     /// Maximum number of runs that are open at once.
@@ -29,10 +29,10 @@ pub struct Schedule {
 /// Policy for times at which the payload could not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedPolicy {
-    /// One run makes up for all of them.
+    /// One run replaces all missed ones.
     #[default]
     Once,
-    /// None of them is made up.
+    /// Missed runs are not replaced.
     Skip,
 }
 
@@ -48,7 +48,7 @@ impl MissedPolicy {
 /// The times of a schedule.
 #[derive(Debug, Clone)]
 pub enum ScheduleTimes {
-    /// Times at this distance from each other.
+    /// Times at a fixed interval.
     Every(Duration),
     Daily(DailyTime),
 }
@@ -57,18 +57,18 @@ pub enum ScheduleTimes {
 #[derive(Debug, Clone)]
 pub struct DailyTime {
     pub at: civil::Time,
-    /// The days; empty for every day.
+    /// The days of the week; empty for every day.
     pub days: Vec<Weekday>,
     pub zone: TimeZone,
-    /// Name of the zone, as the database of time zones spells it.
+    /// Name of the time zone in the IANA database.
     pub zone_name: String,
 }
 
-/// The times of a schedule that have come, from the planned one to now.
+/// The times of a schedule that have come, from the planned time to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The time before the latest one, if the planned one was not the latest.
+    /// The time before the latest time; `None` if the planned time is the latest one.
     pub before_latest: Option<Time>,
     pub count: u64,
 }
@@ -85,7 +85,7 @@ pub const WEEKDAYS: [(&str, Weekday); 7] = [
 ];
 
 impl ScheduleTimes {
-    /// The first time after `time`. An interval begins at `time`.
+    /// The first time after `time`. Intervals are counted from `time`.
     pub fn after(&self, time: Time) -> Time {
         match self {
             Self::Every(interval) => time.plus(*interval),
@@ -93,7 +93,8 @@ impl ScheduleTimes {
         }
     }
 
-    /// The times that have come by `now`. `due` is the planned time, and not later than `now`.
+    /// The times that have come by `now`. `due` is the planned time; it must not be later than
+    /// `now`.
     pub fn passed(&self, due: Time, now: Time) -> PassedTimes {
         match self {
             Self::Every(interval) => {
@@ -125,14 +126,14 @@ impl ScheduleTimes {
 }
 
 impl DailyTime {
-    /// The first time after `time`; the end of time if there is none.
+    /// The first time after `time`, or `i64::MAX` if there is none.
     fn after(&self, time: Time) -> Time {
         self.first_after(time).unwrap_or(Time(i64::MAX))
     }
 
     fn first_after(&self, time: Time) -> Option<Time> {
         let now = Timestamp::from_microsecond(time.0).ok()?;
-        // A gap of the clock may move the time of a day into the next one.
+        // If the clock is set forward, the time of one day may move into the next day.
         let mut date = now.to_zoned(self.zone.clone()).date().yesterday().ok()?;
 
         loop {
@@ -147,8 +148,8 @@ impl DailyTime {
         }
     }
 
-    /// The time of one day. In an hour that the clock repeats, it is the first of the two; in one
-    /// that the clock leaves out, it is later by the length of the gap.
+    /// The scheduled time on `date`. If the clock repeats that hour, the first occurrence; if the
+    /// clock skips it, the time is later by the length of the gap.
     fn on(&self, date: civil::Date) -> Option<Time> {
         let local = date.to_datetime(self.at);
         let found = self.zone.to_ambiguous_timestamp(local).compatible().ok()?;
@@ -156,7 +157,8 @@ impl DailyTime {
     }
 }
 
-/// The times in one line, which is recorded. A schedule with another text is planned anew.
+/// Text form of the times, in one line. It is recorded, and a schedule whose text differs is
+/// planned anew.
 impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -191,7 +193,7 @@ mod tests {
         })
     }
 
-    /// The times after `from`, in UTC.
+    /// The first `count` times after `from`, in UTC.
     fn times(of: &ScheduleTimes, from: &str, count: usize) -> Vec<String> {
         let next = |after: &Time| Some(of.after(*after));
         let found = std::iter::successors(Some(time(from)), next).skip(1).take(count);

@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// The effect of a message on calls.
+/// How a message relates to calls: it opens one, answers one, or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MessageKind {
     /// The message opens a call; its receiver owes exactly one result.
@@ -107,7 +107,7 @@ pub enum MessageKind {
     /// The message continues an agent's own call.
     #[serde(rename = "self")]
     Own,
-    /// The message is recorded and not delivered.
+    /// The message is recorded but not delivered.
     #[serde(rename = "note")]
     Note,
     /// The message was written by the core.
@@ -129,7 +129,7 @@ impl MessageKind {
     }
 }
 
-/// How a message ended. Each message has exactly one disposition.
+/// How the handling of a message ended. Each message gets exactly one disposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Disposition {
     /// A listener handled the message, and its outcome is recorded.
@@ -147,7 +147,7 @@ pub enum Disposition {
     /// The call of the message was closed before a listener handled the message.
     #[serde(rename = "cancelled")]
     Cancelled,
-    /// The message came after its call had a result.
+    /// The message arrived after its call had a result.
     #[serde(rename = "late")]
     Late,
 }
@@ -187,8 +187,7 @@ pub struct Message {
     /// Message that this message answers, or that caused it.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// Call in which the receiver gets the message. A message that opens a call has its own id
-    /// here.
+    /// Call that the message is delivered in. A message that opens a call has its own id here.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

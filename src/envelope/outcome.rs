@@ -27,16 +27,16 @@ pub struct Turn {
     /// Price of the turn; zero if the config has no prices.
     #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
     pub money: Money,
-    /// Why the agent may take no further turn in this call; `None` unless this turn was the last
-    /// one and did not end the call.
+    /// Why the agent may take no further turn in this call. `None` if it may, or if this turn ended
+    /// the call.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
     /// Locations of the turn's payloads in the model's text. The record of the turn leaves them
     /// out, because each refusal has its own location.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
-    /// Everything besides the thread that the model was sent. The record of the turn leaves it out;
-    /// the journal stores it under the digest that the note contains.
+    /// The texts of the model request besides the thread, such as the prompt. The record of the
+    /// turn leaves them out; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
 }

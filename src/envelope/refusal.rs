@@ -41,11 +41,11 @@ pub enum RefusalRule {
     SchemaInvalid,
     #[serde(rename = "budget-spent")]
     BudgetSpent,
-    // The rules from here on belong to the pump, and are checked after the gate.
+    // The pump checks the rules from here on, after the gate.
     /// The outcome already contains as many actions as it may.
     #[serde(rename = "excess-action")]
     ExcessAction,
-    /// The goal of a workflow has been delegated as often as it may be.
+    /// The goal of the workflow has used up its delegations.
     #[serde(rename = "delegations-spent")]
     DelegationsSpent,
     /// The outcome contains a call beside a reply.
@@ -57,7 +57,7 @@ pub enum RefusalRule {
     /// The answer belongs to an outdated attempt.
     #[serde(rename = "stale-attempt")]
     StaleAttempt,
-    /// The answer names another attempt than the one that its listener instance is handling.
+    /// The answer names an attempt that its listener instance is not handling.
     #[serde(rename = "stray-answer")]
     StrayAnswer,
     /// The journal or a queue is full; the sender should try again.
@@ -96,7 +96,7 @@ pub enum RefusalRule {
     /// A process that the organism hosts sent a request that hosted processes may not send.
     #[serde(rename = "hosted-process")]
     HostedProcess,
-    /// The origin of the caller is unknown, and nothing else proves the identity of the caller.
+    /// The caller's origin is unknown, and the caller has not proved its identity otherwise.
     #[serde(rename = "unknown-caller")]
     UnknownCaller,
 }
@@ -136,8 +136,8 @@ impl RefusalRule {
         Self::UnknownCaller,
     ];
 
-    /// Returns the rule for a finding in a model's text. One defect has one rule, whatever
-    /// transport the agent uses.
+    /// Returns the rule for the code of a finding in a model's text. A defect has the same rule on
+    /// every transport.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
@@ -196,8 +196,8 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// The defect and the expectation. Has the same text in every case where more detail would
-    /// reveal topology.
+    /// The defect and the expected form. The text is the same in every case in which more detail
+    /// would reveal the topology.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
@@ -213,7 +213,7 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload, if the gate had passed the payload and the pump refused it.
+    /// Name of the refused payload, if the gate passed the payload and the pump refused it.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -233,8 +233,8 @@ impl Refusal {
         }
     }
 
-    /// Whether a refusal by this rule must have the same text in every case. Such a refusal does
-    /// not repeat the refused text, which would distinguish unknown from forbidden names.
+    /// Whether a refusal by this rule has the same text in every case. Such a refusal does not
+    /// repeat the refused text, because a difference would show which names exist.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)
     }

@@ -67,8 +67,8 @@ pub struct Reservation {
     /// Whether the tokens of the prompt were counted exactly. Otherwise their number is an upper
     /// estimate.
     pub counted: bool,
-    /// Number of the request in its attempt, from 1, so that a repeated reservation sends one
-    /// request; 0 if the sender does not number its requests.
+    /// Number of the request in its attempt, from 1; 0 if the sender does not number its requests.
+    /// By this number the pump recognizes a repeated reservation of the same request.
     pub request: u32,
     /// Limit of the request's route, if the config limits the route.
     pub route: Option<RouteLimit>,

@@ -38,7 +38,8 @@ impl Tree {
         }
     }
 
-    /// Records the use of a turn. `reserved_in` is the thread of a turn whose call is closed.
+    /// Records the use of a model turn. `reserved_in` is the thread that reserved it, if the call
+    /// is closed already.
     fn used(
         &mut self,
         call: CallId,
@@ -63,8 +64,8 @@ impl Tree {
         }
     }
 
-    /// Adds what a model call used to the usage of the tree, of its agent, and of
-    /// the allotments up the tree.
+    /// Adds the use of a model call to the totals of the tree and of the agent, and to the
+    /// allotments of `thread` and the threads above it.
     pub(super) fn spend(
         &mut self,
         thread: Option<&ThreadId>,

@@ -1,6 +1,6 @@
-//! Allotments: what a spawned thread may use at most, with everything beneath it. An allotment sets
-//! nothing aside: spending counts against each allotment up the tree, and the first that is used up ends
-//! it.
+//! Allotments: limits on what a spawned thread and its subthreads may use. An allotment reserves
+//! nothing: each use counts against the allotments of the thread and of all threads above it, and
+//! the first used-up allotment stops further use.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,19 +9,19 @@ use crate::clock::Time;
 use crate::envelope::{Money, Spending};
 use crate::ids::{Attempt, CallId, ThreadId};
 
-/// Limits of one thread with everything beneath it.
+/// Limits of one thread together with its subthreads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Allotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// When its time is over.
+    /// Time at which the time limit of the thread ends.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
-/// The allotment of a thread, and what of it is used.
+/// The allotment of a thread, and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllotmentUsage {
     pub limits: Allotment,
@@ -40,7 +40,7 @@ impl Tree {
         })
     }
 
-    /// The open calls that `thread`, or a thread above it, is bound to, nearest first.
+    /// The open calls that `thread` and the threads above it are bound to, nearest first.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -48,8 +48,8 @@ impl Tree {
         })
     }
 
-    /// Sum of the reservations of all other attempts in the threads that are bound to `binding`, and
-    /// beneath them.
+    /// Sum of the reservations in the threads that are bound to `binding` and in their subthreads,
+    /// except the reservation of this attempt.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -63,8 +63,8 @@ impl Tree {
         beneath.fold(Spending::default(), |sum, one| sum.plus(one.spending))
     }
 
-    /// Counts the use of a model call in `thread` against the allotments up the tree, and for the calls
-    /// that its threads are bound to.
+    /// Adds the use of a model call in `thread` to the allotments of the thread and the threads
+    /// above it, and to the calls that these threads are bound to.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);
@@ -80,7 +80,8 @@ impl Tree {
     }
 }
 
-/// A thread and the threads above it but the root, which has the budget of the tree.
+/// `thread` and the threads above it, nearest first, without the root: the root's limits are the
+/// budget of the tree.
 pub(super) fn with_ancestors(thread: &ThreadId) -> impl Iterator<Item = ThreadId> + use<> {
     let upwards = std::iter::successors(Some(thread.clone()), ThreadId::parent);
     upwards.take_while(|thread| !thread.is_root())

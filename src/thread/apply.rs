@@ -17,8 +17,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::WaitFor;
 
-/// First version of the step in which a clock that is set forward also moves the times of trees without
-/// an open call.
+/// First core version in which setting the clock forward also moves the times of trees that have no
+/// open call.
 const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -74,7 +74,7 @@ impl State {
             Fact::TimerEnded { timer, .. } => home.end_timer(*timer),
             Fact::Window { agent, thread, kept, .. } => {
                 if let Some(thread) = home.threads.get_mut(thread) {
-                    // The turn that cleared its context is shown in addition to the kept items.
+                    // The turn that cleared its context is shown, too, besides the kept items.
                     *thread.shown.of(agent) = kept.saturating_add(1);
                 }
             }
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Applies a fact that concerns all thread trees.
+    /// Applies a fact that concerns all trees.
     fn apply_to_all(&mut self, time: Time, fact: &Fact) {
         match fact {
             Fact::Booted { journal, epoch, config, core_version, .. } => {
@@ -171,16 +171,17 @@ impl State {
         }
     }
 
-    /// Notes whether `tree` waits for people only, after all facts of a record.
+    /// Updates whether `tree` waits for people only. Called after all facts of a record are
+    /// applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             tree.follow_people(self.time, self.core_version);
         }
     }
 
-    /// Moves deadlines by time that must not count. `stood` is time in which the pump did not run
-    /// or could not continue; it counts for no time-out of an attempt, but for timers and wall
-    /// time. `stepped` is the time by which the clock was set forward; it counts only for timers
+    /// Extends deadlines by time that does not count. `stood` is time in which the pump did not run
+    /// or could not continue: it counts for timers and wall time, but for no time-out of an
+    /// attempt. `stepped` is the time by which the clock was set forward: it counts only for timers
     /// that wait for a time of the clock.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
@@ -227,7 +228,7 @@ impl Tree {
         }
     }
 
-    /// Takes back the hand-over of a call that no listener took.
+    /// Reverts the hand-over of a call, because no listener took it.
     fn not_taken(&mut self, call: CallId) {
         let call = self.calls.get_mut(&call).filter(|_| !mutant("count-what-nobody-took"));
         if let Some(call) = call {
@@ -378,7 +379,7 @@ impl Tree {
             call.requests = Vec::new();
             call.next_slot = 0;
             call.waiting = None;
-            // The outcome that was just recorded did not request the messages that came before it.
+            // The last outcome requested none of the messages that are pending from before it.
             call.pending.iter_mut().for_each(|p| p.slot = ReplyOrder::UNREQUESTED);
         }
     }
@@ -429,8 +430,7 @@ impl Tree {
         }
     }
 
-    /// Releases the memory for calls when the last open call has ended, because most trees have
-    /// none.
+    /// Frees the memory of the call tables when no call is open: most trees have none.
     fn rest(&mut self) {
         if self.calls.is_empty() && self.in_flight.is_empty() {
             self.calls.shrink_to_fit();
@@ -491,7 +491,8 @@ impl Call {
         self.awaiting.retain(|awaited| !awaited.open.is_empty());
     }
 
-    /// Inserts an answer at its place among the answers to the last outcome.
+    /// Inserts an answer to the last outcome among the pending ones, in the order of the outcome's
+    /// actions.
     fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {

@@ -1,7 +1,7 @@
-//! Delegations: how often goals of workflows have been delegated to roles.
+//! Delegations: how often the goals of workflows have been delegated to roles.
 //!
-//! A goal is delegated by a call of its agent to the workflow, beneath the goal's own call. The
-//! agent in the role may delegate further, beneath that call.
+//! An agent delegates its goal by a call to the workflow. That call is beneath the goal's own call.
+//! The agent in the role may delegate further, beneath the delegating call.
 
 use super::state::{Call, State, Tree};
 use super::{Opener, Opening};
@@ -10,8 +10,8 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// How often the goal of `call` has been delegated, and how often it may be. A task that was
-    /// delegated itself counts for the goal above it. `None` where no goal has roles.
+    /// Number of delegations of the goal of `call`, and their maximum. If the goal is itself a
+    /// delegated task, returns the numbers of the original goal. `None` if the goal has no roles.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {
@@ -23,7 +23,7 @@ impl State {
 }
 
 impl Tree {
-    /// Counts a delegation in the goal that is delegated, and in every goal above it.
+    /// Counts a delegation for the goal that is delegated, and for every goal above it.
     pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
         if delegated_goal(&request.name).is_none() {
             return;
@@ -38,7 +38,8 @@ impl Tree {
         }
     }
 
-    /// The call of a delegating agent and, where its task was delegated itself, those above it.
+    /// The calls from `call` up to the original goal: each is a delegated task of the next one, the
+    /// last one is not.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.calls.get(&call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

@@ -1,4 +1,5 @@
-//! The facts that a journal record may contain: a closed list. Each fact holds from its record on.
+//! The facts that a journal record may contain: a closed list. Each fact is valid from its record
+//! on.
 
 use std::sync::Arc;
 
@@ -97,7 +98,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A fact of a journal record. It holds from that record on.
+/// A fact of a journal record. It is valid from that record on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
     /// A pump started on this journal.
@@ -124,10 +125,10 @@ pub enum Fact {
         thread: ThreadId,
         #[serde(rename = "by")]
         by: ListenerName,
-        /// The call whose close cancels the thread.
+        /// The call that the thread is bound to: when this call closes, the thread is cancelled.
         #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
         bound: Option<CallId>,
-        /// The most that it may use, with everything beneath it.
+        /// Limits of the thread together with its subthreads.
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
     },
@@ -149,7 +150,7 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: Disposition,
     },
-    /// A payload was refused. A refusal takes no `seq`.
+    /// A payload was refused. The refusal has no `seq` number.
     #[serde(rename = "refused")]
     Refused {
         #[serde(rename = "sender")]
@@ -178,8 +179,8 @@ pub enum Fact {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// An attempt was handed over to its listener, which has it until its end is recorded. The call
-    /// may belong to another thread tree than the record.
+    /// An attempt was handed over to its listener. It is the listener's until the record of its
+    /// end. The call may belong to another tree than the record.
     #[serde(rename = "handed-over")]
     HandedOver {
         #[serde(rename = "call")]
@@ -225,7 +226,7 @@ pub enum Fact {
         fires_at: Time,
         #[serde(rename = "label")]
         label: Option<String>,
-        /// Whether the timer fires at a time of the clock instead of after a duration.
+        /// Whether the timer fires at a clock time instead of after a duration.
         #[serde(rename = "at", default, skip_serializing_if = "std::ops::Not::not")]
         at: bool,
     },
@@ -248,9 +249,9 @@ pub enum Fact {
         #[serde(rename = "kept")]
         kept: u32,
     },
-    /// A model call reserved tokens and money. The pump sends the request after this fact is
-    /// durable. The reservation covers this request and all earlier requests of the attempt, and
-    /// the actual use replaces it.
+    /// A model call reserved tokens and money. The pump permits the request after this fact is
+    /// durable. The reservation covers this request and all earlier requests of the attempt. It
+    /// ends when the actual use is recorded.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -266,7 +267,7 @@ pub enum Fact {
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
-        /// Thread of the call, if an allotment limits it.
+        /// Thread of the call, if the thread or one above it has an allotment.
         #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
     },
@@ -296,11 +297,11 @@ pub enum Fact {
         tokens_out: u64,
         #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
         money: Money,
-        /// Attempt of a model turn that ended because its call was closed.
+        /// Attempt that made the model call, if its call was closed before the turn was recorded.
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
-    /// A call is held until a person decides. The time of the call stands still.
+    /// A call is held until a person decides. The call's time-out does not run.
     #[serde(rename = "held")]
     Held {
         #[serde(rename = "call")]
@@ -310,12 +311,12 @@ pub enum Fact {
         #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
     },
-    /// A held call continues.
+    /// The hold of a call ended, and the call continues.
     #[serde(rename = "released")]
     Released {
         #[serde(rename = "call")]
         call: CallId,
-        /// Whether the call was released without a decision, because the config had changed.
+        /// Whether the hold ended without a decision, because the config had changed.
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
@@ -331,8 +332,8 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time passed that counts for no time-out. Either the pump was stopped, so that no answer
-    /// could arrive, or the system clock was set forward.
+    /// Time passed that counts for no time-out: the pump was stopped, so no answer could arrive, or
+    /// the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
         #[serde(rename = "stood_micros")]
@@ -340,8 +341,7 @@ pub enum Fact {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// An operator's signature on the decision of this record was verified. It cannot be used
-    /// again.
+    /// The signature of this record's decision was verified. It cannot be used again.
     #[serde(rename = "signed")]
     Signed {
         #[serde(rename = "operator")]
@@ -352,13 +352,13 @@ pub enum Fact {
         #[serde(rename = "time")]
         time: Time,
     },
-    /// The use of a budget of the thread tree passed the threshold of its warning.
+    /// The use of a budget passed the threshold at which the tree is warned.
     #[serde(rename = "warned")]
     Warned {
         #[serde(rename = "budget")]
         budget: String,
     },
-    /// The next time of a schedule is planned. It replaces the one that was planned before.
+    /// The next time of a schedule is planned. It replaces the previously planned time.
     #[serde(rename = "schedule-planned")]
     SchedulePlanned {
         #[serde(rename = "schedule")]
@@ -367,12 +367,12 @@ pub enum Fact {
         timer: TimerId,
         #[serde(rename = "due")]
         due: Time,
-        /// The times of the schedule as text.
+        /// The times of the schedule, in their text form.
         #[serde(rename = "times")]
         times: String,
     },
-    /// A time of a schedule has come. The request of its run is sent into this thread by a step of
-    /// its own.
+    /// A planned time of a schedule has come. A later step sends the request of its run into
+    /// `thread`.
     #[serde(rename = "schedule-due")]
     ScheduleDue {
         #[serde(rename = "schedule")]
@@ -392,7 +392,8 @@ pub enum Fact {
         #[serde(rename = "request")]
         request: MessageId,
     },
-    /// The config no longer has the schedule, so its planned time is cancelled. Its open runs go on.
+    /// The config no longer has the schedule, so its planned time is cancelled. Its open runs
+    /// continue.
     #[serde(rename = "schedule-cancelled")]
     ScheduleCancelled {
         #[serde(rename = "schedule")]

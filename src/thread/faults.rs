@@ -11,7 +11,7 @@ use crate::ids::CallId;
 
 impl Call {
     /// The `first` group that keeps the fault of this leg. `None` if the opener waits in the same
-    /// thread as the leg, because the opener's call then holds the fault.
+    /// thread as the leg: then the opener's call keeps the fault.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,

@@ -32,7 +32,7 @@ impl OperatorVerb {
     }
 }
 
-/// The person who acted, as far as the operating system proves the identity.
+/// The user who acted, as identified by the operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorIdentity {
     #[serde(rename = "uid", default, skip_serializing_if = "Option::is_none")]
@@ -102,17 +102,17 @@ pub struct OperatorAction {
 /// the loss.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AcceptedLoss {
-    /// Position of the last record that is left.
+    /// Position of the last record that still exists.
     pub kept: Position,
-    /// Position of the last record that was known outside the journal.
+    /// Position of the last record that is known from outside the journal.
     pub acknowledged: Position,
     /// Position and hash of the last acknowledged record, if the journal no longer holds that
     /// record.
     pub mark: Option<(Position, Digest)>,
-    /// Position and Merkle root of the last checkpoint outside the journal, if it covers lost
-    /// records.
+    /// Position and Merkle root of the last checkpoint outside the journal, if the checkpoint
+    /// covers lost records.
     pub checkpoint: Option<(Position, Digest)>,
-    /// Id of the earlier journal in the directory, if that journal is lost as a whole.
+    /// Id of the previous journal in the directory, if that journal is lost completely.
     pub journal: Option<Uuid>,
 }
 
@@ -142,7 +142,7 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
-    /// The loss that this action accepts; `None` if it accepts none.
+    /// The loss that this action accepts, or `None` if it is another kind of action.
     pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
         if self.verb != OperatorVerb::Repair {
             return None;
@@ -170,10 +170,10 @@ impl OperatorAction {
         })
     }
 
-    /// Name of the detail with the last position of a journal without MACs.
+    /// Name of the detail that gives the position up to which records without a MAC are accepted.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
-    /// First and last of the records that this action accepts without a MAC of a pump.
+    /// First and last position of the records that this action accepts without a pump's MAC.
     pub fn accepted_records(&self) -> Option<(Position, Position)> {
         let value = |name: &str| {
             let detail = self.details.iter().find(|detail| detail.name == name);
@@ -190,7 +190,7 @@ impl OperatorAction {
         }
     }
 
-    /// Positions of the records whose blanked payloads this action accepts.
+    /// Positions of the records whose redacted payloads this action accepts.
     pub fn redacted(&self) -> impl Iterator<Item = Position> {
         let details = self.details.iter().filter(|detail| detail.name == "redacted");
         let is_repair = self.verb == OperatorVerb::Repair;
@@ -200,7 +200,7 @@ impl OperatorAction {
             .map(Position)
     }
 
-    /// Name of the detail with a trusted key: the public key of another host, in hexadecimal.
+    /// Name of the detail that gives a trusted key.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
     /// The public key of another host that this action trusts, in hexadecimal.
@@ -212,7 +212,7 @@ impl OperatorAction {
         detail.map(|detail| detail.value.as_str())
     }
 
-    /// The payload with which the journal record shows this action.
+    /// The payload that reports this action in the journal record.
     pub fn report(&self) -> ActionReport {
         let details = self.details.iter();
         let details = details.map(|detail| (detail.name.clone(), detail.value.clone()));

@@ -63,8 +63,7 @@ pub enum Input {
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
-    /// A process answered with another attempt number than the attempt that its instance was
-    /// handling.
+    /// A process answered with the id of an attempt that its instance was not handling.
     #[serde(rename = "stray")]
     Stray {
         #[serde(rename = "listener")]
@@ -94,7 +93,7 @@ pub enum Input {
         attempt: Attempt,
         #[serde(rename = "counted", default, skip_serializing_if = "std::ops::Not::not")]
         counted: bool,
-        /// Maximum requests of the model call on this route.
+        /// Maximum number of requests that the model call may send on this route.
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
@@ -113,7 +112,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// An earlier pump handed this attempt over and recorded no end of the attempt.
+    /// An earlier pump handed this attempt over, and the journal has no end of it.
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "listener")]
@@ -135,7 +134,7 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// An absent listener gets one of its calls, as a check whether the listener is back.
+    /// An absent listener gets one of its calls as a probe.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -166,7 +165,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time that is allotted to the thread of this call is over.
+    /// The time limit of this call's thread, or of a thread above it, has passed.
     #[serde(rename = "thread-time")]
     ThreadTime {
         #[serde(rename = "call")]
@@ -178,7 +177,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// A person decided about a held call.
+    /// A person decided on a held call.
     #[serde(rename = "decided")]
     Decided {
         #[serde(rename = "message")]
@@ -262,7 +261,8 @@ impl Input {
 }
 
 /// The record of one step, which the journal writes atomically. The hash chain covers the text of
-/// the record ([`super::text`]). Payload bytes stand beside the text, which contains their digests.
+/// the record ([`super::text`]). Payload bytes are stored beside the text, which contains only
+/// their digests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     #[serde(rename = "position")]

@@ -5,7 +5,7 @@ use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// First core version that records each renewal. Before this version, only the wall time restarted,
+/// First core version that records each renewal. In earlier versions only the wall time restarted,
 /// at every request to a tree without open calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 

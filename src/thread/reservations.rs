@@ -19,7 +19,7 @@ pub struct ModelReservation {
     pub spending: Spending,
     /// Number of the model call's latest request within its attempt.
     pub request: u32,
-    /// Thread of the call, if an allotment limits it.
+    /// Thread of the call, if the thread or one above it has an allotment.
     pub thread: Option<ThreadId>,
 }
 
@@ -29,10 +29,10 @@ impl ModelReservation {
     }
 }
 
-/// The reservations of a thread tree, one for each attempt.
+/// The reservations of a tree, one for each attempt.
 ///
-/// **Invariant:** `total` and `by_agent` are the sums of `attempts`, and `by_thread` those of the attempts
-/// in each thread and beneath it, with their number.
+/// **Invariant:** `total` is the sum of all `attempts`, `by_agent` has a sum for each agent, and
+/// `by_thread` has for each thread the sum and the number of the attempts in it and its subthreads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeReservations {
     attempts: BTreeMap<(CallId, Attempt), ModelReservation>,
@@ -109,7 +109,7 @@ impl TreeReservations {
         (of_all.spending(), of_agent.spending())
     }
 
-    /// The sum of all attempts but one in `thread` and beneath it.
+    /// Sum of the reservations in `thread` and its subthreads, except the reservation of `own`.
     fn sum_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
         let mut sum = self.by_thread.get(thread).map(|(_, sum)| *sum).unwrap_or_default();
         if let Some(own) = self.attempts.get(&own).filter(|own| own.is_in(thread)) {
@@ -118,14 +118,16 @@ impl TreeReservations {
         sum.spending()
     }
 
-    /// As [`TreeReservations::sum_in_beside`], counted anew.
+    /// Like [`TreeReservations::sum_in_beside`], but computed from all reservations. For debug
+    /// checks.
     fn recounted_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
         let others = self.attempts.iter().filter(|(attempt, _)| **attempt != own);
         let within = others.filter(|(_, other)| other.is_in(thread));
         within.fold(Spending::default(), |sum, (_, other)| sum.plus(other.spending))
     }
 
-    /// The sums of [`TreeReservations::sums_beside`], added up from all reservations.
+    /// Like [`TreeReservations::sums_beside`], but computed from all reservations. For debug
+    /// checks.
     fn recounted_beside(
         &self,
         own: (CallId, Attempt),
@@ -151,7 +153,8 @@ impl Tree {
         self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
     }
 
-    /// Sums of the reservations of all other attempts in the tree: for all agents, and for `agent`.
+    /// Sums of the reservations in the tree, except the reservation of this attempt: of all agents,
+    /// and of `agent`.
     pub fn reserved_beside(
         &self,
         call: CallId,
@@ -165,7 +168,8 @@ impl Tree {
         sums
     }
 
-    /// Sum of the reservations of all other attempts in `thread`, which has an allotment, and beneath it.
+    /// Sum of the reservations in `thread` and its subthreads, except the reservation of this
+    /// attempt. `thread` must have an allotment.
     pub fn reserved_in_beside(
         &self,
         call: CallId,

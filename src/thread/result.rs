@@ -7,8 +7,8 @@ use crate::mutant::mutant;
 
 use super::{Closing, Fact, Record};
 
-/// How a call of a client ended, with the messages that the client gets, from the records of the
-/// thread tree. `None` while the result is not complete.
+/// How a client's call ended, with the messages of its result. Read from the records of the call's
+/// tree. `None` while the result is incomplete.
 ///
 /// The legs of a `first` group complete together. If one leg replied, the others have no messages.
 /// If no leg replied, each leg has its fault once all legs have failed.

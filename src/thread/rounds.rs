@@ -1,14 +1,14 @@
 //! Counts the consecutive rounds of a call in which every result was a failure.
 //!
-//! A round is everything that a listener receives together after an outcome. The results of calls,
-//! threads and timers are results; the core's confirmation of a primitive is not.
+//! A round is the set of messages that a listener receives together after an outcome. Results of
+//! calls, threads and timers count; the core's confirmation of a primitive does not.
 
 use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
-    /// Number of consecutive rounds in which every result was a failure, including the results that
-    /// wait for their delivery. A round without results changes nothing.
+    /// Number of consecutive rounds in which every result was a failure. The pending messages count
+    /// as a round. A round without results neither counts nor ends the sequence.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

@@ -4,17 +4,17 @@ use super::State;
 use crate::clock::Time;
 use crate::ids::{MessageId, ScheduleName, ThreadId, TimerId};
 
-/// A schedule with a planned time, or one that left the config while runs of it were open.
+/// A schedule with a planned time, or a cancelled schedule that still has open runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedSchedule {
-    /// Timer of the planned time.
+    /// Timer of the planned run.
     pub timer: TimerId,
     pub due: Time,
-    /// Whether the config no longer had the schedule. Nothing is planned then.
+    /// Whether the schedule was removed from the config. A cancelled schedule has no planned time.
     pub is_cancelled: bool,
-    /// The times of the schedule as text, from which a changed schedule is known.
+    /// The times of the schedule in their text form. A schedule whose text differs is planned anew.
     pub times: String,
-    /// Runs of earlier times. Ended runs are dropped when the next one begins.
+    /// Runs of earlier times. Ended runs are removed when the next run begins.
     pub runs: Vec<ScheduledRun>,
 }
 
@@ -23,20 +23,20 @@ pub struct PlannedSchedule {
 pub struct ScheduledRun {
     pub request: MessageId,
     pub thread: ThreadId,
-    /// The time of the schedule for which it runs.
+    /// The scheduled time that started the run.
     pub due: Time,
-    /// Whether the request was accepted.
+    /// Whether the request was sent and accepted.
     pub is_sent: bool,
 }
 
 impl State {
-    /// Whether a run has not ended: its request is still to be sent, or a call of its tree is open.
+    /// Whether a run has not ended: its request is not sent yet, or a call of its tree is open.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
         let tree = self.trees.get(&run.thread);
         !run.is_sent || tree.is_some_and(|tree| !tree.calls.is_empty())
     }
 
-    /// The run whose request is still to be sent into this thread.
+    /// The run whose request is not yet sent to this thread.
     pub fn unsent_run_in(&self, thread: &ThreadId) -> Option<&ScheduledRun> {
         let runs = self.schedules.values().flat_map(|planned| &planned.runs);
         runs.filter(|run| !run.is_sent).find(|run| run.thread == *thread)
@@ -55,7 +55,8 @@ impl State {
         self.schedules.insert(schedule.clone(), planned);
     }
 
-    /// Keeps the open runs, which count again if the schedule comes back.
+    /// Cancels the planned time of a schedule and keeps its open runs, so that they count if the
+    /// config contains the schedule again.
     pub(super) fn cancel_schedule(&mut self, schedule: &ScheduleName) {
         let Some(mut planned) = self.schedules.remove(schedule) else { return };
         planned.is_cancelled = true;
@@ -65,7 +66,7 @@ impl State {
         }
     }
 
-    /// Drops the schedules that left the config and whose runs have ended.
+    /// Removes cancelled schedules without open runs.
     pub(super) fn drop_ended_schedules(&mut self) {
         let mut schedules = std::mem::take(&mut self.schedules);
         schedules.retain(|_, planned| {
@@ -81,7 +82,7 @@ impl State {
         self.schedules.insert(schedule.clone(), planned);
     }
 
-    /// Notes that a request was accepted, if it is that of a run.
+    /// Marks the run that `request` opens, if any, as sent.
     pub(super) fn mark_sent(&mut self, request: MessageId) {
         let runs = self.schedules.values_mut().flat_map(|planned| &mut planned.runs);
         for run in runs.filter(|run| run.request == request) {

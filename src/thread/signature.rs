@@ -1,6 +1,7 @@
-//! Signatures of operators on their decisions: Ed25519 over everything that a decision changes.
+//! Signatures of operators on their decisions: Ed25519 over every part of a decision that has an
+//! effect.
 //!
-//! Pure: the signer passes in time and nonce, and the verifier passes in every other value.
+//! Pure: the caller passes in the time, the nonce and all other values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -134,7 +135,8 @@ impl<'a> DecisionStatement<'a> {
         Self { verb: "cancel", call: None, digest: None, reason, note }
     }
 
-    /// The statement of an operator who watches a thread. It is never recorded.
+    /// The statement with which an operator subscribes to a thread's live output. It is never
+    /// recorded.
     pub fn watch(note: &'a str) -> Self {
         Self { verb: "watch", call: None, digest: None, reason: "", note }
     }
@@ -152,7 +154,7 @@ pub struct DecisionSignature {
     pub thread: ThreadId,
     #[serde(rename = "time")]
     pub time: Time,
-    /// Random value that makes each signature unique, so that a signature can be used once only.
+    /// Random value that makes each signature unique, so that it can be accepted once only.
     #[serde(rename = "nonce")]
     pub nonce: Uuid,
     #[serde(rename = "signature", with = "in_base64")]
@@ -173,13 +175,13 @@ impl DecisionSignature {
         signed
     }
 
-    /// Whether the key has signed exactly this statement.
+    /// Whether the signature was made by `key` over exactly this statement.
     pub fn holds(&self, statement: &DecisionStatement<'_>) -> bool {
         let signature = Signature::from_bytes(&self.signature);
         self.key.verifies(&self.message(statement), &signature)
     }
 
-    /// Whether the signature was made recently enough to be taken at `now`.
+    /// Whether the signature is recent enough to be accepted at `now`.
     pub fn is_current(&self, now: Time) -> bool {
         let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
         let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);

@@ -22,18 +22,18 @@ use crate::trace::TraceParent;
 /// hasher is seeded in each process, so that an attacker cannot choose ids that collide.
 pub type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
-/// All state that outlives a restart. Only [`super::Fact`]s change it.
+/// All state that survives a restart. Only [`super::Fact`]s change it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub journal: Uuid,
     pub epoch: u32,
-    /// Version of the core that decides since the last boot.
+    /// Core version of the last boot.
     pub core_version: u32,
     pub config: Digest,
     pub trees: Map<ThreadId, Tree>,
     /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// The submission with which each client key was used.
+    /// For each client key, the submission that used it.
     pub keys: Map<(ListenerName, String), KeyUse>,
     /// Nonces of signatures that are still valid, with the time of each signature.
     pub nonces: BTreeMap<Uuid, Time>,
@@ -74,7 +74,7 @@ pub struct Tree {
     pub in_flight: Map<MessageId, Option<CallId>>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub usage: Usage,
-    /// Counts at their last restart. Boxed, because most trees have one request only.
+    /// Counts at their last restart. Boxed, because most trees have a single request.
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.
     pub by_agent: ByListener<Spending>,
@@ -108,7 +108,7 @@ pub struct KeptFault {
     pub faults: Vec<Arc<Message>>,
 }
 
-/// The part of its budgets that a thread tree has used.
+/// Usage of a tree that counts against its budgets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     #[serde(rename = "messages")]
@@ -154,7 +154,7 @@ pub struct Thread {
     pub shown: ByListener<u32>,
     /// The call whose close cancels the thread.
     pub bound: Option<CallId>,
-    /// Boxed: most threads have none.
+    /// The allotment of the thread. Boxed, because most threads have none.
     pub allotted: Option<Box<AllotmentUsage>>,
 }
 
@@ -202,7 +202,7 @@ pub struct Timer {
     pub call: CallId,
     pub fires_at: Time,
     pub label: Option<String>,
-    /// Whether the timer fires at a time of the clock instead of after a duration.
+    /// Whether the timer fires at a clock time instead of after a duration.
     pub at: bool,
 }
 
@@ -217,15 +217,15 @@ pub struct Call {
     pub handled: Vec<Arc<Message>>,
     /// Messages of the call that have not been delivered yet, in the order of delivery.
     pub pending: Vec<PendingMessage>,
-    /// Actions of the last outcome whose answer is missing.
+    /// Actions of the last outcome that are not answered completely.
     pub awaiting: Vec<AwaitedAction>,
     /// Slot for the next answer to the last outcome.
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
     pub remote_calls: BTreeSet<CallId>,
-    /// Whether threads are bound to this call.
+    /// Whether any thread is bound to this call.
     pub has_bound: bool,
-    /// Spending of model calls in the threads that are bound to the call, and beneath them.
+    /// Use of model calls in the threads that are bound to the call, and in their subthreads.
     pub spent_bound: Spending,
     pub waiting: Option<WaitFor>,
     /// Number of running timers of the call.
@@ -236,13 +236,14 @@ pub struct Call {
     pub failures: u32,
     /// Number of consecutive rounds, up to the last outcome, in which every result was a failure.
     pub failed_rounds: u32,
-    /// Number of tasks that the call has delegated to roles, with those delegated beneath it.
+    /// Number of delegations of the call's goal, including delegations of the delegated tasks.
     pub delegations: u32,
-    /// The attempt that the listener has. It stays set when the pump that handed it over has ended.
+    /// The attempt that is handed over to the listener. It stays set after the end of the pump that
+    /// handed it over.
     pub handed_over: Option<Attempt>,
     /// Number of model requests since the last outcome, by route.
     pub requests: Vec<(String, u32)>,
-    /// Time of the first hand-over since the last attempt that a listener took.
+    /// Time of the first hand-over since a listener last took an attempt of this call.
     pub offered_since: Option<Time>,
     pub held: Option<Held>,
     /// Whether an operator has approved the call. An approved call needs no further approval.
@@ -265,8 +266,8 @@ pub struct PendingMessage {
     pub message: Arc<Message>,
 }
 
-/// Order of an answer among the answers to one outcome: by action, then by leg. Messages that no
-/// action requested come last.
+/// Order of an answer among the answers to one outcome: by action, then by leg. Messages that the
+/// outcome did not request come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplyOrder {
     pub action: u32,
@@ -277,7 +278,7 @@ impl ReplyOrder {
     pub const UNREQUESTED: Self = Self { action: u32::MAX, leg: 0 };
 }
 
-/// An action of the last outcome whose answer is missing.
+/// An action of the last outcome that is not answered completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwaitedAction {
     pub slot: u32,
@@ -303,7 +304,7 @@ impl Call {
         }
     }
 
-    /// Whether the call has open calls in other threads, or running timers.
+    /// Whether the call has open calls in other threads or running timers.
     pub fn has_open(&self) -> bool {
         !self.remote_calls.is_empty() || self.timers > 0
     }

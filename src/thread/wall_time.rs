@@ -1,4 +1,4 @@
-//! Wall time of a tree. It stands still while the tree waits for people only.
+//! Wall time of a tree. It does not run while the tree waits for people only.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use super::state::Tree;
 use crate::clock::Time;
 use crate::mutant::mutant;
 
-/// First version of the step in which wall time runs while anything but a person is waited for. Before
-/// it, wall time stood still while any call of the tree was held.
+/// First core version in which wall time runs unless people alone are waited for. In earlier
+/// versions it did not run while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
-/// First version of the step in which wall time also stands still while a call waits for another call
-/// of its agent, which waits for a person.
+/// First core version in which wall time does not run, either, while a call is queued behind a call
+/// of the same agent that waits for a person.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
-    /// Time in which it did not wait for people only.
+    /// Wall time that the tree has used at `now`: the time in which it did not wait for people
+    /// only.
     pub fn worked(&self, now: Time) -> Duration {
         self.still_since.unwrap_or(now).since(self.started)
     }
 
-    /// Notes when a record at `time` begins or ends a wait for people only, by the rule of this
-    /// version of the step.
+    /// Starts or stops the wall time after a record at `time`, by the rule of this core version.
     pub(super) fn follow_people(&mut self, time: Time, core_version: u32) {
         let is_still = self.held > 0
             && match core_version {
@@ -41,9 +41,9 @@ impl Tree {
         }
     }
 
-    /// Whether nothing goes on without a person. A call that was never handed over, while an open call
-    /// of its listener in its thread was, is taken to wait for that call: an agent has one call of a
-    /// thread at a time.
+    /// Whether nothing in the tree can continue without a person. A call that was never handed over
+    /// waits for another open call of its listener in its thread that was, because an agent handles
+    /// one call of a thread at a time.
     fn waits_for_people_only(&self) -> bool {
         if self.held == self.calls.len() as u64 {
             return true;
@@ -69,14 +69,14 @@ impl Tree {
 }
 
 impl Call {
-    /// Whether it goes on without a person and without another call: its listener has it or will get it,
-    /// or it waits for a timer.
+    /// Whether the call can continue without a person and without another call: its listener has it
+    /// or will get it, or it waits for a timer.
     fn goes_on(&self) -> bool {
         let has_timer = self.waiting.is_some() && self.timers > 0;
         (self.is_ready() || has_timer) && !mutant("stand-still-beside-work")
     }
 
-    /// Whether its listener has had it, or was to have it.
+    /// Whether the call was handed over at least once, or is about to be.
     fn was_offered(&self) -> bool {
         let is_offered = self.handed_over.is_some() || self.offered_since.is_some();
         is_offered || self.turns > 0 || self.failures > 0

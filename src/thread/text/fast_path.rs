@@ -53,7 +53,7 @@ impl<'t> RecordText<'t> {
         Some(text)
     }
 
-    /// Parses a string of `length` bytes.
+    /// Parses a string of exactly `length` bytes.
     fn fixed(&mut self, length: usize) -> Option<&'t str> {
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest.strip_prefix('"')?;
@@ -71,7 +71,7 @@ impl<'t> RecordText<'t> {
         digits.parse().ok()
     }
 
-    /// Parses the elements of an array whose opening bracket has been parsed.
+    /// Parses the elements of an array. The opening bracket must be parsed already.
     fn row<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut row = Vec::new();
         while !self.is_after("]") {
@@ -107,7 +107,7 @@ impl<'t> RecordText<'t> {
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
-    /// Parses the tokens of the prompt, the tokens of the answer, and their price.
+    /// Parses prompt tokens, answer tokens and the price of both.
     fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
         let tokens_out = self.after(",\"tokens_out\":")?.number()?;

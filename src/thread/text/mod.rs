@@ -1,10 +1,10 @@
 //! The text of a record: the JSON that is hashed and stored. Every message costs one record, so the
-//! text is short. It leaves out each value that stands elsewhere in the record, and the reader
+//! text is short. It leaves out each value that another part of the record implies, and the reader
 //! restores the value.
 //!
-//! | left out | where it is |
+//! | left out | restored from |
 //! |---|---|
-//! | position, tree, previous record and its hash, time | beside the text, hashed with it |
+//! | position, tree, previous record and its hash, time | stored beside the text, hashed with it |
 //! | a message's `thread`, `time` | the record's tree and time |
 //! | a `call` message's own `call` | its `id` |
 //! | an opener's `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |

@@ -8,8 +8,8 @@ use std::hash::Hash;
 use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
 use crate::thread::Map;
 
-/// The names of one run of records. Threads must not share them, because the reference counts would
-/// be contended.
+/// The names of one run of records. Not to be shared between threads, because the reference counts
+/// would be contended.
 #[derive(Debug, Default)]
 pub struct InternedNames {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,

@@ -73,14 +73,14 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// Call and attempt of the record's input.
+    /// Call and attempt that the record's input names.
     pub(super) about: Option<(CallId, Attempt)>,
-    /// Call of the latest message that was read.
+    /// Call of the message that was read last.
     pub(super) latest: Option<CallId>,
-    /// Payload bytes that no message has yet.
+    /// Payload bytes that are not assigned to a message yet.
     payloads: &'r str,
     taken: usize,
-    /// The reason why the text is not a valid record, if the reason is no JSON error.
+    /// The reason why the text is no valid record, if it is not a JSON error.
     wrong: Option<UnreadableRecord>,
 }
 
@@ -215,7 +215,7 @@ impl FactOrDigest {
     }
 }
 
-/// The JSON object of a record. The input must stand before the facts, because facts refer to it.
+/// The JSON object of a record. The input must come before the facts, because facts refer to it.
 struct RecordObject<'r, 't> {
     reader: RecordReader<'r>,
     input: Option<InputForm<'t>>,

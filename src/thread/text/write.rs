@@ -19,7 +19,7 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// Call of the latest message that was written.
+    /// Call of the message that was written last.
     latest: Option<CallId>,
 }
 
@@ -230,7 +230,7 @@ impl RecordWriter<'_, '_> {
     }
 }
 
-/// The call and attempt that an input concerns.
+/// Call and attempt that an input names, if any.
 pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     match input {
         Input::Outcome { call, attempt, .. } => Some((*call, *attempt)),
@@ -238,9 +238,9 @@ pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     }
 }
 
-/// Finds the number of the fact that a verdict refers to. Continues behind the fact of the last
-/// verdict, because most verdicts have the order of their facts; a search from the beginning would
-/// take quadratic time.
+/// Finds the number of the fact that a verdict refers to. Each search continues behind the fact of
+/// the previous verdict, because verdicts usually have the order of their facts; searches from the
+/// start would take quadratic time.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,
