@@ -94,8 +94,8 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// Weight of each named group. `None` while the weight is being computed, which ends a cycle of
-    /// groups.
+    /// Weight of each named group; `None` while it is being computed, so that a cycle of groups
+    /// ends.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 

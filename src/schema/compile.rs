@@ -146,8 +146,8 @@ impl CompileChild {
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
-    /// Waits until the child has answered or used up its processor time. The wall time has a much
-    /// higher limit, because a busy machine would otherwise fail good schemas.
+    /// Waits until the child has answered or used up its processor time. The limit on wall time is
+    /// much higher, so that good schemas do not fail on a busy machine.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -256,7 +256,7 @@ fn judge(
         })
         .collect();
     let problems = libxml2_messages::refused(bundle, &diagnostics);
-    // A schema with an unresolved import would validate less than its author expects.
+    // Without the imported schema, validation would be weaker than the schema's author expects.
     let less = problems.iter().any(|p| p.code.starts_with("schema-import"));
     if verdict.good && !less { Ok(problems) } else { Err(problems) }
 }
@@ -274,8 +274,8 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Path of the command. It is the configured path, or this program, or a program beside this one,
-/// where Cargo places it for tests.
+/// Path of the command: the configured path, else this program, else a program beside it, where
+/// Cargo places the command for tests.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

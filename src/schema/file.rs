@@ -23,7 +23,7 @@ use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// A schema file with everything it includes and imports.
+/// A schema file with all documents that it includes and imports.
 pub struct SchemaFile {
     bundle: SchemaBundle,
     names: Vec<PayloadName>,
@@ -66,12 +66,13 @@ impl SchemaFile {
         Ok(file)
     }
 
-    /// A schema that is part of the program.
+    /// Loads a schema that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
         SchemaBundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
-    /// A schema that was generated from a config. No author can follow a warning about its text.
+    /// Loads a schema that was generated from a config. It is not linted, because its text has no
+    /// author who could follow a warning.
     pub fn generated(
         compiler: &mut SchemaCompiler,
         label: &str,
@@ -80,7 +81,7 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// A schema that is not part of the program must be within bounds and compile in time.
+    /// Checks the bounds of a schema that is not part of the program and compiles it as a trial.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -128,7 +129,7 @@ impl SchemaFile {
         &self.warnings
     }
 
-    /// Parses and validates `text`. Its root must be `name`, or any declared name if that is
+    /// Parses and validates `text`. The root must be `name`, or any declared name if `name` is
     /// `None`.
     pub fn validate(&self, name: Option<&PayloadName>, text: &[u8]) -> SchemaVerdict {
         let document = match ParsedDocument::parse(text) {
@@ -161,7 +162,7 @@ impl SchemaFile {
         let mut grammar = grammar.borrow_mut();
         let result = grammar.validate(&document);
         if memchr::memmem::find(text, b"chemaLocation").is_some() {
-            // The hint is not followed, but the context would remember it.
+            // libxml2 does not follow the hint, but its context would remember it.
             grammar.forget();
         }
 
@@ -198,11 +199,12 @@ impl SchemaFile {
         json::schema(self.model(), name)
     }
 
-    /// Converts the arguments of a native call, in JSON as the model wrote it, to the payload that
-    /// they mean. The caller validates the payload.
+    /// Converts the arguments of a native call to the payload that they describe. `arguments` is
+    /// JSON as the model wrote it. The caller validates the payload.
     ///
     /// # Errors
-    /// Every part that does not fit the JSON Schema, each with its JSON path.
+    ///
+    /// Returns a finding for each part that does not fit the JSON Schema, with its JSON path.
     pub fn to_xml(&self, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
         json::to_xml(self.model(), name, arguments)
     }
@@ -210,7 +212,8 @@ impl SchemaFile {
     /// Converts a payload to the arguments of the native call that would produce it.
     ///
     /// # Errors
-    /// The parts that JSON cannot express.
+    ///
+    /// Returns a finding for each part that JSON cannot express.
     pub fn to_json(
         &self,
         name: &PayloadName,

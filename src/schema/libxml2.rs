@@ -36,13 +36,14 @@ thread_local! {
 /// A parser context. Creating one costs as much as parsing a short text, so each thread keeps one.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
-    /// Bytes of text that the context may still parse. A context keeps every name that it has read,
-    /// so its memory grows.
+    /// Number of bytes that the context may still parse. A context keeps every name that it has
+    /// read, so it is replaced before its memory grows too large.
     room: usize,
 }
 
 impl ParserContext {
-    /// Returns the thread's parser context. Replaces a context that has parsed enough.
+    /// Returns the thread's parser context with room for `length` bytes. Replaces a used-up
+    /// context.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.

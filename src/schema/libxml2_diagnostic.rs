@@ -41,6 +41,6 @@ pub struct LocationStep {
     pub attribute: bool,
     /// Index among the sibling elements, from 0.
     pub position: u32,
-    /// Number among the siblings with the same name, from 1; 0 if there is no other with this name.
+    /// Number among the siblings with the same name, from 1; 0 if no sibling has the same name.
     pub same: u32,
 }

@@ -1,8 +1,9 @@
 //! Warnings about valid but risky schemas, such as a wildcard that switches validation off.
 //!
-//! libxml2 is known to give two wrong verdicts. It ignores `fixed` on a reference to an attribute
-//! and so accepts too much; this module warns about such a schema. It also refuses white space
-//! around a number beside attributes, which does no harm and shows at once.
+//! libxml2 deviates from XSD in two known cases. It ignores `fixed` on a reference to an attribute,
+//! and so accepts too much: this module warns about such a schema. It also refuses white space
+//! around a number in an element with attributes: this needs no warning, because a valid payload
+//! fails visibly.
 
 use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;

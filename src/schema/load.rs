@@ -244,7 +244,7 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Accepts an import without a location if another link provides its namespace.
+    /// Resolves imports without a location: accepts each whose namespace another link provides.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {

@@ -52,7 +52,8 @@ use crate::xml::shape::{ShapeArena, ShapeId};
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
-    /// Namespaces in which, and beneath which, no schema file may define payload names.
+    /// Namespaces that schema files must not define payload names in. Each includes the namespaces
+    /// that extend it by `/` and a name.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
 }
@@ -64,8 +65,8 @@ impl std::fmt::Debug for Schemas {
 }
 
 impl Schemas {
-    /// Reserves namespaces and everything beneath them. A schema file that is added later must not
-    /// define payload names in them.
+    /// Reserves namespaces, each with the namespaces beneath it. Schema files that are added later
+    /// must not define payload names in them.
     pub fn reserve(&mut self, namespaces: &[&str]) {
         let reserved = Arc::make_mut(&mut self.reserved);
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
@@ -124,7 +125,7 @@ impl Schemas {
         self.register(SchemaFile::generated(compiler, label, text)?)
     }
 
-    /// Registers a generated schema, also for names that have another one already.
+    /// Registers a generated schema. Replaces the schemas of names that are already registered.
     pub fn replace_generated(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -193,8 +194,12 @@ impl Schemas {
     }
 
     /// Checks whether `text` is one well-formed element that is valid as `name`. Parses the text
-    /// once. The code of each finding is `not-well-formed` or `not-namespace-well-formed`, or
-    /// begins with `schema-`. A failure has between 1 and 16 findings.
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// Returns between 1 and 16 findings. The code of each is `not-well-formed` or
+    /// `not-namespace-well-formed`, or begins with `schema-`.
     pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
         match self.by_name.get(name) {
             Some(file) => file.validate(Some(name), text).into_result(),
@@ -267,7 +272,7 @@ impl Schemas {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of `name` to `shapes`. If the shape must be a root, the caller makes it one.
+    /// Adds the shape of `name` to `shapes`, but not as a root.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

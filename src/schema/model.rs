@@ -184,8 +184,8 @@ impl SchemaModel {
         }
     }
 
-    /// The elements that may stand where `name` is referenced: the element itself first, unless it
-    /// is abstract, then its substitutes.
+    /// The elements that may replace a reference to `name`: the element itself, unless it is
+    /// abstract, then its substitutes.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];

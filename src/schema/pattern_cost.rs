@@ -96,8 +96,8 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. Returns its maximum, or its minimum if it has no maximum, and whether
-    /// it has no maximum.
+    /// Parses a quantifier. Returns its maximum and false, or, if it has no maximum, its minimum
+    /// and true.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {

@@ -15,7 +15,8 @@ use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// Reads all documents. A document without a namespace is read for each namespace that includes it.
+/// Builds the model of all documents. A document without a namespace is read once for each
+/// namespace that includes it.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
@@ -54,14 +55,13 @@ fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
 struct ModelReader<'a> {
     root: &'a Element,
     namespace: &'a str,
-    /// Whether the document has no namespace of its own and has the namespace of the document that
-    /// includes it.
+    /// Whether the document has no namespace and takes that of the including document.
     adopted: bool,
     elements_qualified: bool,
     attributes_qualified: bool,
 }
 
-/// Suffix for the name of a component that a redefinition replaces and refers to.
+/// Suffix for the name of a replaced component, to which its redefinition refers.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {

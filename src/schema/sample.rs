@@ -4,8 +4,8 @@ use super::model::AnnotationText;
 use super::outline::OutlineValue;
 use super::pattern;
 
-/// Generates a text that should be valid. Prefers values that the author of the schema offers.
-/// Another `attempt` gives another text.
+/// Generates a text that should be valid for a simple type. Prefers values that the schema's author
+/// gives as examples. Each `attempt` gives another text.
 pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: usize) -> String {
     let offered = notes.examples.iter().chain(&value.notes.examples);
     if let Some(example) = offered.filter(|e| !e.starts_with('<')).nth(attempt) {
@@ -37,7 +37,8 @@ pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: 
     plain(value, name, attempt)
 }
 
-/// A text that matches the patterns of the last derivation step and has a permitted length.
+/// A text that matches the patterns of the last derivation step and has a permitted length. `None`
+/// if no such text is found.
 fn patterned(value: &OutlineValue, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;

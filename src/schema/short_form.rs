@@ -1,7 +1,7 @@
-//! The short form of a schema: fields and types, written out as XSD.
+//! The short form of a schema: elements with fields and types, from which an XSD is generated.
 //!
-//! A config declares payloads with it (`[payloads.NAME]`). Knows no TOML: the
-//! config makes these values.
+//! A config declares payloads in this form (`[payloads.NAME]`). Must not know TOML: the config
+//! converts its tables to these values.
 
 use std::fmt::Write as _;
 
@@ -16,22 +16,22 @@ pub enum ShortType {
     Decimal,
     Boolean,
     Date,
-    /// One of these words.
+    /// An enumeration of these words.
     Words(Vec<String>),
-    /// These children, in this order.
+    /// A sequence of these child elements.
     Fields(Vec<ShortField>),
 }
 
 /// A child element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortField {
-    /// An XML name without a prefix.
+    /// Local name of the element.
     pub name: String,
     pub occurs: FieldCount,
     pub of: ShortType,
 }
 
-/// How often a child element may stand there.
+/// Number of occurrences of a child element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldCount {
     Once,
@@ -40,23 +40,23 @@ pub enum FieldCount {
 }
 
 impl ShortType {
-    /// The type of this name.
+    /// The type with this name, as a config writes it. `None` if there is no such type.
     pub fn named(name: &str) -> Option<Self> {
         let (_, of) = NAMED.iter().find(|(known, _)| *known == name)?;
         Some(of.clone())
     }
 
-    /// Names of types, as a config writes them.
+    /// Names of all types that a config can write as a word.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name)
     }
 
-    /// The name that a config has for the type, if it has one.
+    /// Name of the type in a config; `None` for a type without a name, such as an enumeration.
     pub fn name(&self) -> Option<&'static str> {
         NAMED.iter().find(|(_, known)| known == self).map(|(name, _)| *name)
     }
 
-    /// The built-in type of XSD that it is, if it is one.
+    /// The corresponding built-in type of XSD; `None` for enumerations and sequences.
     fn built_in(&self) -> Option<&'static str> {
         match self {
             Self::Text => Some("xs:string"),
@@ -77,7 +77,7 @@ const NAMED: [(&str, ShortType); 5] = [
     ("date", ShortType::Date),
 ];
 
-/// Whether `name` can be the name of an element that the short form declares.
+/// Whether the short form can declare an element with this name.
 pub fn is_element_name(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';

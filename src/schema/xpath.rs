@@ -1,7 +1,7 @@
-//! XPath 1.0 on payloads: what an expression selects, within a bound on operations.
+//! XPath 1.0 on payloads: evaluates expressions, within a bound on operations.
 //!
-//! Names match local names: a document of [`XPathDocument`] has no namespaces. Three functions are
-//! added to those of XPath: `last-line`, `has-word` and `payload`.
+//! Names in expressions match local names, because an [`XPathDocument`] has no namespaces. Three
+//! functions are added to XPath's own: `last-line`, `has-word` and `payload`.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -12,11 +12,11 @@ use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 use crate::xml::write;
 
-/// A document that expressions are evaluated on, with its root as context.
+/// A document on which expressions are evaluated. Its root is the context node.
 pub struct XPathDocument {
     root: Element,
     parsed: ParsedDocument,
-    /// Local names of payloads, by the positions of their elements.
+    /// Local names of payloads, by the positions of the elements that contain them.
     payloads: Vec<(Vec<u32>, String)>,
 }
 
@@ -33,13 +33,13 @@ pub enum XPathValue {
 /// A node that an expression selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XPathNode {
-    /// Positions among the element siblings, from the root's children on; `None` for a node that is
-    /// no element.
+    /// Positions of the node and its parents among their element siblings, from the root's child
+    /// on; `None` if the node is not an element.
     pub element: Option<Vec<u32>>,
     pub text: String,
 }
 
-/// Why an expression has no value.
+/// Reason why an expression cannot be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum XPathError {
     #[error("the expression is longer than {} bytes", limits::XPATH_BYTES_MAX)]
@@ -63,11 +63,12 @@ pub enum XPathError {
 }
 
 impl XPathDocument {
-    /// A document whose root holds `children`. Each has the local name of the payload it stands for,
-    /// if it stands for one.
+    /// Builds a document whose root `root` contains `children`. Each child comes with the local
+    /// name of its payload, if it contains one.
     ///
     /// # Errors
-    /// The document is beyond the limits of a payload.
+    ///
+    /// Returns an error if the document exceeds the limits of a payload.
     pub fn new(root: &str, children: &[(Element, Option<String>)]) -> Result<Self, XPathError> {
         let mut element = Element::local(root);
         let mut payloads = Vec::new();
@@ -79,9 +80,10 @@ impl XPathDocument {
         Self::of_element(element, payloads)
     }
 
-    /// A document with `payload` as its root.
+    /// Builds a document with `payload` as its root.
     ///
     /// # Errors
+    ///
     /// As [`XPathDocument::new`].
     pub fn of_payload(payload: &Element) -> Result<Self, XPathError> {
         let name = payload.local_name().to_owned();
@@ -98,44 +100,47 @@ impl XPathDocument {
         Ok(Self { root, parsed, payloads })
     }
 
-    /// Adds the local name of the payload that the element at `positions` stands for.
+    /// Records that the element at `positions` contains a payload with this local name.
     pub fn name_payload(&mut self, positions: Vec<u32>, name: &str) {
         self.payloads.push((positions, name.to_owned()));
     }
 
-    /// The value of `expression`, with the root as context node.
+    /// Evaluates `expression`, with the root as the context node.
     ///
     /// # Errors
-    /// The expression is not XPath 1.0, or its evaluation exceeds a bound.
+    ///
+    /// Returns an error if the expression is not XPath 1.0, or its evaluation exceeds a bound.
     pub fn evaluate(&self, expression: &str) -> Result<XPathValue, XPathError> {
         let expression = checked(expression)?;
         libxml2::evaluate(&self.parsed, &expression, &self.payloads)
     }
 
-    /// Whether the value of `expression` is true, as `boolean()` gives it.
+    /// Evaluates `expression` and converts its value like XPath's `boolean()`.
     ///
     /// # Errors
+    ///
     /// As [`XPathDocument::evaluate`].
     pub fn evaluate_flag(&self, expression: &str) -> Result<bool, XPathError> {
         let expression = checked(expression)?;
         libxml2::evaluate_flag(&self.parsed, &expression, &self.payloads)
     }
 
-    /// The root, without namespaces.
+    /// The root element, with all names reduced to local names.
     pub fn root(&self) -> &Element {
         &self.root
     }
 }
 
-/// Judges the syntax of an expression.
+/// Checks the syntax of an expression.
 ///
 /// # Errors
-/// The expression is not XPath 1.0, or exceeds a bound.
+///
+/// Returns an error if the expression is not XPath 1.0, or exceeds a bound.
 pub fn check_expression(expression: &str) -> Result<(), XPathError> {
     libxml2::check_expression(&checked(expression)?)
 }
 
-/// An expression within the bounds that keep libxml2's recursion small.
+/// Checks an expression against the bounds that limit libxml2's recursion.
 fn checked(expression: &str) -> Result<CString, XPathError> {
     if expression.len() > limits::XPATH_BYTES_MAX {
         return Err(XPathError::TooLong);
@@ -156,8 +161,8 @@ fn checked(expression: &str) -> Result<CString, XPathError> {
     CString::new(expression).map_err(|_| XPathError::Character)
 }
 
-/// A copy in which every name is its local name alone. Of several attributes with one local name,
-/// the one without a namespace stays, or else the first.
+/// A copy of `element` with all names reduced to local names. If several attributes have the same
+/// local name, keeps the one without a namespace, or else the first.
 fn without_namespaces(element: &Element) -> Element {
     let mut copy = Element::local(element.local_name());
     let (bare, prefixed): (Vec<_>, Vec<_>) =
@@ -180,7 +185,8 @@ fn without_namespaces(element: &Element) -> Element {
 }
 
 impl XPathValue {
-    /// As `string()` gives it: the text of the first node.
+    /// Converts the value like XPath's `string()`: a list of nodes becomes the text of its first
+    /// node.
     pub fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -190,7 +196,7 @@ impl XPathValue {
         }
     }
 
-    /// As `boolean()` gives it.
+    /// Converts the value like XPath's `boolean()`.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Text(text) => !text.is_empty(),
@@ -201,7 +207,7 @@ impl XPathValue {
     }
 }
 
-/// As `string()` gives a number.
+/// Formats a number like XPath's `string()`.
 fn number_text(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
@@ -210,8 +216,8 @@ fn number_text(number: f64) -> String {
     if number == 0.0 { "0".to_owned() } else { number.to_string() }
 }
 
-/// `last-line(x)`: the last line that is not blank, in lower case, without white space, marks of
-/// Markdown and punctuation at its ends.
+/// XPath function `last-line(x)`: the last line that is not blank, in lower case, without white
+/// space, Markdown marks and punctuation at its ends.
 pub fn last_line(text: &str) -> String {
     let is_mark = |c: char| c.is_whitespace() || c.is_ascii_punctuation() || is_punctuation(c);
     let lines = text.lines().rev().map(|line| line.trim_matches(is_mark));
@@ -219,7 +225,7 @@ pub fn last_line(text: &str) -> String {
     found.map(|(_, line)| line.to_lowercase()).unwrap_or_default()
 }
 
-/// Punctuation beyond ASCII that models end lines with.
+/// Whether `c` is punctuation outside ASCII with which models end lines.
 fn is_punctuation(c: char) -> bool {
     matches!(
         c,
@@ -239,7 +245,7 @@ fn is_punctuation(c: char) -> bool {
     )
 }
 
-/// `has-word(x, 'SHIP')`: whether the word stands in the text, outside of code fences.
+/// XPath function `has-word(x, 'SHIP')`: whether the text contains the word outside of code fences.
 pub fn has_word(text: &str, word: &str) -> bool {
     if word.is_empty() {
         return false;
@@ -326,7 +332,7 @@ mod tests {
         assert!(matches!(error, Some(XPathError::NoDocument(_))), "{error:?}");
     }
 
-    /// A document with this many elements, with blanks between them.
+    /// A document with `items` elements, separated by white space.
     fn long_document(items: usize) -> XPathDocument {
         document(&[&format!("<a>{}</a>", "<b>x</b> ".repeat(items))])
     }
@@ -343,7 +349,7 @@ mod tests {
                 assert_eq!(node.element, Some(vec![0, position]));
             }
         }
-        // Walking over the siblings of each node took more than a minute.
+        // Walking over the siblings of each node would take more than a minute.
         assert!(started.elapsed() < std::time::Duration::from_secs(20));
     }
 

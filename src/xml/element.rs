@@ -12,7 +12,7 @@ pub struct Element {
     pub name: QName,
     pub attributes: Vec<(QName, String)>,
     pub content: Vec<Node>,
-    /// The content as XML text, if it was kept exactly as written. `content` is then ignored.
+    /// The content as XML text, kept exactly as written. If it is set, `content` is ignored.
     pub verbatim: Option<Box<Verbatim>>,
     /// Position in the source text. Empty if the element was not parsed from a document.
     pub origin: ElementOrigin,

@@ -42,8 +42,8 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
     };
 
     let mut out = String::new();
-    // `rest` is the part of `text` that is not yet in `out`; the search continues at offset `from`
-    // in it.
+    // `rest` is the part of `text` that is not yet in `out`. Its bytes before `from` are searched
+    // and need no replacement.
     let (mut rest, mut from) = (text, 0);
 
     while let Some(at) = next_special(rest, from) {

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-/// Whether a screen would show this character as something else, or not at all.
+/// Whether a screen would show this character as something else or not at all.
 pub fn is_hidden(c: char) -> bool {
     match c {
         ' ' | '\n' | '\t' => false,
@@ -41,7 +41,8 @@ pub fn hidden(text: &str) -> usize {
 /// Returns `text` with each hidden character as `\u{…}`. Line breaks stay.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // Number of backslashes just written. An escape after them would be ambiguous.
+    // Number of backslashes just written. Before an escape they are written twice, so that the
+    // escape stays unambiguous.
     let mut backslashes = 0;
     let mut rest = text.chars().peekable();
 

@@ -26,13 +26,13 @@ pub fn content(element: &Element) -> String {
     writer.out
 }
 
-/// How the prefixes of attributes are numbered. Payloads and prompts are compared byte for byte
-/// with recorded ones, so each form keeps the numbering that it has always had.
+/// Numbering of the prefixes of attributes. Payloads and prompts are compared byte for byte with
+/// recorded ones, so each numbering must stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// The number counts the prefixes of the element.
+    /// Counts the prefixes of the element.
     OfPrefixes,
-    /// The number counts all attributes of the element, also attributes without a prefix.
+    /// Counts all attributes of the element, also those without a prefix.
     OfAttributes,
 }
 

@@ -217,7 +217,7 @@ fn string(value: &OutlineValue) -> Json {
 
     put(&mut schema, "format", format.map(Json::from));
     if let [one] = value.pattern_steps.as_slice() {
-        // A pattern of XSD matches the whole text; a pattern of JSON Schema needs anchors for that.
+        // A pattern in XSD matches the whole text. In JSON Schema, only anchors do that.
         put(&mut schema, "pattern", Some(Json::String(format!("^(?:{})$", one.join("|")))));
     }
 

@@ -21,7 +21,7 @@ pub enum JsonType {
 pub struct WrongValue {
     /// Index of the wrong item if the value is a list.
     pub item: Option<usize>,
-    /// The value and the expectation.
+    /// The found value and the expected one.
     pub message: String,
 }
 
@@ -31,7 +31,7 @@ impl From<String> for WrongValue {
     }
 }
 
-/// Largest integer that every JSON parser represents exactly.
+/// Largest number up to which a double represents every integer exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 pub fn sort(value: &OutlineValue) -> JsonType {
@@ -111,7 +111,7 @@ fn one(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, Str
     }
 }
 
-/// The text of a number or boolean, for a type that permits several texts or is a union.
+/// The text of a number or boolean, if the type permits several texts or is a union.
 fn plain(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

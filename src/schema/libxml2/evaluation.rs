@@ -12,22 +12,23 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// Local names of payloads by their elements, while an expression is evaluated.
+    /// Local names of the payloads, by their elements, for the expression that is being evaluated.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
-/// Positions of elements among their element siblings. Finding those of all elements of a tree in
-/// document order takes one pass over the tree.
+/// Positions of elements among their siblings. Looking up all elements of a tree in document order
+/// takes one pass over the tree.
 #[derive(Default)]
 struct ElementPositions {
-    /// By parent: the child that was found last, and its position.
+    /// For each parent, the child that was looked up last, and its position.
     latest: HashMap<*const c::xmlNode, (*const c::xmlNode, u32)>,
 }
 
 impl ElementPositions {
-    /// Positions of an element, from the children of the root on.
+    /// Positions of an element and its parents among their siblings, from the root's child down to
+    /// `node`.
     ///
-    /// SAFETY: `node` is an element of a live tree, the same one for all calls.
+    /// SAFETY: `node` is an element of a live tree, and the tree is the same in all calls.
     unsafe fn of(&mut self, node: *const c::xmlNode) -> Vec<u32> {
         let mut positions = Vec::new();
         let mut next = node;
@@ -48,7 +49,7 @@ impl ElementPositions {
         positions
     }
 
-    /// The element at these positions beneath `root`.
+    /// The element at these positions beneath `root`. Reverses [`ElementPositions::of`].
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn at(
@@ -67,8 +68,8 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// The child of `parent` that fits, with its position. The search goes on from the child that
-    /// was found last, and then begins at the first one.
+    /// The first child of `parent` for which `fits` holds, with its position. The search starts at
+    /// the child that was found last, and then at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(
@@ -99,7 +100,7 @@ impl ElementPositions {
     }
 }
 
-/// A context to evaluate an expression in.
+/// The libxml2 context in which an expression is evaluated.
 struct XPathScope(NonNull<c::xmlXPathContext>);
 
 impl Drop for XPathScope {
@@ -119,14 +120,14 @@ impl Drop for XPathProgram {
     }
 }
 
-/// Judges the syntax of an expression.
+/// Checks the syntax of an expression.
 pub fn check_expression(expression: &CStr) -> Result<(), XPathError> {
     ready();
     let scope = xpath_scope(std::ptr::null_mut())?;
     xpath_program(&scope, expression).map(|_| ())
 }
 
-/// The value of an expression, with the root of `document` as context node.
+/// Evaluates an expression, with the root of `document` as the context node.
 pub fn evaluate(
     document: &ParsedDocument,
     expression: &CStr,
@@ -136,7 +137,7 @@ pub fn evaluate(
     evaluated(document, expression, payloads, |object| unsafe { xpath_value(object) })
 }
 
-/// As [`evaluate`], with the value as `boolean()` gives it. No node is copied.
+/// Like [`evaluate`], but converts the value like XPath's `boolean()`. Copies no node.
 pub fn evaluate_flag(
     document: &ParsedDocument,
     expression: &CStr,
@@ -177,8 +178,8 @@ fn evaluated<T>(
     }
 }
 
-/// Numbers the elements of a tree in document order. libxml2 then compares two of them by their
-/// numbers, and not by walking over their siblings.
+/// Numbers the elements of a tree in document order, so that libxml2 compares two elements by
+/// number instead of walking over their siblings.
 pub fn number_elements(document: &ParsedDocument) {
     // SAFETY: the tree is alive and ours.
     unsafe {
@@ -186,7 +187,7 @@ pub fn number_elements(document: &ParsedDocument) {
     }
 }
 
-/// Elements of a tree that stand for payloads, with the local names of these.
+/// The elements at the positions in `payloads`, each with the local name of its payload.
 fn payload_elements(
     document: &ParsedDocument,
     payloads: &[(Vec<u32>, String)],
@@ -274,7 +275,7 @@ unsafe fn xpath_value(object: &c::xmlXPathObject) -> Result<XPathValue, XPathErr
     }
 }
 
-/// As `boolean()` gives a value.
+/// Converts a value like XPath's `boolean()`.
 ///
 /// SAFETY: `object` is alive, and so is the tree that its nodes belong to.
 unsafe fn xpath_flag(object: &c::xmlXPathObject) -> bool {
@@ -324,7 +325,7 @@ unsafe fn taken_text(text: *mut c::xmlChar) -> String {
 
 type XPathFunction = unsafe extern "C" fn(c::xmlXPathParserContextPtr, c_int);
 
-/// The arguments of a function as texts, in order; an error is raised where their number is wrong.
+/// The arguments of an XPath function as texts, in order. Raises an error if their number is wrong.
 ///
 /// SAFETY: called by libxml2 with its own context.
 unsafe fn xpath_arguments<const N: usize>(
@@ -347,8 +348,8 @@ unsafe fn xpath_arguments<const N: usize>(
     }
 }
 
-/// Counts operations for the text that a function reads. `false` where the evaluation has none left;
-/// an error is raised then.
+/// Adds the cost of reading `bytes` bytes to the evaluation's operations. Returns false, and raises
+/// an error, if that exceeds the limit.
 ///
 /// SAFETY: called with libxml2's own context.
 unsafe fn charge(context: c::xmlXPathParserContextPtr, bytes: usize) -> bool {

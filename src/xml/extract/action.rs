@@ -15,11 +15,11 @@ use crate::xml::shape::{QName, ShapeContent, ShapeId};
 /// State of parsing one action.
 pub(super) struct ActionReading {
     pub scope: PrefixScope,
-    /// Whether the root element has no namespace. Bare names inside it are then looked up by their
-    /// local name.
+    /// Whether the root element has no namespace. Bare names inside the action are then looked up
+    /// by their local name.
     pub bare: bool,
     pub depth: usize,
-    /// The first defect after which the rest of the action can still be parsed.
+    /// The first defect that did not stop the parsing of the action.
     pub flaw: Option<RawFinding>,
     /// Findings about values that contain both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,
@@ -79,7 +79,8 @@ impl TurnWalk<'_> {
                 tag.end
             }
             ShapeContent::Text => {
-                // The tag after the value belongs to a sibling, outside the scope of this element.
+                // The tag after the value belongs to a sibling, so the bindings of this element end
+                // here.
                 reading.scope.leave(parent.scope_depth);
                 let close = self.value_close(own_name, tag.end, parent, &mut reading.scope)?;
                 element = element.with_text(self.leaf(tag, tag.end..close.at, reading));
@@ -104,7 +105,7 @@ impl TurnWalk<'_> {
         Ok((element, next))
     }
 
-    /// Parses a root element that has more than text as content.
+    /// Parses a root element that may contain more than text.
     pub fn root_element(
         &mut self,
         tag: &OpenTag,

@@ -23,7 +23,8 @@ pub(super) struct TurnWalk<'a> {
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit, so that the rest of the turn is unknown.
     pub cut: bool,
-    /// Number of bytes that were searched for close tags without success.
+    /// Number of bytes that were searched for close tags in vain. `limits::LOOKAHEAD_BYTES_MAX`
+    /// bounds it.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
@@ -36,10 +37,11 @@ pub(super) struct TurnWalk<'a> {
     opened: Option<OpenTag>,
 }
 
-/// Offset of the last close tag of each name. The search goes backwards and only as far as needed.
+/// Offset of the last close tag of each name. Searches backwards, and only as far as a query
+/// requires.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset after which all close tags are known.
+    /// Offset from which on all close tags are known.
     from: usize,
 }
 
@@ -62,7 +64,7 @@ impl<'a> LastCloses<'a> {
     }
 }
 
-/// An open or close tag with the name that is searched.
+/// A tag whose name is the one that is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnTag {
     pub at: usize,
@@ -161,14 +163,15 @@ impl<'a> TurnWalk<'a> {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
     }
 
-    /// Finds the next open or close tag with exactly this name. With `cdata`, skips CDATA sections.
+    /// Finds the next open or close tag with exactly this name. If `cdata` is set, skips CDATA
+    /// sections.
     fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, NeedMore> {
         let source = self.source;
         let mut from = from;
         let (first, second) = (name.first(), name.get(1));
 
         while let Some(at) = source.find_byte(b'<', from)? {
-            // Two bytes of the name are enough to rule out most tags with other names.
+            // The first two bytes of the name exclude most tags with other names.
             let is_other = match source.rest(at) {
                 [_, b'/', one, two, ..] => Some(one) != first || second.is_some_and(|s| s != two),
                 [_, b'!', _, _, ..] => !cdata,
@@ -225,7 +228,7 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.has_after(from, name, source)
     }
 
-    /// Counts everything from `from` on as searched without success.
+    /// Adds all bytes from `from` on to those that were searched in vain.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
@@ -263,8 +266,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with this name if it is a close tag. Used to tell whether an element
-    /// that was only mentioned is closed later.
+    /// Returns the next tag with this name if it is a close tag. Tells whether an element that was
+    /// only mentioned is closed later.
     pub fn is_closed_next(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let known = self.next_tag.get(name).copied();
         let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
@@ -348,7 +351,8 @@ impl<'a> TurnWalk<'a> {
         Err(self.unclosed_value(name, from, first, parent))
     }
 
-    /// Explains why a value has no end, from what follows the close tag that the value has.
+    /// Returns the reason why a value has no valid end. `first` is the value's first close tag and
+    /// what follows the tag.
     fn unclosed_value(
         &mut self,
         name: &[u8],

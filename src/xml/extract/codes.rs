@@ -49,8 +49,8 @@ codes! {
     TooDeep "too_deep" error,
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
-    /// A closed element whose name the agent does not know contains an action. Without an action,
-    /// such an element is refused as well, but gets no finding of this code.
+    /// A closed element with an unknown name contains an action. An unknown element without an
+    /// action is refused, too, but without this finding.
     UnknownAction "unknown_action" error,
     /// Content that must be strict XML is not well-formed.
     NotWellFormed "not_well_formed" error,

@@ -22,13 +22,13 @@ pub(super) fn is_strict_attribute(raw: &str) -> bool {
     decode(raw, false).is_some()
 }
 
-/// Whether the content `raw` of an element is taken as written although it contains a reference that
+/// Whether the content `raw` of an element is kept as written although it contains a reference that
 /// strict XML would decode.
 pub(super) fn is_half_escaped(raw: &str) -> bool {
     holds_reference(raw) && decode(raw, true).is_none()
 }
 
-/// The same for the value of an attribute.
+/// Like [`is_half_escaped`], for the value of an attribute.
 pub(super) fn is_half_escaped_attribute(raw: &str) -> bool {
     holds_reference(raw) && !is_strict_attribute(raw)
 }
@@ -59,7 +59,7 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
             let end = memmem::find(inside.as_bytes(), b"]]>")?;
             (inside.get(..end)?, "<![CDATA[".len() + end + "]]>".len())
         };
-        // Reserved only here, because much of the text turns out not to be strict.
+        // Reserved only now, because many texts turn out not to be strict.
         out.reserve(raw.len() - out.len());
         out.push_str(before);
         out.push_str(decoded);

@@ -36,8 +36,8 @@ impl<'a> EnclosingTags<'a> {
         Self { elements, counted_to: from, is_left: false, is_reopened: false }
     }
 
-    /// Whether a value that ends at `to` joins two elements, because an enclosing element is closed
-    /// and opened again before `to`. Offsets must rise from call to call.
+    /// Whether a value that ends at `to` would join two elements, because an enclosing element is
+    /// closed and opened again before `to`. Offsets must increase from call to call.
     pub fn is_merged_at(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;

@@ -151,12 +151,12 @@ impl ActionGrammar {
         self.roots.contains_key(local)
     }
 
-    /// Whether a root element with this name, bare or prefixed, can be anything but text.
+    /// Whether a root element with this local name may be an action, reasoning or reserved.
     pub(super) fn means(&self, local: &str) -> bool {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
     }
 
-    /// Checks like [`Self::means`], but faster, and with false positives.
+    /// Like [`Self::means`], but faster and with false positives.
     pub(super) fn may_mean(&self, local: &[u8]) -> bool {
         self.sieve.may_hold(local)
     }
@@ -223,8 +223,8 @@ impl ActionGrammar {
         candidates.iter().find(fits).copied()
     }
 
-    /// The child of `parent` with this name. In a bare root element, a bare name is looked up by
-    /// its local name.
+    /// The child of `parent` with this name. With `by_local_name`, a bare name is looked up by its
+    /// local name.
     pub(super) fn child(
         &self,
         parent: ShapeId,

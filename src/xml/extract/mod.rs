@@ -228,7 +228,7 @@ impl Extractor {
         let new = chunk.get(..room).unwrap_or(chunk);
         self.turn.extend_from_slice(new);
         self.is_cut |= new.len() < chunk.len();
-        // The usual chunk: nothing is undecided before it, and it contains no markup.
+        // The usual chunk: all bytes before it are decided, and it contains no markup.
         let is_plain = self.reached() == old && memchr3(b'<', b'`', b'~', new).is_none();
         if is_plain && self.prompt_reasoning.is_decided {
             self.decided = self.turn.len();
@@ -281,8 +281,8 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside reasoning. Returns false until this is known. No item
-    /// is final before.
+    /// Decides whether the turn begins inside reasoning that the prompt opened. Returns false until
+    /// this is known; until then, no item is final.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

@@ -32,7 +32,8 @@ pub(super) struct PromptReasoning {
 }
 
 impl TurnWalk<'_> {
-    /// Returns the reasoning that began in the prompt, once it is known whether there is any.
+    /// Returns the reasoning that the prompt began, or `None` if there is none. Returns
+    /// [`NeedMore`] while this is unknown.
     pub fn prompt_reasoning(
         &mut self,
         search: &mut PromptReasoning,
@@ -91,8 +92,8 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether an apparent action is a draft inside reasoning, joined with a later action. It is
-    /// one if the root element of the action opens again after a close tag of reasoning.
+    /// Whether an apparent action joins a draft inside reasoning with a later action. This is so if
+    /// its root element opens again after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));

@@ -22,7 +22,8 @@ impl LookAgain {
         self.spent += undecided;
     }
 
-    /// Whether the bytes from `old` on may have made a decision possible.
+    /// Whether another scan is worth its cost: earlier scans were cheap enough, and the bytes from
+    /// `old` on contain a character that can decide something. `turn` is decided up to `decided`.
     pub fn is_over(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();
@@ -31,7 +32,7 @@ impl LookAgain {
     }
 }
 
-/// Counts the lines and columns of rising offsets. Each line is counted once.
+/// Counts the lines and columns of offsets, which must increase. Each line is counted once.
 #[derive(Debug)]
 pub(super) struct LineCounter {
     offset: usize,

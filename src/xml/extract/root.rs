@@ -1,5 +1,5 @@
-//! A root element with a known name: whether it is an action, where it ends, and what is left of it
-//! if it is broken.
+//! A root element with a known name: whether it is an action, where it ends, and which part of a
+//! broken action remains.
 
 use memchr::memchr3;
 

@@ -60,7 +60,7 @@ impl WalkStep {
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Adds `name`, and returns it if it is new. A name beyond the limit counts as known.
+    /// Adds `name`. Returns it if it is new. Beyond the maximum number, every name counts as known.
     fn add(&mut self, name: &[u8]) -> Option<&str> {
         let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
@@ -175,7 +175,7 @@ impl TurnWalk<'_> {
         ))
     }
 
-    /// Reports a turn that ends within what may be the open tag of an action.
+    /// Handles a turn that ends inside a tag that may be the open tag of an action.
     fn cut_short(&self, at: usize, name: &str) -> WalkStep {
         let local = name.rsplit(':').next().unwrap_or(name);
         if !self.grammar.may_become(name) && !self.grammar.may_become(local) {
@@ -187,8 +187,8 @@ impl TurnWalk<'_> {
         WalkStep::item(self.source.len(), DraftItem::Broken(note))
     }
 
-    /// Decides about an open tag of an action without a `>`. The action is broken if the element is
-    /// closed later, and text otherwise.
+    /// Handles an open tag of an action that another `<` interrupts. The action is broken if its
+    /// element is closed later; otherwise the tag is text.
     fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMore> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
@@ -263,8 +263,8 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
-    /// Handles a root element that is no action. A bare name makes it an unknown element, and a
-    /// namespace makes it a payload that the pump refuses.
+    /// Handles a root element that is no action. A bare name makes it an unknown element, which the
+    /// agent gets back as refused. A namespace makes it a payload, which the pump refuses.
     fn unknown(
         &mut self,
         tag: &OpenTag,
@@ -320,8 +320,7 @@ impl TurnWalk<'_> {
         self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
     }
 
-    /// Whether the tag with this name is only text, whatever its attributes: neither the name nor a
-    /// namespace can give the tag a meaning.
+    /// Whether a tag with this name is only text, whatever its attributes are.
     fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMore> {
         let source = self.source;
         let bytes = source.slice(name.clone());

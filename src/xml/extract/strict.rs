@@ -1,4 +1,4 @@
-//! Content that no shape describes in detail. It is parsed as strict XML and kept as written.
+//! Content of elements whose shape is `Any`. It is parsed as strict XML and kept as written.
 
 use super::action::ActionReading;
 use super::close_tags::{TurnWalk, WalkStop};

@@ -40,9 +40,9 @@ pub(super) enum TagOpening {
     Tag(OpenTag),
     /// Characters that only look like markup.
     Text,
-    /// A name and white space, and then another `<` before any `>`.
+    /// A name that is followed by white space and another `<`, before any `>`.
     Interrupted(Range<usize>),
-    /// A tag that the end of the turn cuts off. The name may be incomplete.
+    /// A tag that the end of the turn cuts off. Its name may be incomplete.
     Cut(Range<usize>),
 }
 
@@ -65,7 +65,8 @@ impl TurnBytes<'_> {
         })
     }
 
-    /// Whether the turn ends within the `<` or `</` at `start` and its name, or directly after it.
+    /// Whether the turn ends inside the tag name after the `<` or `</` at `start`, or directly
+    /// after the name.
     pub fn is_cut_tag(&self, start: usize) -> bool {
         let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
         self.skip_space(self.name_end(from)) >= self.len()
@@ -192,8 +193,8 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Handles another `<` where an attribute may stand. If the value before it also contains a
-    /// `<`, that value probably lacks its closing quote, and the tag ends earlier.
+    /// Handles a `<` in a place where an attribute may stand. If the value before it contains a `<`
+    /// as well, that value probably lacks its closing quote, and the tag ends earlier.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMore> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));

@@ -10,12 +10,13 @@ use memchr::{memchr, memchr2, memmem};
 #[derive(Clone, Copy)]
 pub(super) struct TurnBytes<'a> {
     pub bytes: &'a [u8],
-    /// An offset, and the valid UTF-8 text from it on. All text is checked at once, because
-    /// checking each name costs more.
+    /// The valid UTF-8 text from an offset on, with that offset. The text is checked as a whole,
+    /// because checking each name costs more.
     text: (usize, &'a str),
     /// Whether the turn has ended.
     pub ended: bool,
-    /// An offset at or after the last `]]>` of the turn. No search for `]]>` is needed beyond it.
+    /// An offset at or after the last `]]>` of the turn, so that no search for `]]>` goes beyond
+    /// it.
     last_cdata_end: usize,
     last_comment_end: usize,
 }
@@ -63,8 +64,8 @@ pub(super) const fn is_space(byte: u8) -> bool {
 impl<'a> TurnBytes<'a> {
     /// Creates the view of a turn whose bytes before `decided` are no longer needed.
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
-        // A search for the last end costs more than one for the first start, and most texts contain
-        // neither.
+        // Searching backwards for an end costs more than searching for a start, and most texts
+        // contain neither.
         let last = |start: &[u8], end: &[u8]| match ended {
             true if memmem::find(bytes, start).is_some() => {
                 memmem::rfind(bytes, end).unwrap_or_default()

@@ -53,8 +53,7 @@ enum CutError {
     Flood,
 }
 
-/// Iterates over the markup of a text, from some offset on. The iteration ends after the first
-/// error.
+/// Iterates over the markup of a text, from a given offset. Ends after the first error.
 pub(super) struct MarkupLexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -66,7 +65,7 @@ impl<'a> MarkupLexer<'a> {
     }
 
     /// Extends the plain start tag that was just returned to its whole element, if the content is
-    /// text that needs no further check. Most elements of a payload have such content.
+    /// text without `&` and `>`. Most elements of a payload have such content.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
@@ -88,8 +87,8 @@ impl<'a> MarkupLexer<'a> {
 impl Iterator for MarkupLexer<'_> {
     type Item = Result<MarkupPiece, ScanViolation>;
 
-    // Inlined, because the call would cost as much as its work: a third of the time for a text full
-    // of tags.
+    // Inlined: the call would cost as much as its work, a third of the time for a text full of
+    // tags.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.text.get(self.at..)?;

@@ -1,9 +1,9 @@
-//! The scan: checks a text before any full parser sees the text.
+//! The scan: checks a text before any full parser sees it.
 //!
 //! All stages of the scan take linear time and bounded memory: size, UTF-8, forbidden markup,
 //! complexity, well-formedness with namespaces, and number of roots. The stages have the order of
-//! the gate, and the first stage with a violation decides. One pass covers all stages from the
-//! third on. Only after this pass has found a violation do the stages run one after another.
+//! the gate, and the first stage with a violation decides. A valid text takes one pass for all
+//! stages from the third on; only after a violation do these stages run separately.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 

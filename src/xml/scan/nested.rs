@@ -24,7 +24,7 @@ pub struct NestedElement {
 }
 
 impl NestedElement {
-    /// Puts the unprefixed names into the namespace `uri`. Returns `None` if they did not inherit
+    /// Binds the unprefixed names to the namespace `uri`. Returns `None` if they have not inherited
     /// their namespace from the parents. `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));

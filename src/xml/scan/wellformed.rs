@@ -24,7 +24,7 @@ pub(super) struct RootElements {
 }
 
 impl RootElements {
-    /// Returns the first root if nothing stands beside it, and otherwise the violation.
+    /// Returns the only root element. Fails if there is another root or text beside it.
     pub fn one(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
             ScanViolation::new(
@@ -78,8 +78,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation that decides. That is `violation`, unless an earlier stage finds a
-/// violation from `at` on. `bounds` has counted the text up to `counted`.
+/// Returns the violation that decides: the first one that an earlier stage finds from `at` on, or
+/// else `violation`. `bounds` has counted the text up to `counted`.
 #[cold]
 fn first(
     text: &str,
