@@ -12,7 +12,7 @@ use super::RendererVersion;
 use super::history::MemoryItem;
 use super::protocol::render;
 
-/// A request that fits into the context window.
+/// A model request after fitting, which is within the context window.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
     /// Messages that this turn replaces by stubs for the first time. If there are any, this turn is

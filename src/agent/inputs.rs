@@ -16,7 +16,8 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a model request, except the thread and what the turn's note contains.
+/// The inputs of a model request, without the thread and without the data that the turn's note
+/// contains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Renderer version of the turn.
@@ -115,7 +116,7 @@ impl TurnInputs {
     }
 }
 
-/// Appends a text that only the request of this turn contains.
+/// Appends the notice of a turn to the last message. No other request contains this notice.
 pub(super) fn append_notice(messages: &mut Vec<ChatMessage>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
         Some(message) => message.blocks.push(ChatBlock::Text(notice)),

@@ -33,7 +33,7 @@ pub enum FinalFormat {
     Text,
     #[serde(rename = "markdown")]
     Markdown,
-    /// JSON that is valid by this schema.
+    /// JSON that is valid by this JSON Schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
     /// XML of a declared final. Only the slot of `xml-final` uses this format, for a final that
@@ -100,7 +100,7 @@ impl ReportSchema {
         &self.json
     }
 
-    /// All mistakes of a report by this schema, each with its JSON pointer.
+    /// All mistakes of a report by this JSON Schema, each with its JSON pointer.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

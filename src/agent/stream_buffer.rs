@@ -49,7 +49,7 @@ impl AnswerBuffer {
         self.is_under_way = true;
     }
 
-    /// The state of the model call that this chunk begins. `None` if the state stays the same.
+    /// The state of the model call after this chunk, or `None` if it stays the same.
     pub fn changed_state(&mut self, chunk: &AnswerChunk<'_>) -> Option<ModelState> {
         match chunk {
             AnswerChunk::Text(_) | AnswerChunk::Reasoning(_) | AnswerChunk::Withheld(_)

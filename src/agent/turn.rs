@@ -88,7 +88,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols of goals; empty if no workflow may send it any.
+    /// Protocols for calls with a goal, by the form of the goal; empty if no workflow may send
+    /// goals to the agent.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     history: Arc<dyn ThreadHistory>,
@@ -157,7 +158,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Inputs of a request to `route`, besides the thread.
+    /// The inputs, besides the thread, of a request to `route`.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -245,14 +246,14 @@ impl ModelAgent {
         older_digest(request)
     }
 
-    /// Size of a rebuilt request; `notice` is the last text of the request, which no other request
-    /// contains.
+    /// Size of a rebuilt request. `notice` is the last text of the request, which occurs in no
+    /// other request.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
 
-    /// The protocol of a call with this request, and its choice of native tools. A choice that demands a
-    /// tool would forbid the text that answers a goal without a type.
+    /// The protocol and the tool choice for a call. In a call with an untyped goal, the choice
+    /// cannot be `Required`, because plain text answers such a goal.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -263,7 +264,7 @@ impl ModelAgent {
         let delegate = remembered.delegate.clone();
         let is_text = answer == goal_answer();
         let form = GoalTerms { answer, delegate };
-        // A retry may begin on a definition whose roles no contract has any more.
+        // A retry may use a definition whose roles no contract contains any more.
         let without_roles = || GoalTerms { answer: form.answer.clone(), delegate: None };
         let of_goals = self.goal_protocols.get(&form);
         let of_goals = of_goals.or_else(|| self.goal_protocols.get(&without_roles()));
@@ -405,7 +406,7 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// Payloads of a goal that an agent may write in no other call.
+/// The form of a goal: payloads that the agent may write only in calls with such a goal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
@@ -414,8 +415,8 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// The protocols of goals. Of a goal without a type, the text of a turn is the answer, whatever ends
-/// the agent's other calls; of any other goal, its payload alone is.
+/// One protocol for each form of goal. An untyped goal is answered by the text of a turn; a typed
+/// goal is answered only by its payload.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -432,7 +433,7 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentPro
         FinalFormat::Text => FinalFormat::Text,
         _ => FinalFormat::Markdown,
     };
-    // In a slot, a typed answer stands as XML, so that all of it can be written.
+    // In a slot, a typed answer is XML, so that every schema can be used.
     let of_type = match options.transport {
         ActionTransport::XmlFinal => FinalFormat::Xml,
         _ => FinalFormat::Text,
@@ -499,8 +500,7 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains text that the agent wrote in this call. A turn whose request
-    /// was rejected contributes none.
+    /// Whether the agent's last turn in this call wrote text, which the request then contains.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

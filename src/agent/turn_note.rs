@@ -1,4 +1,4 @@
-//! The `model-turn` note: what is needed to examine a model call and to rebuild its prompt.
+//! The `model-turn` note: the data with which a model call can be examined and its prompt rebuilt.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use super::protocol::ParsedToolCall;
 /// Local name of the note. Its namespace is that of the core.
 pub const WORD: &str = "model-turn";
 
-/// The data of one model call that is recorded.
+/// The recorded data of one model call.
 #[derive(Debug, Clone)]
 pub struct TurnNote<'a> {
     pub agent: &'a ListenerName,
@@ -184,7 +184,7 @@ fn read_verbatim(element: &Element) -> Option<String> {
     }
 }
 
-/// Data of a recorded turn that later turns need.
+/// The data of a recorded turn that later turns need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastTurn {
     pub agent: ListenerName,

@@ -7,18 +7,19 @@
 /// A version of the renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Third version: results were escaped twice and stood in the order of arrival, and clearing
-    /// the context hid the open request.
+    /// Third version: results are escaped twice and stand in the order of arrival, and clearing the
+    /// context hides the open request.
     V3,
     /// Fourth version: results are escaped once and stand in the order of their calls. The open
     /// request always stays.
     V4,
-    /// Fifth version: like the fourth, but also names the core's newer words, which are
-    /// `cancel-thread` and the attribute that binds a spawned thread.
+    /// Fifth version: like the fourth, but also names `cancel-thread` and the attribute that binds
+    /// a spawned thread.
     V5,
-    /// As the fifth, and it names what limits a spawned thread.
+    /// Sixth version: like the fifth, but also names the attributes that limit a spawned thread.
     V6,
-    /// As the sixth, and the goal of another agent in the same thread looks like any message.
+    /// Seventh version: like the sixth, but a goal of another agent in the same thread is shown
+    /// like any message.
     V7,
 }
 

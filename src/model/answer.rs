@@ -11,11 +11,11 @@ pub enum AnswerChunk<'a> {
     Text(&'a str),
     /// Reasoning text that the provider shows. It is recorded and never acted on.
     Reasoning(&'a str),
-    /// Number of new bytes that will be returned only at the end of the stream, for example those
-    /// of a native call.
+    /// Number of new bytes that the reader keeps until the end of the stream, for example those of
+    /// a native call.
     Withheld(usize),
     /// No request is sent to this route until this instant, because the provider requested a pause.
-    /// Repeated while the pause lasts.
+    /// Sent repeatedly during the pause.
     Waiting(&'a ModelRoute, Instant),
     /// A request failed with this error. Another request may follow.
     Failed(&'a Error),

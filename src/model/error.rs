@@ -188,7 +188,7 @@ impl Error {
         }
     }
 
-    /// Whether this program aborted the request after sending it.
+    /// Whether this program aborted a request that it had sent.
     pub fn is_broken_off(&self) -> bool {
         match self.cause() {
             Self::Timeout { phase, .. } => *phase != CallPhase::Connect,
@@ -215,7 +215,7 @@ impl Error {
         }
     }
 
-    /// Name of the error's kind, from a closed list.
+    /// The kind of the error in one word, from a closed list.
     pub fn word(&self) -> &'static str {
         match self.cause() {
             Self::NotRecorded { .. } => "not-recorded",
@@ -258,7 +258,7 @@ impl Error {
         }
     }
 
-    /// The underlying error: if attempts are exhausted, that of the last attempt.
+    /// The underlying error: after several attempts, the error of the last one.
     pub fn cause(&self) -> &Self {
         match self {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),

@@ -1,4 +1,4 @@
-//! Estimates the tokens that the provider did not count: one token for every four bytes.
+//! Estimates tokens that the provider did not count: one token for every four bytes.
 
 use serde_json::Value as Json;
 
@@ -7,7 +7,7 @@ use super::request::ModelRequest;
 use super::tokens;
 use crate::limits;
 
-/// Those token counts that the provider reported.
+/// Token counts that the provider reported; `None` for missing ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReportedUsage {
     pub tokens_in: Option<u64>,

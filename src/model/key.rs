@@ -95,7 +95,7 @@ impl fmt::Display for KeySource {
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// Trailing part of the text so far that may be the beginning of the key.
+    /// End of the text so far, if it may be the beginning of the key.
     held: String,
 }
 
@@ -133,7 +133,7 @@ impl KeyFilter {
         std::mem::take(&mut self.held)
     }
 
-    /// Number of bytes at the end of `text` that are a beginning of the key.
+    /// Number of bytes at the end of `text` that may be the beginning of the key.
     fn begun(&self, text: &str) -> usize {
         let most = text.len().min(self.key.len().saturating_sub(1));
         let begins = |length: &usize| {

@@ -125,7 +125,7 @@ impl ModelTerms {
         families
     }
 
-    /// Maximum spending of a call whose prompt has `tokens` tokens.
+    /// Maximum cost of a call whose prompt has `tokens` tokens.
     pub fn most(&self, tokens: u64) -> Spending {
         let usage =
             TokenUsage { tokens_in: tokens, tokens_out: self.answer(), ..TokenUsage::default() };
@@ -136,7 +136,8 @@ impl ModelTerms {
         Spending { tokens: tokens.saturating_add(self.answer()), money: money.unwrap_or_default() }
     }
 
-    /// Upper bound of a call's spending, from the request's size in bytes, without counting tokens.
+    /// Upper bound of a call's cost, computed from the request's size in bytes without counting
+    /// tokens.
     pub fn at_most(&self, request: &ModelRequest) -> Spending {
         self.most(tokens::at_most(request))
     }

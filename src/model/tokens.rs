@@ -1,5 +1,5 @@
-//! Counts tokens as a family of models does. For a family without a public vocabulary, the count is
-//! an estimate and marked as an estimate.
+//! Counts tokens as the models of a family do. For a family without a public vocabulary, the count
+//! is an estimate and marked as such.
 
 use crate::limits;
 

@@ -1,5 +1,6 @@
-//! The order of a turn's actions, read from the record of the turn. Prompts show results in this
-//! order, however they arrived. The refusal of an action takes the place of its result.
+//! The order of a turn's actions, read from the record of the turn. Prompts show the results in
+//! this order, whatever the order of their arrival. The refusal of an action takes the place of its
+//! result.
 
 use std::collections::HashMap;
 

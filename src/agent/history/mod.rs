@@ -67,11 +67,11 @@ pub struct ModelText {
     pub own: Vec<OwnBlock>,
 }
 
-/// A native call, and the payload that it became.
+/// A native call, and the recorded payload that was made from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelTextCall {
     pub call: ToolCall,
-    /// The recorded payload. `None` if the call was refused.
+    /// The recorded payload; `None` if the native call was refused.
     pub payload: Option<String>,
 }
 
@@ -108,13 +108,14 @@ pub struct AgentMemory {
     pub turns: u32,
     /// Number of the agent's turns in this call.
     pub iterations: u32,
-    /// Whether the agent has had an action accepted in this call.
+    /// Whether any action of the agent was accepted in this call.
     pub acted: bool,
     /// Name of the request of this call.
     pub request: Option<PayloadName>,
-    /// The only payload that answers the request, if it is a goal with a type.
+    /// The only payload that answers the request; `None` unless the request is a typed goal.
     pub answer: Option<PayloadName>,
-    /// The payload with which the agent may delegate the request, if it is a goal with roles.
+    /// The payload with which the agent may delegate the request; `None` unless the request is a
+    /// goal with roles.
     pub delegate: Option<PayloadName>,
     /// Time of the first message of the thread. The prompt uses it as today's date.
     pub began: Option<crate::clock::Time>,
@@ -224,7 +225,8 @@ impl ThreadRecords {
                 Fact::Window { agent, thread, before, kept }
                     if agent == view.agent && thread == view.thread =>
                 {
-                    // The turn that requested the clearing does not count towards `kept`.
+                    // The turn that requested the clearing is shown, too, and does not count
+                    // towards `kept`.
                     let before = turn.as_ref().map_or(*before, |turn| turn.seq.min(*before));
                     self.windows.push((before, *kept));
                 }
@@ -297,8 +299,8 @@ impl ThreadRecords {
         for (position, message) in self.seen.drain(..) {
             let mut at = position;
             if message.kind == MessageKind::Call && message.to == *view.agent {
-                // A request that had to wait is seen at the first delivery of its call, and not
-                // seen before.
+                // A request that had to wait is shown at the first delivery of its call, and not
+                // before.
                 let Some(first) = met.get(&CallId(message.id)) else { continue };
                 at = at.max(*first);
             }
@@ -372,8 +374,8 @@ enum PlacedContent {
     ThreadMessage(Arc<Message>),
 }
 
-/// Removes the counted items before `before`, except the last `kept` of them. The request of the
-/// call `stays` is never removed.
+/// Removes items whose `seq` is less than `before`, except the last `kept` of those that count and
+/// the items between them. The request of the call `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -397,8 +399,8 @@ fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<Cal
     });
 }
 
-/// Marks the place of removed items. The mark stands after the open request if the window begins
-/// with that request, and otherwise at the beginning.
+/// Inserts a mark for the removed items: after the open request if the window begins with that
+/// request, otherwise at the beginning.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

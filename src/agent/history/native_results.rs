@@ -1,6 +1,5 @@
 //! Results of a turn's native calls, read from the record of the turn. The record contains the
-//! digest of the payload that each call became. The digest leads to the messages of the call or to
-//! its refusal.
+//! digest of each call's payload. The digest identifies the messages of the call, or its refusal.
 
 use std::collections::HashMap;
 
@@ -15,7 +14,7 @@ use crate::thread::Fact;
 pub(super) struct CallOutcomes {
     /// For each native call in order, the digest of its payload.
     payloads: Vec<Option<String>>,
-    /// For each message of the agent, the index of the native call that became the message.
+    /// For each message of the agent, the index of the native call from which it was made.
     sent: HashMap<MessageId, usize>,
     /// For each message that reports a refusal, the index of the refused native call.
     refused: HashMap<MessageId, usize>,
@@ -71,7 +70,7 @@ impl CallOutcomes {
         outcomes
     }
 
-    /// Index of the native call that became this message of the agent.
+    /// Index of the native call from which this message of the agent was made.
     pub fn call_of(&self, message: MessageId) -> Option<usize> {
         self.sent.get(&message).copied()
     }

@@ -1,5 +1,5 @@
-//! Transfers a thread to an agent on another machine. Only the parts are transferred from which the
-//! agent's memory is computed. Each record that has such parts becomes one line of JSON.
+//! Transfers a thread to an agent on another machine. Transfers only the parts that the agent's
+//! memory needs. Each record with such parts becomes one line of JSON.
 
 use serde::{Deserialize, Serialize};
 

@@ -31,7 +31,7 @@ struct FinalPayload {
     report: Option<ReportPlace>,
 }
 
-/// Where a final payload contains its report.
+/// The part of a final payload that contains the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReportPlace {
     Content,
@@ -39,8 +39,8 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// The place of the report: the payload's own text, or its single required text. `None` if the
-    /// payload requires more than one text.
+    /// The part that contains the report: the payload's own text, or its only required text. `None`
+    /// if the payload requires more than one text.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -83,8 +83,8 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// The finals for the slot of `xml-final`. If no final can contain a report as text, a final
-    /// stands in the slot itself.
+    /// Returns the finals for the slot of `xml-final`. If no final can contain a report as text,
+    /// the slot contains a final as XML.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -99,10 +99,12 @@ impl AgentFinals {
         tags.join(" or ")
     }
 
-    /// Reads the payload that ends the call from the text of a slot: exactly one of the declared
-    /// finals.
+    /// Reads a declared final as XML from the text of a slot.
     ///
-    /// # Errors The text contains anything else, or the final's schema refuses it.
+    /// # Errors
+    ///
+    /// Returns a finding if the text is not exactly one declared final, or if the final's schema
+    /// refuses it.
     pub fn declared(
         &self,
         extraction: &Extraction,
@@ -142,7 +144,7 @@ impl AgentFinals {
         self.words.iter().find(|word| word.name == *name)?.report.as_ref()
     }
 
-    /// The final that a report in plain text is put into.
+    /// The first final that can contain a plain-text report.
     pub fn of_text(&self) -> Option<&PayloadName> {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
@@ -159,8 +161,8 @@ impl AgentFinals {
         self.judge(&report.read(&payload), place)
     }
 
-    /// Checks the format of a report, but not its content: whether the call succeeded is decided
-    /// elsewhere by the system.
+    /// Checks the format of a report. Its content is not checked: the system decides elsewhere
+    /// whether the call succeeded.
     pub fn judge(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";

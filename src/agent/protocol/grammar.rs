@@ -10,7 +10,7 @@ use super::vocabulary::AgentVocabulary;
 
 /// Tags whose content is reasoning, unless the agent has a payload with that name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
-/// Element that only messages of the user contain, besides the payloads of the core.
+/// Element in which messages of the user's side contain results.
 const RESULT: &str = "tool_result";
 
 /// The payload names in an agent's grammar, to which each turn adds its slots.
@@ -76,8 +76,8 @@ pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
 /// Payload names that only the core may write.
 fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
-    // A payload name that the config does not allow is unknown to this agent, so writing it is no
-    // forgery.
+    // A core payload that the config does not allow is unknown to this agent, so an element with
+    // its name is no forgery.
     let is_written = |name: &&PayloadName| {
         Primitive::WORDS.iter().chain(&NOTES).any(|word| **word == *name.local)
     };
@@ -86,7 +86,7 @@ fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// Expected form of a core payload, or of one of its children.
+/// Shape of the core payload `parent`, or of its child `child`.
 fn place<'s>(
     shapes: &'s mut ShapeArena,
     parent: &str,

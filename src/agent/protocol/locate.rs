@@ -31,9 +31,9 @@ fn open_tags(xml: &str) -> usize {
 /// Finds an element of an action by the order of its start tags.
 struct ElementFinder<'s> {
     source: &'s str,
-    /// Offset after the elements that were passed already.
+    /// Offset after the elements that were passed.
     at: usize,
-    /// Number of elements that must still be passed before the one that is searched.
+    /// Number of elements that must be passed before the wanted one is reached.
     left: usize,
 }
 
@@ -64,7 +64,7 @@ impl<'s> ElementFinder<'s> {
         element.content.iter().find_map(|node| match node {
             Node::Element(child) => self.enter(child),
             Node::Text(text) => {
-                // A value that is taken verbatim may contain what looks like tags.
+                // A verbatim value may contain text that looks like tags.
                 if text.contains('<') {
                     self.pass(text);
                 }
@@ -73,7 +73,7 @@ impl<'s> ElementFinder<'s> {
         })
     }
 
-    /// Passes the elements of `content` if the action's text contains it verbatim.
+    /// Passes the whole `content`, if the action's text contains it verbatim.
     fn pass(&mut self, content: &str) {
         let rest = self.source.get(self.at..).unwrap_or_default();
         self.at += rest.find(content).map_or(0, |at| at + content.len());

@@ -153,7 +153,7 @@ impl TurnReader<'_> {
                 && !matches!(item, ExtractedItem::Text(_))
                 && text_answer::is_text(item, &grammar, &slots)
         };
-        // An element that stays text counts as text for the feedback, too.
+        // Feedback treats an element that stays text as text, too.
         sorted.spoke = extraction.items.iter().any(stays_text);
         let items: Vec<_> = extraction.items.iter().filter(|item| !stays_text(item)).collect();
 
@@ -301,8 +301,8 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// If the turn contains nothing but unknown elements, adds the form of an action to the refusal
-    /// of the last one. So one mistake causes one text in the history.
+    /// If the turn contains only unknown elements, appends the correct form of an action to the
+    /// refusal of the last one, so that one mistake causes only one feedback text.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

@@ -25,8 +25,8 @@ const CUT: &str = "; the response reached its maximum length and was cut, write 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that the call became, or of the refused text. It connects the call
-    /// with its message or its refusal in the record.
+    /// Digest of the payload that was made from the call, or of the refused text. It identifies the
+    /// call's message or refusal in the record.
     pub digest: Digest,
 }
 
@@ -39,7 +39,7 @@ pub struct ParsedTurn {
     pub actions: Vec<TurnAction>,
     pub broken: Vec<BrokenPayload>,
     pub calls: Vec<ParsedToolCall>,
-    /// All findings, for the record.
+    /// All findings, as they are recorded.
     pub findings: Vec<Finding>,
     /// Findings that the agent gets as feedback. A finding about a broken action is kept with that
     /// action instead.
@@ -52,11 +52,11 @@ pub struct ParsedTurn {
 
 /// Decision about an element that may be an action.
 pub(super) enum ElementVerdict {
-    /// The element is an action as written.
+    /// The element is an action with its content as written.
     Take,
-    /// The element becomes this action.
+    /// The element stands for this action.
     Act(TurnAction),
-    /// The element is refused on record.
+    /// The element is refused, and the refusal is recorded.
     Refuse(Finding),
     /// The element is no action. The agent gets the finding as feedback.
     Tell(Finding),
@@ -162,8 +162,8 @@ impl ParsedItems {
         }
     }
 
-    /// Whether the provider cut the text inside an action. If so, the refusal of that action states
-    /// it.
+    /// Notes in the refusal of a broken action that the provider cut the text, if the text ends
+    /// inside an action. Returns whether it does.
     pub fn is_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);
@@ -178,7 +178,7 @@ impl ParsedItems {
         self.reading.actions.is_empty() && self.reading.broken.is_empty()
     }
 
-    /// Completes the parsed turn with the extractor's findings.
+    /// Completes the parsed turn. Adds the extractor's findings.
     pub fn finish(mut self, extraction: &Extraction) -> ParsedTurn {
         let idle = self.is_idle();
         for broken in &mut self.reading.broken {

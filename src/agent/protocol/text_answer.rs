@@ -8,8 +8,9 @@ use crate::mutant::mutant;
 use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item is part of the answer. Text is. An element is if its name is no action's and
-/// resembles none, and if it contains no action, such as HTML in Markdown.
+/// Whether an item is part of the answer: text, or an element such as HTML in Markdown. The
+/// element's name must neither be nor resemble that of an action, and the element must contain no
+/// action.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,

@@ -37,7 +37,8 @@ impl AgentVocabulary {
         Self::ended_by(&contract.replies, None, contract, contracts, schemas)
     }
 
-    /// The vocabulary for goals that `answer` alone ends, and that `delegate` gives to another agent.
+    /// The vocabulary for a call with a goal that only `answer` ends. With `delegate`, the goal can
+    /// be delegated by that payload.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -87,7 +88,8 @@ impl AgentVocabulary {
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
-    /// The vocabulary without names that texts of this renderer version do not mention.
+    /// Returns the vocabulary without payload names that texts of this renderer version do not
+    /// mention.
     pub(super) fn in_version(mut self, version: RendererVersion) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -102,7 +104,8 @@ impl AgentVocabulary {
         self.words.iter().find(|word| word.name == *name)
     }
 
-    /// Payload names that open calls: those that the agent's peers accept, and what delegates a goal.
+    /// Payload names that open calls: those that the agent's peers accept, and the one that
+    /// delegates the goal.
     pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.opens_call())
     }
@@ -123,7 +126,7 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// The payload that examples of other threads use.
+    /// The payload that examples for other threads contain.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let mut tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().next().or_else(|| tools.next())

@@ -41,7 +41,7 @@ pub trait TurnContext: Sync {
         let _ = state;
     }
 
-    /// Shows a text that the model has written to those who watch.
+    /// Sends a part of the model's text to the readers of the live channel.
     fn model_text(&self, part: AnswerPart, text: &str) {
         let _ = (part, text);
     }
@@ -99,7 +99,7 @@ struct AdmittedRequests<'a, C> {
     count: AtomicU32,
 }
 
-/// Reports progress at intervals instead of for every chunk.
+/// Limits the rate of progress reports.
 struct ProgressReporter {
     interval: Duration,
     reported: Instant,
@@ -210,7 +210,7 @@ impl ModelAgent {
         };
 
         let called = tokio::select! {
-            // An answer that is complete counts, even if the caller has just left.
+            // A complete answer counts, even if the attempt is cancelled at the same time.
             biased;
             called = self.model.call_admitted(request, &mut on_chunk, &requests) => Some(called),
             () = context.cancelled(), if !mutant("let-the-stream-run") => None,
@@ -268,9 +268,9 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Handles a model request that no provider accepted. If the request contains text that the
-    /// agent wrote in this call, the agent gets feedback in a turn without actions, because its
-    /// next request can differ. Any other error fails the attempt.
+    /// Handles a request that no provider accepted. If the request contains text that the agent
+    /// wrote in this call, the agent gets feedback in a turn without actions, because its next
+    /// request can differ. Any other error fails the attempt.
     pub(super) fn rejected(
         &self,
         rendered: &RenderedTurn,

@@ -54,8 +54,7 @@ enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
-        /// Input that the block's first event contains. Used only if no further piece of input
-        /// follows.
+        /// Input that the block's first event contains. Ignored if further pieces of input arrive.
         input: String,
     },
     Thinking {
@@ -147,8 +146,8 @@ impl AnthropicReader {
                 out.reasoning(&delta.thinking)
             }
             ("signature_delta", Some(PartialBlock::Thinking { block, .. })) => {
-                // A signature arrives in one piece. As in the provider's own library, the last one
-                // counts.
+                // A signature arrives in one piece. If there are several, the last one counts, as
+                // in the provider's own library.
                 block.insert("signature".to_owned(), delta.signature.as_ref().into());
                 out.count(delta.signature.len())
             }

@@ -133,8 +133,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     let provider = &settings.provider;
     let mut messages: Vec<_> =
         request.messages.iter().map(|sent| message(sent, provider)).collect();
-    // The last message may end with a text that only this turn has. So the part that stays
-    // unchanged may end in the message before.
+    // The last message may end with a text of this turn only, so the unchanging part may end in the
+    // message before.
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
     }

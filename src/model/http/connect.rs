@@ -19,8 +19,8 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// A proxy to which the request itself is sent, instead of a tunnel through it. Then the
-    /// request line contains the whole URL, and the proxy's authorization is sent.
+    /// The proxy to which the request itself is sent, if no tunnel is used. The request line then
+    /// contains the whole URL, and the proxy's authorization is sent.
     pub relay: Option<HttpProxy>,
 }
 

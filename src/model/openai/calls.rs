@@ -98,8 +98,8 @@ impl CallAssembler {
             calls.pop();
         }
 
-        // A call without name and arguments is dropped. A call without a name only is kept, and the
-        // model gets an error for it.
+        // A call without name and arguments is dropped. A call that lacks only its name is kept,
+        // and the model gets an error for it.
         calls.retain(|call| !call.name.is_empty() || !call.arguments.trim().is_empty());
 
         for (number, call) in calls.iter_mut().enumerate() {

@@ -8,7 +8,7 @@ use crate::model::answer::{OwnBlock, StopReason, ToolCall};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordingFile {
-    /// States that the turns are recorded, by whom, and from which run.
+    /// Description of the recording: which run the turns come from, and who recorded them.
     #[serde(rename = "recorded")]
     pub recorded: String,
     /// Name of the model that answered, or `recorded`.

@@ -35,7 +35,7 @@ impl RemoteModel {
         self.refused(answer, &body)
     }
 
-    /// The error for a stream that ended without its terminator.
+    /// The error for a response that ended without the terminator of a stream.
     pub(super) fn ended(&self, answer: &HttpResponse, head: AnswerHead, bytes: usize) -> Error {
         match head.instead() {
             Some(text) => self.refused(answer, text),
@@ -121,7 +121,7 @@ impl RemoteModel {
         }
     }
 
-    /// Maps a JSON document that arrived in place of a stream to an error.
+    /// Maps a JSON document with status 200, in place of a stream, to an error.
     fn instead_of_a_stream(&self, complaint: &ErrorBody, message: String) -> Error {
         let route = self.route();
         if complaint.kind.is_empty() && complaint.message.is_empty() {

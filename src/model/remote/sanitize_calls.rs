@@ -32,7 +32,7 @@ pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
     object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))
 }
 
-/// Arguments of the call as text. If they are an object, this is the model's own text.
+/// Arguments of the call as JSON text. An object stays as the model wrote it.
 pub(in crate::model) fn arguments_text(call: &ToolCall) -> Cow<'_, str> {
     match serde_json::from_str::<Json>(&call.arguments) {
         Ok(Json::Object(_)) => Cow::Borrowed(&call.arguments),

@@ -99,11 +99,10 @@ impl RateLimiter {
                     }
                     return CallPermit { limiter: self, taken, began: Instant::now() };
                 }
-                // Look again after a while: the waiter that was notified of free capacity may have
-                // given up without notifying another one.
+                // Checked again after a while: the waiter that was notified of free capacity may
+                // have given up without notifying another one.
                 LimiterEntry::Full => limits::LIMITER_CHECK_INTERVAL,
-                // A call that uses fewer tokens than it announced may free some before this delay
-                // is over.
+                // Tokens may become available earlier, if a call uses fewer than it announced.
                 LimiterEntry::Dry(wait) => wait,
             };
             let _ = tokio::time::timeout(wait, freed).await;
@@ -151,7 +150,8 @@ impl LimiterLoad {
 
         if self.rate.is_finite() {
             self.fill();
-            // A call that exceeds the limit of a minute takes all tokens of a full minute.
+            // A call that needs more than the tokens of a minute waits until those of a full minute
+            // are available.
             let taken = tokens.min(self.rate);
             if self.tokens < taken {
                 let missing = taken - self.tokens;

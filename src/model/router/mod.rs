@@ -150,7 +150,8 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
-    /// Whether pieces of an answer that broke off were passed on.
+    /// Whether parts of a broken-off answer were passed on, so that the next answer must begin with
+    /// [`AnswerChunk::Restart`].
     is_void: bool,
     tries: u32,
     last: Option<Error>,

@@ -34,7 +34,7 @@ pub(super) fn take(
     }
 }
 
-/// Refuses a native call on record. Returns the digest by which the refusal is found.
+/// Records the refusal of a native call. Returns the digest that identifies the refused call.
 pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding) -> Digest {
     let attempt = format!("{}({})", call.name, call.arguments);
     let digest = Digest::of(attempt.as_bytes());

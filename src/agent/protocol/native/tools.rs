@@ -16,12 +16,11 @@ use crate::schema::{Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Properties of core payloads that contain a payload of the agent, with the text that describes
-/// the form of the property.
+/// Core payloads that contain a payload of the agent, each with the property that contains it.
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
-/// Attributes of `spawn-thread`, with the first version whose texts name them.
+/// Attributes of `spawn-thread`, each with the first renderer version whose texts mention it.
 const SINCE: [(RendererVersion, &str); 4] = [
     (RendererVersion::V5, "bound"),
     (RendererVersion::V6, "tokens"),
@@ -222,7 +221,7 @@ impl NativeTools {
         self.entries.iter().map(|entry| signature(&entry.tool)).collect()
     }
 
-    /// Builds the payload that a native call stands for.
+    /// Builds the payload from a native call.
     ///
     /// # Errors
     ///

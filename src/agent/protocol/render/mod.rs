@@ -1,5 +1,5 @@
-//! The conversation that the model sees. The model's own turns are verbatim. Everything else is in
-//! blocks, none of which can imitate another.
+//! Renders the conversation that the model sees. The model's own turns are verbatim. Every other
+//! text is in blocks, and no block can imitate another.
 
 mod rendered_message;
 
@@ -24,9 +24,9 @@ const CLEARED: &str = "What came before is no longer shown.";
 /// Text in place of a turn that was empty.
 const SILENT: &str = "(nothing)";
 
-/// The messages of a model request. Roles alternate, and the first and the last message are the
-/// user's. `viewer` is the agent that reads them. Native calls of `provider` and their results are sent as blocks, those of other
-/// providers as XML.
+/// Renders the messages of a model request for the agent `viewer`. Roles alternate, and the first
+/// and the last message are the user's. Native calls of `provider` and their results become blocks;
+/// those of other providers become XML.
 pub fn conversation(
     items: &[MemoryItem],
     viewer: &ListenerName,
@@ -62,7 +62,7 @@ struct ConversationBuilder<'a> {
 
 struct PendingToolResult<'a> {
     id: String,
-    /// Text in place of a result that the call does not have.
+    /// Text in place of a missing result.
     silent: &'static str,
     results: Vec<RenderedMessage<'a>>,
 }
@@ -176,7 +176,7 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Text in place of the result that a native call does not have.
+/// Text that stands for the missing result of a native call.
 fn silence(call: &ModelTextCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",
@@ -184,7 +184,7 @@ fn silence(call: &ModelTextCall) -> &'static str {
     }
 }
 
-/// The text of a turn in the form that it has without native calls.
+/// The text of a turn with its native calls written as XML.
 fn as_xml(model_text: &ModelText) -> String {
     let mut parts = Vec::new();
     if !model_text.raw.is_empty() || model_text.calls.is_empty() {

@@ -15,8 +15,7 @@ use crate::xml::escape::{escape_attribute, escape_text};
 
 /// A message in the form that the agent's prompt shows.
 pub(super) enum RenderedMessage<'a> {
-    /// Result of one of the agent's actions; `payload` states that the text is XML and not plain
-    /// text.
+    /// Result of one of the agent's actions. `payload` states whether the text is XML.
     Result {
         name: Option<Cow<'a, str>>,
         from: Option<Cow<'a, str>>,
@@ -62,7 +61,7 @@ impl<'a> RenderedMessage<'a> {
         }
     }
 
-    /// Whether `next` is another payload of the same result.
+    /// Whether `next` belongs to the same result as this message.
     fn takes(&self, next: &Self) -> bool {
         match (self, next) {
             (
@@ -179,8 +178,9 @@ fn shown<'a>(
     }
 }
 
-/// Block for a message from another sender, such as the request. A goal of the viewer is its document
-/// alone: the gate lets only workflows send one. The goal of another agent looks like any message.
+/// Block for a message from another sender, such as the request. A goal of the viewer is shown as
+/// its bare document, because the gate lets only workflows send goals. A goal of another agent is
+/// shown like any message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own
@@ -251,7 +251,7 @@ fn system_payload<'a>(
     }
 }
 
-/// The peer of a group that a system payload concerns.
+/// Name of the peer of a group that caused a system payload, if the payload states one.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
@@ -366,9 +366,8 @@ fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
     out
 }
 
-/// A payload for the inside of `<tool_result>`. Its characters are already escaped, as in any XML,
-/// and are not escaped again. An element with the name of a result is escaped, so that only the
-/// real end of the result looks like one.
+/// A payload as the content of `<tool_result>`. Its characters are escaped already, so they are not
+/// escaped again. Only tags named `tool_result` are escaped, so that no payload can end the result.
 fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {

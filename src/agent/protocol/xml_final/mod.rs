@@ -122,7 +122,8 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Decides about a report without an end tag, by the reason why the model stopped.
+    /// Handles a report without an end tag, depending on why the model stopped: completes it, or
+    /// refuses it.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);
@@ -168,14 +169,14 @@ pub(super) fn how(finals: &AgentFinals) -> String {
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// The text without a trailing part that is the beginning of `close`.
+/// The text without a suffix that is a beginning of `close`.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();
     found.unwrap_or(text)
 }
 
-/// Findings about slots in the text that belong to another turn or do not exist.
+/// Findings about unknown elements that were meant as slots of this turn.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -185,7 +186,7 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// The mistake in an element that was meant as a slot. `None` if it was not meant as one.
+/// The finding about an unknown element that was meant as a slot; `None` if it was not.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

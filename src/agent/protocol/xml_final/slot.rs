@@ -6,7 +6,7 @@ use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
-/// Number of digits in a nonce. They follow its first letter.
+/// Number of digits in a nonce, after its first letter.
 const NONCE_DIGITS: usize = 8;
 
 /// Slots of one turn.
@@ -15,17 +15,17 @@ pub struct TurnSlots {
     nonce: String,
 }
 
-/// Reason why a slot is none of this turn's slots.
+/// Reason why the name of an element is not one of this turn's slots.
 pub(super) enum SlotMismatch {
-    /// The nonce is that of another turn, or invented.
+    /// The nonce is not that of this turn.
     Nonce,
-    /// The nonce is that of this turn, but there is no such slot.
+    /// The nonce is that of this turn, but the turn has no slot of this name.
     Slot,
 }
 
 impl TurnSlots {
-    /// The slots of a turn. Their nonce is the same at each rendering of the turn, and differs
-    /// between turns.
+    /// The slots of a turn. The nonce is derived from the turn, so that it differs between turns
+    /// but not between renderings of the same turn.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -66,8 +66,8 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces the slot's name in a text by the general form of such names. The text is read in
-    /// the next turn, which would refuse the name of this turn's slot.
+    /// Replaces the names of this turn's slots in a text by their general form. The next turn reads
+    /// this text, and would refuse a slot of this turn.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
@@ -85,13 +85,13 @@ impl TurnSlots {
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
-    /// Whether an unknown root element was meant as a slot, by its name.
+    /// Whether the name of an unknown root element suggests that it was meant as a slot.
     pub fn is_meant(&self, name: &str) -> bool {
         self.stranger(name).is_some()
     }
 
-    /// Reason why an unknown root element that resembles a slot is none. `None` if it does not
-    /// resemble one.
+    /// Reason why an unknown root element is not one of this turn's slots. `None` if it was not
+    /// meant as a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);
