@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ListenerName;
 
-/// Children that were started and not yet waited for, with the listener that each one runs.
+/// Children that were started and not yet waited for, each with its listener.
 ///
 /// [`spawn`] holds the lock from before the fork until the id is noted, so that a child that ends
-/// at once is never taken for an orphan.
+/// immediately is never taken for an orphan.
 static OWNED: Mutex<BTreeMap<u32, Option<ListenerName>>> = Mutex::new(BTreeMap::new());
 
 fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
@@ -35,7 +35,7 @@ impl Drop for OwnedChild {
     }
 }
 
-/// Starts a child and records it as ours. `listener` is the listener that it runs, if any.
+/// Starts a child and registers it. `listener` is the listener that it runs, if any.
 pub fn spawn<C>(
     listener: Option<&ListenerName>,
     start: impl FnOnce() -> io::Result<C>,
@@ -51,7 +51,7 @@ pub fn spawn<C>(
     Ok((child, OwnedChild { id }))
 }
 
-/// The listener that a child of ours runs.
+/// The listener that a registered child runs.
 pub fn listener_of(pid: u32) -> Option<ListenerName> {
     owned().get(&pid).cloned().flatten()
 }
@@ -60,26 +60,29 @@ pub fn listener_of(pid: u32) -> Option<ListenerName> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStatus {
     pub parent: i64,
-    /// Start time in ticks of the system's clock. A later process with the same id has a later one.
+    /// Start time in ticks of the system's clock. Distinguishes a process from a later one with the
+    /// same id.
     pub started: u64,
     pub is_zombie: bool,
 }
 
-/// Returns `None` if there is no such process, or if its status cannot be read.
+/// Reads the status of process `pid`. Returns `None` if there is no such process, or if its status
+/// cannot be read.
 #[cfg(target_os = "linux")]
 pub fn status(pid: i64) -> Option<ProcessStatus> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, a name in parentheses, may hold anything.
+    // The second field, a name in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     let is_zombie = fields.next()? == "Z";
     let parent = fields.next()?.parse().ok()?;
-    // The twenty-second field of all.
+    // The start time is field 22 of the line.
     let started = fields.nth(17)?.parse().ok()?;
     Some(ProcessStatus { parent, started, is_zombie })
 }
 
-/// Returns `None` if there is no such process, or if its status cannot be read.
+/// Reads the status of process `pid`. Returns `None` if there is no such process, or if its status
+/// cannot be read.
 #[cfg(not(target_os = "linux"))]
 pub fn status(pid: i64) -> Option<ProcessStatus> {
     let mut command = std::process::Command::new("ps");
@@ -112,7 +115,7 @@ mod subreaper {
 
     /// Collects the exit codes of detached processes that became our children and have ended.
     pub fn reap_orphans() {
-        // Held throughout: nothing is started that could be taken for an orphan.
+        // The lock is held throughout, so that no new child is taken for an orphan.
         let owned = owned();
         let own = i64::from(std::process::id());
         let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
@@ -124,7 +127,7 @@ mod subreaper {
             if is_ours || ended.is_none() {
                 continue;
             }
-            // Gone meanwhile is as good.
+            // The process may have been collected meanwhile, which is fine.
             waitpid(Pid::from_raw(pid), WaitOptions::NOHANG).ok();
         }
     }

@@ -41,7 +41,7 @@ impl Time {
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
-    // On macOS this clock counts sleep.
+    // On macOS, this clock includes sleep.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let clock = ClockId::Monotonic;
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Named places in the code where a test can abort the process (`ORGANISM_FAILPOINT=place[:nth]`)
-//! or make a thread wait for a file (with `ORGANISM_FAILPOINT_UNTIL=path`).
+//! Failpoints: named places in the code where a test can abort the process
+//! (`ORGANISM_FAILPOINT=place[:nth]`) or make a thread wait for a file (with
+//! `ORGANISM_FAILPOINT_UNTIL=path`).
 //!
-//! Knows nothing of other modules. Without the variable, a place costs one atomic load.
+//! Must not know other modules. Without the variable, a failpoint costs one atomic load.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -47,14 +48,14 @@ pub const PUMP: [&str; 9] = [
 struct ArmedFailpoint {
     place: String,
     passes_left: AtomicU64,
-    /// File to wait for. Without one, the process aborts.
+    /// File that the thread waits for. Without one, the process aborts.
     until: Option<PathBuf>,
 }
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Aborts the process, or waits for the file, if this place is armed and is passed for the `nth`
-/// time.
+/// Aborts the process or waits for the file, if this failpoint is selected and is passed for the
+/// `nth` time.
 pub fn failpoint(place: &str) {
     let Some(armed) = ARMED.get_or_init(armed_by_environment) else { return };
     if armed.place == place && armed.passes_left.fetch_sub(1, Ordering::Relaxed) == 1 {

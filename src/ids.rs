@@ -494,7 +494,7 @@ impl<'de> Deserialize<'de> for Digest {
 mod tests {
     use super::*;
 
-    /// Records are stored by partition, so a tree's partition must never change.
+    /// Records are stored by partition, so the partition of a tree must never change.
     #[test]
     fn a_trees_partition_is_for_ever_the_same() {
         for (root, of_4, of_64) in

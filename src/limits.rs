@@ -28,7 +28,7 @@ pub const XML_ELEMENTS_MAX: usize = 100_000;
 pub const FINDINGS_MAX: usize = 16;
 /// Maximum bytes of the message of a finding.
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
-/// Number of leading bytes of a refused text that the journal record keeps.
+/// Maximum bytes from the beginning of a refused text that the journal record contains.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
 /// Maximum bytes of an example in the answer to a refused payload. A longer example is left out.
 pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
@@ -38,8 +38,8 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of one text-only value in a model turn.
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
-/// Number of turn inputs whose digests the pump keeps in memory as already stored. Every other turn
-/// input is looked up in the journal.
+/// Maximum digests of stored turn inputs that the pump keeps in memory. For any other turn input,
+/// it asks the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
 /// Bytes of a turn that the extractor may search for missing close tags before it stops searching.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
@@ -80,27 +80,27 @@ pub const OUTLINE_DEPTH_MAX: usize = 24;
 
 // Expressions of workflows.
 pub const XPATH_BYTES_MAX: usize = 4 << 10;
-/// Levels of brackets and parentheses: libxml2 recurses for each.
+/// Maximum depth of brackets and parentheses in an expression: libxml2 recurses for each level.
 pub const XPATH_DEPTH_MAX: usize = 32;
-/// Steps of one evaluation, as libxml2 counts them.
+/// Maximum operations of one evaluation, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Bytes of text that one of the added functions reads as one operation.
+/// Bytes of text that count as one operation when an added XPath function reads them.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
 /// Maximum bytes of the text of all nodes that one expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Items of one goal, where its definition sets no bound.
+/// Default maximum of the items of one goal.
 pub const EACH_ITEMS_DEFAULT: u32 = 100;
 pub const EACH_ITEMS_CEILING: u32 = 100_000;
-/// Items of one goal that run at once.
+/// Default maximum of the items of one goal that run at once.
 pub const EACH_CONCURRENCY_DEFAULT: u32 = 8;
 pub const LOOP_PASSES_CEILING: u32 = 10_000;
-/// Corrections of one goal.
+/// Default maximum of the corrections of one goal.
 pub const CORRECTIONS_DEFAULT: u32 = 2;
 pub const CORRECTIONS_CEILING: u32 = 100;
-/// Levels of delegation beneath one goal.
+/// Highest configurable depth of delegation beneath one goal.
 pub const ROLES_DEPTH_CEILING: u32 = 8;
 
 // Names and ids.
@@ -156,7 +156,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 pub const ATTEMPTS_DEFAULT: u32 = 3;
 pub const CONCURRENCY_DEFAULT: u32 = 8;
 pub const INSTANCES_DEFAULT: u32 = 1;
-/// Default number of calls that may wait for one listener before further callers get `busy`.
+/// Default maximum of the calls that wait for one listener; further callers get `busy`.
 pub const BACKLOG_DEFAULT: usize = 10_000;
 pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Longest configurable time for which a call waits for a person.
@@ -189,7 +189,7 @@ pub const PROBE_MAX: Duration = Duration::from_secs(5);
 /// A probe delivery that the host does not return within this time counts as taken by the listener.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a listener may keep its instance busy after its call was cancelled.
+/// Maximum time for which a listener may keep its instance busy after its call was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum threads with open calls that are listed when an organism stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
@@ -296,8 +296,8 @@ pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
 pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
-/// Maximum bytes of a submission. A submission between the limit of a payload and this limit is
-/// refused on the record.
+/// Maximum bytes of a submission. A submission that is larger than a payload may be, but within
+/// this limit, is refused and the refusal is recorded.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Maximum bytes of a Unix socket's path that every operating system accepts.
 pub const SOCKET_NAME_BYTES: usize = 100;
@@ -329,10 +329,10 @@ pub const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a command at the control socket may take to send its request, and to read each line of
 /// the response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum idle time of a control connection that a client uses again. Shorter than
+/// Maximum idle time after which a client reuses a control connection. Shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
-/// Maximum time in which the run of a test case has to come to rest after each of its steps.
+/// Maximum time for which each step of a test case waits until the run is idle.
 pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of the query for held calls. After the timeout, the command reads the journal instead.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -395,29 +395,29 @@ pub const NOTICES_MAX: usize = 64;
 pub const NOTICE_AFTER: Duration = Duration::from_secs(2);
 /// Interval at which the duration of running model calls is checked for notices.
 pub const NOTICE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum events of the live channel queued for one reader; further events are lost. Text may use
-/// half of them.
+/// Maximum events of the live channel queued for one reader; further events are dropped. Text may
+/// use half of them.
 pub const LIVE_EVENTS_MAX: usize = 512;
 /// Maximum bytes of the events queued for one reader of the live channel. Text may use half of them.
 pub const LIVE_QUEUE_BYTES: usize = 512 << 10;
 /// Maximum bytes of text in one event of the live channel.
 pub const LIVE_TEXT_BYTES: usize = 4 << 10;
-/// Bytes at the end of a model's text that a view of a run keeps.
+/// Maximum bytes from the end of a model's text that a view of a run keeps.
 pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
-/// Interval at which the view of a run is drawn again while something happens.
+/// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a reader of the live channel waits for the last events of an organism that has ended,
-/// and the answer of an agent on another machine for the texts before it.
+/// How long a reader of the live channel waits for the last events of an organism that has ended.
+/// Also how long a remote agent's answer waits for the texts before it.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval at which a pump tells the hosts of its agents that someone watches.
+/// Interval at which a pump with readers of its live channel informs the hosts of its agents.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum pumps that a host of agents sends texts to.
+/// Maximum pumps to which one host of agents sends texts.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// How long a host of agents sends texts after the pump last asked for them.
+/// How long a host of agents sends texts to a pump after the pump's last request for them.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause that a provider can impose on a model route.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Interval at which a model call that waits for the end of a provider's pause checks it again.
+/// Interval at which a model call checks for the end of a provider's pause.
 pub const MODEL_PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of progress reports of a model call. An eighth of the call's timeout is used if it is
 /// shorter.
@@ -489,13 +489,11 @@ pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
-/// Timeout of the round trip that reveals the permission errors of a NATS connection.
+/// Timeout of the round trip after which all permission errors of a NATS connection are known.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
-/// How long a NATS connection does not publish to a subject after a permission error for that
-/// subject.
+/// How long a NATS connection does not publish to a subject after a permission error for it.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum attempts of one NATS listener that the pump remembers after they ended without an
-/// answer, because an answer may still come.
+/// Maximum ended attempts of one NATS listener for which the pump still accepts a late answer.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in processes of their own.
@@ -550,7 +548,7 @@ pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
 /// Delay before the journal repeats a JetStream operation that did not succeed yet, such as taking a
 /// lease.
 pub const STREAM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a lease that was released for an heir can be taken by the heir only.
+/// How long only the heir can take a lease that was released for it.
 pub const LEASE_RESERVED_FOR_HEIR: Duration = Duration::from_secs(2);
 /// Interval at which a pump checks that its stream still exists and was not replaced.
 pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
@@ -589,9 +587,8 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a process's last announcement for which a new leader waits for a report of that
-/// process. Shorter than a lease, so that the new leader does not wait for the process that it
-/// replaces.
+/// Maximum age of a process's last announcement for which a new leader waits for its report.
+/// Shorter than a lease, so that the new leader does not wait for the process that it replaces.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
@@ -600,7 +597,7 @@ pub const MEMBERS_MAX: usize = 256;
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// How long a process that hands over a partition waits until its heir has the partition.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long no partition is handed to a process that did not take over the last one.
+/// How long a process that failed to take over a partition is offered no other.
 pub const HANDOVER_RETRY: Duration = Duration::from_secs(60);
 /// How long the deliveries in flight of a partition may take to end before the partition is handed
 /// over without them.
@@ -617,7 +614,7 @@ pub const SERVICE_FIRST_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const SERVICE_REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum requests over NATS that one partition serves at once.
 pub const SERVICE_REQUESTS_MAX: usize = 10_000;
-/// Maximum requests over NATS of which a pump keeps some chunks while it waits for the others.
+/// Maximum incomplete requests over NATS whose chunks a pump keeps.
 pub const SERVICE_PARTIAL_REQUESTS_MAX: usize = 64;
 /// How long a pump waits for the missing chunks of a request over NATS.
 pub const SERVICE_PARTIAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -643,15 +640,15 @@ pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Minimum time between the runs of a schedule.
 pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const SCHEDULE_INTERVAL_CEILING: Duration = TIMER_MAX;
-/// A running pump that comes this late to a time of a schedule has missed it, because the machine
-/// slept, the process was frozen, or the clock was set forward.
+/// Lateness from which a running pump records a planned time of a schedule as missed. The machine
+/// was suspended, the process was frozen, or the clock was set forward.
 pub const SCHEDULE_LATE_MAX: Duration = Duration::from_secs(60);
 /// Maximum of the runs of one schedule that a config may allow at once.
 pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
 
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
-// A submission crosses the control socket in base64; one MiB is for the JSON around the base64.
+// A submission crosses the control socket in base64. One MiB is added for the JSON around it.
 const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MAX);
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
@@ -660,7 +657,7 @@ const _: () = assert!(
     LEASE_RENEWAL_INTERVAL.as_millis() * 2 + LEASE_RENEWAL_TIMEOUT.as_millis()
         < LEASE_LAPSE.as_millis()
 );
-// One client's submissions into new threads cannot fill the inbox of the pump.
+// The submissions of one client into new threads cannot fill the inbox of the pump.
 const _: () = assert!(NEW_THREADS_AT_ONCE * 2 <= INBOX_REQUESTS_MAX);
 const _: () = assert!(LEAD_PROOF_VALIDITY.as_millis() * 2 < LEASE_LAPSE.as_millis());
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);

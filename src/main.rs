@@ -1,7 +1,7 @@
 //! The `organism` command.
 
-/// Payloads are allocated on one thread and freed on another for every message; mimalloc is fast at
-/// that.
+/// For every message, payloads are allocated on one thread and freed on another, which mimalloc
+/// does fast.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,9 +1,10 @@
-//! Deliberate breaks, one for each safety rule, which prove that the rule's tests can fail.
+//! Mutants: deliberate breaks, one for each safety rule, which prove that the rule's tests can
+//! fail.
 //!
 //! `ORGANISM_MUTANT=name` breaks the rule of that name in the whole process. Only debug builds have
-//! the switch; in a release build, no mutant is ever active. Knows nothing of other modules.
+//! this switch; in a release build, no mutant is ever active. Must not know other modules.
 
-/// All mutants, each with the rule it breaks.
+/// All mutants, each with the rule that it breaks.
 pub const MUTANTS: &[(&str, &str)] = &[
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),

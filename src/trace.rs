@@ -31,7 +31,7 @@ pub struct TraceParent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId(u64);
 
-/// Trace flag of a sampled trace, which some collector keeps.
+/// Trace flag of a sampled trace.
 const SAMPLED: u8 = 1;
 
 /// Why a text is not a `traceparent`.
@@ -49,7 +49,7 @@ impl TraceParent {
         self.span
     }
 
-    /// Whether a collector keeps the trace.
+    /// Whether the trace is sampled, so that its spans are exported.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }

@@ -34,7 +34,7 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels that all samples from now on have.
+    /// Labels of all samples that are added from now on.
     common: Vec<(&'static str, String)>,
 }
 

@@ -84,21 +84,22 @@ pub enum CorePayload {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// The listener that caused the error, if the payload had several receivers.
+        /// The listener that caused the error; `None` if the payload had one receiver only.
         from: Option<ListenerName>,
         /// Whether every further message of the caller will fail, even if the error code allows a
         /// retry.
         is_lasting: bool,
     },
     Ack {
-        /// The listener that answered nothing, if the payload had several receivers.
+        /// The listener that acknowledged without an answer; `None` if the payload had one receiver
+        /// only.
         from: Option<ListenerName>,
     },
     BudgetWarning {
         budget: String,
-        /// The agent whose budget is meant; `None` for the budget of the whole tree.
+        /// The agent whose budget it is; `None` for the budget of the tree.
         of: Option<ListenerName>,
-        /// Amount in the unit of the budget; money in currency units.
+        /// Used amount, in the unit of the budget; money in currency units.
         used: String,
         limit: String,
     },
@@ -140,7 +141,7 @@ pub enum CorePayload {
     ModelTurn(String),
 }
 
-/// The decision about a held call, and the person who decided.
+/// The decision about a held call, and its author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionPayload {
     pub message: MessageId,
@@ -156,8 +157,8 @@ impl CorePayload {
         Self::Error { code, about, message, from, is_lasting: false }
     }
 
-    /// The answer to the sender of a refused payload. A defect of form gets a `huh`; a refusal that
-    /// the state of the world caused gets a `system-error`.
+    /// The payload that informs the sender about a refusal: a `huh` if the payload is at fault, a
+    /// `system-error` if the state of the system is.
     pub fn to(refusal: &Refusal) -> Self {
         let code = match refusal.rule {
             RefusalRule::Busy => ErrorCode::Busy,

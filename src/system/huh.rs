@@ -4,8 +4,7 @@ use super::core_payloads::StartTagText;
 use crate::envelope::{Payload, Refusal};
 use crate::xml::findings::Finding;
 
-/// Feedback about a payload that was not understood: the defects, their locations, and the expected
-/// form.
+/// Feedback about a refused payload: the defects, their locations, and the expected form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Huh {
     pub code: String,

@@ -1,4 +1,4 @@
-//! Primitives: what an agent may request of the core.
+//! Primitives: payloads with which agents request something of the core.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ pub enum When {
     At(Time),
 }
 
-/// The most that a spawned thread may use, with everything beneath it.
+/// Limits of a spawned thread together with its subthreads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadAllotment {
     pub tokens: Option<u64>,
     pub money: Option<Money>,
-    /// From the opening of the thread.
+    /// Time limit, counted from the opening of the thread.
     pub timeout: Option<Duration>,
 }
 

@@ -11,9 +11,10 @@ pub enum ScheduleEvent {
     Planned { times: String },
     /// A run begins for the time `due`.
     Started { due: Time, thread: ThreadId },
-    /// Nothing could be sent at the time `due`, nor at the following ones until `until`.
+    /// `count` times were missed: `due` and the following ones up to `until`.
     Missed { due: Time, until: Option<Time>, count: u64, policy: &'static str },
-    /// The time `due` came while earlier runs were open; `thread` is the oldest of them.
+    /// The time `due` came while the maximum number of earlier runs was open; `thread` is that of
+    /// the oldest one.
     PassedOver { due: Time, thread: ThreadId },
     /// The request of a run was refused.
     Refused { due: Time, thread: ThreadId, reason: String },

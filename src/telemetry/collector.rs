@@ -19,7 +19,7 @@ pub(super) struct SpanCollector {
 /// Result of an export request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportVerdict {
-    /// The collector accepted all spans but `rejected` of them.
+    /// The collector accepted the spans, except the `rejected` ones.
     Taken { rejected: u64, why: String },
     /// The collector refused the request temporarily, so a retry may succeed.
     Later { why: String, after: Option<Duration> },
@@ -84,8 +84,8 @@ async fn judged(mut answer: HttpResponse) -> ExportVerdict {
     }
 }
 
-/// Reads as much of the response's body as possible. A failure is ignored: only a partial success
-/// needs the body, otherwise the status decides.
+/// Reads the response's body until its end or a failure. A failure is ignored, because the body
+/// matters only for a partial success.
 async fn body(answer: &mut HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(piece)) = answer.chunk().await {
@@ -114,7 +114,7 @@ struct SuccessCounts {
     error_message: String,
 }
 
-/// A number in JSON, or a string that contains a number.
+/// A JSON number, or a JSON string that contains a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum JsonCount {

@@ -24,7 +24,7 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether an outage of the collector was logged, and its end was not.
+    /// Whether a warning about an outage of the collector was logged, and its end was not.
     warned: bool,
     /// Whether a rejection of spans by the collector was logged before.
     is_rejection_logged: bool,
@@ -107,8 +107,8 @@ impl ExportTask {
         }
     }
 
-    /// Waits for a span, and then a short time for more spans. Returns false if no spans will come
-    /// any more.
+    /// Waits for a span, and then a short time for more. Returns false if the queue is closed and
+    /// empty.
     async fn gather(&mut self) -> bool {
         let room = |batch: &Vec<Span>, at_once: usize| at_once.saturating_sub(batch.len());
         if self.batch.is_empty() && self.queue.recv_many(&mut self.batch, self.at_once).await == 0 {
@@ -127,8 +127,8 @@ impl ExportTask {
         true
     }
 
-    /// Sends a request with the oldest spans of the batch. If the collector did not accept the
-    /// spans, returns the delay before a retry.
+    /// Sends a request with the oldest spans of the batch. Returns the delay before a retry, or
+    /// `None` if none is needed.
     async fn send(&mut self) -> Option<Duration> {
         let sent = self.batch.len().min(self.at_once);
         let body = otlp::request(&self.resource, self.batch.get(..sent).unwrap_or_default());

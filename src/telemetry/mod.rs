@@ -51,7 +51,7 @@ impl SpanExporter {
         // The send fails only if the task has already ended.
         self.stop.send(true).ok();
         let patience = limits::SPANS_FLUSH_TIMEOUT + limits::SPANS_WAIT;
-        // The task ends by itself in time. The time-out is for a machine that stands still.
+        // The task ends by itself in time, unless the machine is suspended.
         if tokio::time::timeout(patience, self.sending).await.is_err() {
             tracing::warn!("the last spans were not exported in time");
         }

@@ -16,13 +16,13 @@ pub struct Span {
     pub name: String,
     pub began: Time,
     pub ended: Time,
-    /// Type of the failure that it ended with, as one word of a closed list.
+    /// Type of the failure with which the work ended, as one word of a closed list.
     pub error: Option<Cow<'static, str>>,
     /// Attributes: names, ids and numbers only, never contents of payloads.
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
-/// Side of an exchange that a span describes.
+/// Role of this program in the exchange that a span describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     Internal,
@@ -75,7 +75,7 @@ impl Span {
         self
     }
 
-    /// Like [`Span::with`], if there is a value.
+    /// Like [`Span::with`], but adds nothing if there is no value.
     pub fn with_some(self, name: &'static str, value: Option<impl Into<AttributeValue>>) -> Self {
         match value {
             Some(value) => self.with(name, value),

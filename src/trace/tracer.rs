@@ -18,7 +18,8 @@ pub struct SpanTracer(Option<Arc<TracerShared>>);
 struct TracerShared {
     queue: mpsc::Sender<Span>,
     counts: Arc<SpanCounts>,
-    /// Sampling threshold: traces begun here are dropped if the random end of their id is smaller.
+    /// Sampling threshold: a trace that begins here is exported only if the random end of its id is
+    /// not smaller.
     from: u64,
     serial: AtomicU64,
 }
@@ -36,13 +37,13 @@ pub struct SpanCounts {
 /// Receiving end of the queue of spans.
 pub type SpanReceiver = mpsc::Receiver<Span>;
 
-/// Number of random bits at the end of every trace id, also of ids that other programs made. The
-/// bits before may come from a clock and a counter.
+/// Number of random bits at the end of every trace id, also of ids from other programs. The other
+/// bits may come from a clock and a counter.
 const CHANCE_BITS: u32 = 32;
 
 impl SpanTracer {
-    /// Makes a tracer with its receiver. `sample` is the share of the traces begun here to keep,
-    /// from 0 to 1.
+    /// Makes a tracer and the receiver of its spans. `sample` is the share, from 0 to 1, of the
+    /// traces begun here that are exported.
     pub fn new(sample: f64) -> (Self, SpanReceiver) {
         let (queue, spans) = mpsc::channel(limits::SPANS_QUEUED_MAX);
         let all = (1u64 << CHANCE_BITS) as f64;
@@ -66,7 +67,7 @@ impl SpanTracer {
         self.is_on() && trace.is_sampled()
     }
 
-    /// Begins a trace for work without one, with `first` as its first span.
+    /// Begins a trace whose first span is `first`. Returns `None` if the tracer is off.
     pub fn begin(&self, id: Uuid, first: SpanId) -> Option<TraceParent> {
         let shared = self.0.as_ref()?;
         let chance = id.as_u64_pair().1 & ((1 << CHANCE_BITS) - 1);
@@ -74,7 +75,7 @@ impl SpanTracer {
         Some(TraceParent { trace: id.as_u128().max(1), span: first, flags })
     }
 
-    /// Makes a new span id beneath `within`, for work that may be repeated there.
+    /// Makes a new span id beneath `within`. Repeated calls return different ids.
     pub fn another(&self, within: SpanId) -> SpanId {
         let serial =
             self.0.as_ref().map_or(0, |shared| shared.serial.fetch_add(1, Ordering::Relaxed));

@@ -13,7 +13,7 @@ pub enum BlockShape {
 /// The lexical rules that distinguish brackets in code from brackets in strings and comments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LexicalRules {
-    /// Whether a complete line may end a statement without `;`.
+    /// Whether the end of a complete line may end a statement without `;`.
     newline_ends: bool,
     /// Characters that begin a comment to the end of the line.
     line_comment: &'static str,
@@ -51,8 +51,8 @@ impl BlockShape {
     });
 }
 
-/// The last line of the block that begins at `start`. The last line of the file if the block has no
-/// end.
+/// Index of the last line of the block that begins at line `start`; the last line of the file if
+/// the block has no end.
 pub fn end(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     match shape {
         BlockShape::Braces(lexis) => braces_end(lines, start, lexis),
@@ -65,7 +65,7 @@ pub fn end(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     }
 }
 
-/// The first of the comment, attribute and decorator lines directly above `start`.
+/// Index of the first of the comment, attribute and decorator lines directly above line `start`.
 pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     let belongs = |line: &str| {
         let line = line.trim_start();
@@ -73,7 +73,7 @@ pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
             BlockShape::Headings => false,
             BlockShape::Indented => line.starts_with('@') || line.starts_with('#'),
             BlockShape::Braces(_) | BlockShape::Guessed => {
-                // `#include` and similar directives do not belong to the line below.
+                // `#include` and similar directives do not belong to the next line.
                 let directive = line.starts_with("#include") || line.starts_with("#define");
                 ["//", "#", "@", "/*", "* ", "*/"].iter().any(|lead| line.starts_with(lead))
                     && !directive
@@ -85,7 +85,7 @@ pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     start - above
 }
 
-/// For each line, whether it begins in code rather than inside a string, comment or fence.
+/// For each line, whether it begins in code, as opposed to inside a string, comment or fence.
 pub fn code_lines(lines: &[&str], shape: BlockShape) -> Vec<bool> {
     let mut scan = CodeScanner::default();
     let mut fenced = false;
@@ -145,13 +145,13 @@ fn braces_end(lines: &[&str], start: usize, lexis: LexicalRules) -> usize {
     lines.len().saturating_sub(1).max(start)
 }
 
-/// The last line of a preprocessor directive, with its continuation lines.
+/// Index of the last line of a preprocessor directive, including its continuation lines.
 fn directive_end(lines: &[&str], start: usize) -> usize {
     let continued = lines.iter().skip(start).take_while(|l| l.trim_end().ends_with('\\')).count();
     (start + continued).min(lines.len().saturating_sub(1))
 }
 
-/// Whether a statement without `;` continues after its line.
+/// Whether a statement without `;` continues on the line after it.
 fn goes_on(line: &str, next: Option<&str>) -> bool {
     let open_end = line.trim_end().ends_with(['=', ',', '|', '&', '(', '+', '?', ':', '>', '\\']);
     let next = next.map(str::trim_start).unwrap_or_default();
@@ -200,7 +200,7 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
     (next - blank).saturating_sub(1).max(start)
 }
 
-/// A construct that an earlier line began and that continues on this line.
+/// A construct that began on an earlier line and continues on this line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenLiteral {
     Comment,
@@ -233,7 +233,7 @@ impl CodeScanner {
             rest = rest.get(step..).unwrap_or_default();
         }
 
-        // Only these strings may continue on the next line.
+        // Only these strings may span lines.
         let spans = match self.inside {
             Some(OpenLiteral::Text(quote)) => quote == '`' || lexis.lifetimes && quote == '"',
             _ => true,

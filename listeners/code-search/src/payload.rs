@@ -29,10 +29,10 @@ pub struct Query {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryResults {
-    /// Number of all matches, shown or not.
+    /// Number of all matches, including those that are not shown.
     #[serde(rename = "@total")]
     pub total: usize,
-    /// Whether there are more matches than are shown.
+    /// Whether some matches are not shown.
     #[serde(rename = "@truncated")]
     pub truncated: bool,
     #[serde(rename = "pattern")]
@@ -43,7 +43,7 @@ pub struct QueryResults {
     pub matches: Vec<QueryMatch>,
 }
 
-/// A piece of code that has the form of the pattern.
+/// A piece of code that matches the pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryMatch {
     #[serde(rename = "@file")]
@@ -51,7 +51,7 @@ pub struct QueryMatch {
     /// First line, from 1.
     #[serde(rename = "@line")]
     pub line: usize,
-    /// Last line.
+    /// Last line, from 1.
     #[serde(rename = "@end_line")]
     pub end_line: usize,
     #[serde(rename = "$text", default)]
@@ -64,17 +64,17 @@ pub struct Extract {
     pub file_path: String,
     #[serde(rename = "line", default, deserialize_with = "number")]
     pub line: Option<usize>,
-    /// Last line.
+    /// Last line, from 1.
     #[serde(rename = "end_line", default, deserialize_with = "number")]
     pub end_line: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchResults {
-    /// Number of all matching lines, shown or not.
+    /// Number of all matching lines, including those that are not shown.
     #[serde(rename = "@total")]
     pub total: usize,
-    /// Whether there are more matching lines than are shown.
+    /// Whether some matching lines are not shown.
     #[serde(rename = "@truncated")]
     pub truncated: bool,
     #[serde(rename = "query")]
@@ -105,7 +105,7 @@ pub struct ExtractResult {
     pub file_path: String,
     #[serde(rename = "line")]
     pub line: usize,
-    /// Last line.
+    /// Last line, from 1.
     #[serde(rename = "end_line")]
     pub end_line: usize,
     #[serde(rename = "symbol", skip_serializing_if = "Option::is_none", default)]

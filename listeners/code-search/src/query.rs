@@ -197,8 +197,8 @@ fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> O
     }
 }
 
-/// The index after one token, or after the bracket that closes the bracket at `at`. `None` at the
-/// end of the text, and at a bracket that closes an earlier one.
+/// The index after one token, or after the closing bracket if the token at `at` opens one. `None`
+/// at the end of the text, and if the token at `at` is a closing bracket.
 fn past_one(texts: &[&str], at: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (index, token) in texts.iter().enumerate().skip(at) {
@@ -266,7 +266,7 @@ mod tests {
         places.map(|place| source[place].to_owned()).collect()
     }
 
-    // T3
+    // Requirement T3.
     #[test]
     fn holes_stand_for_a_token_a_pair_of_brackets_or_anything_balanced() {
         let source = "let a = take(b,\n  c);\nlet d = take((e, f), g);\ntake(\"x, y\", z) // )";

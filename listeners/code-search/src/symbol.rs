@@ -11,8 +11,7 @@ use grep_regex::RegexMatcher;
 
 use crate::block::{self, BlockShape};
 
-/// The lines of a definition with the comments and attributes above it: first and last line, from
-/// 0.
+/// First and last line, from 0, of a definition with the comments and attributes above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionLines {
     pub first: usize,
@@ -22,11 +21,12 @@ pub struct DefinitionLines {
 const RUST: &[&str] = &[
     r#"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:(?:default|const|async|unsafe|extern(?:\s+"[^"]*")?)\s+)*fn\s+(?P<name>\w+)"#,
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|type|const|static(?:\s+mut)?)\s+(?P<name>\w+)",
-    // `mod x;` only declares that there is a file.
+    // `mod x;` only declares a module whose definition is in another file.
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(?P<name>\w+)\s*\{",
     r"^\s*macro_rules!\s+(?P<name>\w+)",
 ];
-/// A block that contains definitions. It counts as a definition only if no other is found.
+/// Expressions for blocks that contain definitions. Such a block counts as a definition only if no
+/// other one is found.
 const RUST_IMPL: &[&str] =
     &[r"^\s*(?:unsafe\s+)?impl(?:<.*?>)?\s+(?:.*\bfor\s+)?(?:\w+::)*(?P<name>\w+)"];
 const PYTHON: &[&str] = &[
@@ -129,7 +129,7 @@ fn within(
     let all = own.iter().filter(|(_, name)| name == inner).map(|(line, _)| *line);
     all.filter(|line| {
         let held = holders.iter().any(|h| h.first < *line && *line <= h.last);
-        // A method that names its type on its own line, as in Go or C++.
+        // In languages such as Go or C++, a method names its type on its own line.
         held || lines.get(*line).is_some_and(|text| has_word(text, outer))
     })
     .map(|line| definition(lines, line, shape))
@@ -151,7 +151,8 @@ fn definition(lines: &[&str], line: usize, shape: BlockShape) -> DefinitionLines
     DefinitionLines { first, last: block::end(lines, line, shape) }
 }
 
-/// Whether two names are the same. A heading is also known by the anchor that renderers make of it.
+/// Whether a defined name is the wanted one. A heading can also be named by the anchor that
+/// renderers derive from it.
 fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
     if shape != BlockShape::Headings {
         return name == wanted;
@@ -165,7 +166,7 @@ fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
     anchor(name) == anchor(wanted)
 }
 
-/// The lines that define something, each with the defined name.
+/// The lines that begin definitions, each with the defined name.
 fn named(lines: &[&str], patterns: &[&str], shape: BlockShape) -> Vec<(usize, String)> {
     let matchers: Vec<_> = patterns.iter().filter_map(|p| RegexMatcher::new(p).ok()).collect();
     let code = block::code_lines(lines, shape);

@@ -1,7 +1,6 @@
 //! Prepares the text of files for XML.
 
-/// Replaces each character that XML 1.0 does not permit with U+FFFD, so that the reader sees that
-/// there was one.
+/// Replaces each character that XML 1.0 does not permit with U+FFFD, so that it stays visible.
 pub fn legible(text: &str) -> String {
     text.chars().map(|c| if is_xml(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
@@ -22,7 +21,7 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     (bytes..=text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
-/// Whether the content is binary: it contains a NUL, as `grep` decides.
+/// Whether the content is binary: it contains a NUL, which is also how `grep` decides.
 pub fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0)
 }

@@ -78,8 +78,8 @@ impl SearchTree {
         self.walk(inside).any(|entry| entry.path() == wanted)
     }
 
-    /// Walks from the root towards `within` and everything beneath it, so that every ignore file on
-    /// the way counts.
+    /// Iterates over `within` and everything beneath it. Starts at the root, so that the ignore
+    /// files of all directories on the way apply.
     fn walk(&self, within: &Path) -> impl Iterator<Item = DirEntry> + use<> {
         let wanted = self.root.join(within);
         WalkBuilder::new(&self.root)
@@ -102,7 +102,7 @@ fn outside(written: &str) -> ToolError {
     ToolError::new(ToolErrorCode::OutsideRoot, message)
 }
 
-/// Whether a path, relative to the root, is a test by the naming conventions of the languages.
+/// Whether the path of a file, relative to the root, follows a naming convention for tests.
 pub fn is_test(path: &Path) -> bool {
     let directories = path.parent().into_iter().flat_map(Path::components);
     let in_tests = directories.filter_map(|c| c.as_os_str().to_str()).any(is_test_directory);

@@ -11,13 +11,13 @@ pub enum WorkspaceRequest {
     Install { proposal: String },
 }
 
-/// Changes of files, of which all or none are made, and commands that run after them.
+/// Changes of files and commands. All changes are made or none; the commands run after them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProposalSet {
     pub summary: Option<String>,
     pub edits: Vec<FileEdit>,
     pub steps: Vec<CommandStep>,
-    /// Whether the payload has the form that is always held for a person's approval.
+    /// Whether the payload has the form that is held for a person's approval in any config.
     pub is_held: bool,
 }
 

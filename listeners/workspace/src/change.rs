@@ -8,7 +8,7 @@ pub struct FileChange {
     pub place: WorkspacePath,
     /// Content before the change; `None` if there is no file.
     pub before: Option<Vec<u8>>,
-    /// Content after the change; `None` if there is to be no file.
+    /// Content after the change; `None` if the file is removed.
     pub after: Option<Vec<u8>>,
     /// Owner and mode that the new content takes over from the old file.
     pub owner: Option<FileOwner>,

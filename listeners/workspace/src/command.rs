@@ -43,8 +43,8 @@ pub struct FinishedCommand {
 }
 
 impl CommandRunner {
-    /// Runs a program until it ends or must be stopped. `path` is the name of `directory`; the
-    /// program starts in the directory of the handle, even if the name now leads elsewhere.
+    /// Runs a program until it ends or must be stopped. `path` is the name of `directory`. The
+    /// program starts in the directory of the handle, even if the name leads to another one by now.
     pub fn run(
         &self,
         command: &[String],
@@ -131,8 +131,8 @@ impl RunningCommand {
         self.child.wait().map(drop)
     }
 
-    /// Reads the available output. Waits at most `patience` for output. Returns the exit status
-    /// once the supervisor has ended.
+    /// Reads the available output, after waiting at most `patience` for some. Returns the exit
+    /// status once the supervisor has ended.
     fn look(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         // When both outputs are closed, only the end of the process remains to be seen.
         let silent = self.stdout.is_over() && self.stderr.is_over();

@@ -10,8 +10,8 @@ use crate::limits;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// The part of a body that belongs to the file. A line end directly after the opening tag does not
-/// belong to it.
+/// The part of a body that belongs to the file: everything except a line end directly after the
+/// opening tag.
 pub fn body(text: &str) -> &str {
     text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text)
 }
@@ -99,7 +99,7 @@ pub fn insert(
     Ok([head, &lines, tail].concat())
 }
 
-/// The content of a file as if all its lines ended with `\n`.
+/// The content of a file with all line ends written as `\n`.
 struct LineFeedView {
     text: Vec<u8>,
     /// Offsets in `text` of each `\n` before which a `\r` was left out.
@@ -120,8 +120,8 @@ impl LineFeedView {
         view
     }
 
-    /// The offset in the file of an offset in `text`. An offset before a line end leads to the
-    /// beginning of that line end.
+    /// Converts an offset in `text` to an offset in the file. The offset of a line end is converted
+    /// to the beginning of that line end.
     fn offset(&self, at: usize) -> usize {
         at + self.dropped.partition_point(|dropped| *dropped < at)
     }

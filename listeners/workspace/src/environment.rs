@@ -1,5 +1,5 @@
-//! The environment of a command: the variables that it needs, without the secrets of the listener's
-//! user.
+//! The environment of a command: the variables that it needs, without the secrets of the user that
+//! runs the listener.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Why an action could not be done. A failure is a result of a call like any other.
+//! Reasons why an action failed. A failure is a result of a call like any other.
 
 use rustix::io::Errno;
 

@@ -28,7 +28,7 @@ pub const ANSWERS_KEPT: usize = 10_000;
 pub const DIFF_BYTES_MAX: usize = 96 << 10;
 /// Time after which a diff is finished with a faster algorithm.
 pub const DIFF_TIME_MAX: Duration = Duration::from_millis(500);
-/// Maximum lines that are named for a text with several matches.
+/// Maximum line numbers that are listed for a text with several matches.
 pub const LINES_NAMED_MAX: usize = 20;
 pub const MATCHES_COUNTED_MAX: usize = 1_000;
 
@@ -52,8 +52,8 @@ pub const SWEEPS_MAX: usize = 1_000;
 pub const PACKAGES_MAX: usize = 50;
 pub const PACKAGE_BYTES_MAX: usize = 200;
 
-/// Escaping makes at most five bytes of one. An answer must still fit into a payload, with its
-/// names.
+/// Escaping expands one byte to at most five. An answer must still fit into a payload, together
+/// with the file names.
 const _: () = assert!(DIFF_BYTES_MAX * 5 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_MAX * 5 * 2 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!((SET_COMMANDS_MAX + 1) * PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);

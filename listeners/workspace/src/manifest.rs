@@ -15,7 +15,7 @@ pub struct SetManifest {
     pub message: String,
     #[serde(rename = "summary", default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Number of the set that this set takes back.
+    /// Number of the set that this set undoes.
     #[serde(rename = "undoes", default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<u64>,
     #[serde(rename = "files")]
@@ -57,12 +57,13 @@ impl ContentHash {
 }
 
 impl SetManifest {
-    /// Temporary name of a file's new content, until it replaces the file.
+    /// Temporary name of a file's new content. The content has this name until it replaces the
+    /// file.
     pub fn temporary(&self, index: usize) -> String {
         format!("{}{}-{index}.tmp", crate::place::TEMPORARY, self.set)
     }
 
-    /// Name under which a content of a file is stored.
+    /// Name under which the content of a file before or after the set is stored.
     pub fn kept(index: usize, side: ContentSide) -> String {
         match side {
             ContentSide::Before => format!("{index}.before"),

@@ -11,8 +11,8 @@ struct PackageManager {
     names: PackageNameForm,
 }
 
-/// The permitted form of a package name, besides letters, digits, `.`, `_`, `-` and a version.
-/// Addresses and file paths are never permitted, because they could install from anywhere.
+/// Permitted form of a package name, besides letters, digits, `.`, `_`, `-` and a version.
+/// Addresses and file paths are never permitted, because they could install packages from anywhere.
 #[derive(Clone, Copy)]
 enum PackageNameForm {
     Plain,
@@ -63,7 +63,7 @@ const MANAGERS: &[PackageManager] = &[
 /// Endings of names that package managers take for local files.
 const ARCHIVES: [&str; 6] = [".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz"];
 
-/// The command that a proposal of an installation stands for.
+/// The command for a proposed installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallCommand {
     pub packages: Vec<String>,

@@ -12,11 +12,11 @@ use crate::place::WorkspacePath;
 use crate::root::WorkspaceRoot;
 use crate::self_running;
 
-/// The changes that `edits` make, in the order in which files are first named. A later edit sees
+/// The changes that `edits` make, ordered by the first edit of each file. A later edit applies to
 /// the result of earlier edits. If one edit fails, all fail.
 ///
-/// `is_approved`: whether a person has approved each edit, so that the edits may change files that
-/// other programs execute on their own.
+/// `is_approved` states whether a person has approved every edit, so that files that other programs
+/// execute on their own may change.
 pub fn changes(
     root: &WorkspaceRoot,
     edits: &[FileEdit],
@@ -51,7 +51,7 @@ pub fn changes(
     Ok(plan.changes.into_iter().filter(FileChange::is_one).collect())
 }
 
-/// Refuses a file that other programs execute on their own.
+/// Refuses the change of a file that other programs execute on their own.
 fn hold(place: &WorkspacePath) -> Result<(), ActionFailure> {
     let Some(name) = self_running::find(place.names()) else { return Ok(()) };
     let message = format!(

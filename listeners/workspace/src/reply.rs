@@ -20,7 +20,7 @@ pub fn failed(failure: &ActionFailure) -> String {
         .to_xml()
 }
 
-/// The answer `changes-applied`. Without `set`, nothing was changed.
+/// The answer `changes-applied`. `set` is `None` if no file was changed.
 pub fn applied(
     set: Option<u64>,
     summary: Option<&str>,
@@ -46,7 +46,7 @@ pub fn changes(summary: Option<&str>, sets: &[SetManifest], diff: &UnifiedDiff) 
     with_diff(WORKSPACE, changes, diff).to_xml()
 }
 
-/// The answer `command-result`. It contains `command` if the caller has not written the command.
+/// The answer `command-result`. It contains `command` if the command is not the caller's own text.
 pub fn ran(id: Option<&str>, command: Option<&str>, done: &FinishedCommand) -> String {
     let mut result = actions("command-result");
     if let Some(id) = id {

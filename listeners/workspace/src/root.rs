@@ -20,7 +20,7 @@ use crate::place::WorkspacePath;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Flags for reading. `NONBLOCK` keeps the open from waiting if the file is a pipe after all.
+/// Flags for reading. With `NONBLOCK`, opening does not wait even if the file is a pipe.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -31,8 +31,8 @@ const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// The bits of a file's mode that are kept. The system drops the other bits as well when a file is
-/// written.
+/// Mode bits of a file that stay when its content changes. The system drops the other bits when a
+/// file is written.
 const MODE_KEPT: u32 = 0o1777;
 
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl WorkspaceRoot {
     pub fn remove_directory(&self, place: &WorkspacePath) {
         let (_, name) = place.split();
         if let Ok(Some(parent)) = self.parent(place) {
-            // The removal fails if the directory is in use by now, which is right.
+            // The removal fails if the directory is in use by now. It must stay then.
             let _ = unlinkat(&parent, name, AtFlags::REMOVEDIR);
         }
     }
@@ -201,8 +201,8 @@ pub fn create_in(
     place: &WorkspacePath,
 ) -> Result<(), ActionFailure> {
     let failed = |error| ActionFailure::of(error, "write", place);
-    // A new file has the mode of the umask. A file that replaces another is private until it has
-    // the mode of that file.
+    // A new file gets the mode of the umask. A file that replaces another one is private until it
+    // gets the other's mode.
     let mode = if owner.is_some() { 0o600 } else { 0o666 };
     let file = openat(dir, name, CREATE, Mode::from_raw_mode(mode)).map_err(failed)?;
     let mut file = File::from(file);
@@ -210,7 +210,7 @@ pub fn create_in(
     written.map_err(|e| ActionFailure::io(&e, &format!("cannot write `{place}`")))?;
     if let Some(owner) = owner {
         let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-        // Only root can change the owner. For other users, the file belongs to the writing user.
+        // Only root can change the owner. For any other user, the file belongs to that user.
         let _ = fchown(file.as_fd(), Some(uid), Some(gid));
         fchmod(file.as_fd(), Mode::from_raw_mode(owner.mode)).map_err(failed)?;
     }

@@ -181,7 +181,8 @@ fn is_held_directory(name: &str) -> bool {
     DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
 }
 
-/// The names of held directories are held for files as well, because some programs accept either.
+/// Whether a file with this name is held. The names of held directories count as well, because some
+/// programs accept a file or a directory.
 fn is_held_file(name: &str) -> bool {
     let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
     is_named(FILES)

@@ -1,8 +1,8 @@
 //! Changes several files, all or none of them, even if the process or the machine dies.
 //!
-//! A set is stored with the contents that it replaces. Then each new content is written beside its
-//! file. Then each new content replaces its file in one step. Then the set is marked as made. A set
-//! that was stored and never marked is taken back before anything else is done.
+//! A set is stored together with the contents that it replaces. Then each new content is written
+//! beside its file. Then each new content replaces its file in one step. Then the set is marked as
+//! made. A set that was stored but not marked is undone before any other change.
 
 use organism::failpoint::failpoint;
 use rustix::fs::fsync;
@@ -203,7 +203,8 @@ impl<'a> ChangeSets<'a> {
             Err(error) => return Err(ActionFailure::of(error, "write", place)),
         }
 
-        // The old content now has the temporary name, so its changes show from here on.
+        // The old content has the temporary name now, so a change that another program made to it
+        // is visible from here on.
         let was = read(&dir, temporary, place);
         if change.before.is_some() && was.is_some() && was != change.before {
             let back = match change.after {
@@ -273,7 +274,8 @@ impl<'a> ChangeSets<'a> {
         fsync(&dir).map_err(failed)
     }
 
-    /// Removes the temporary files of a finished set, and the directories of a set that was undone.
+    /// Removes the temporary files of a finished set, and the directories that an undone set had
+    /// created.
     fn clear(&self, manifest: &SetManifest) {
         for (index, entry) in manifest.files.iter().enumerate() {
             let place = WorkspacePath::file(&entry.path, self.root.path());
@@ -281,7 +283,7 @@ impl<'a> ChangeSets<'a> {
                 && let Ok(Some(dir)) = self.root.parent(&place)
                 && root::remove_in(&dir, &manifest.temporary(index)).is_err()
             {
-                // The next set tries again.
+                // The next set tries the removal again.
                 return;
             }
         }
@@ -290,7 +292,7 @@ impl<'a> ChangeSets<'a> {
             self.remove_directories(&undone);
         }
 
-        // Without the mark, the next set repeats the removal, which does no harm.
+        // Without the mark, the next set repeats the removal, which is harmless.
         let _ = self.state.mark_clean(manifest.set);
     }
 

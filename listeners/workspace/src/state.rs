@@ -135,14 +135,14 @@ impl WorkspaceState {
         fs::rename(&open, &folder)?;
         let synced = sync(&self.dir.join("sets")).and_then(|()| sync(&self.dir));
         if synced.is_err() {
-            // The rename is not known to be on disk, so the set does not count as made.
+            // The rename may not be on disk, so the set does not count as made.
             fs::rename(&folder, &open)?;
         }
 
         synced
     }
 
-    /// Deletes the set that was being made. Deletes its manifest first, because a set without a
+    /// Deletes the set that was being made. Its manifest goes first, because a set without a
     /// manifest does not exist.
     pub fn abandon(&self) -> io::Result<()> {
         let folder = self.open_folder();
@@ -159,8 +159,7 @@ impl WorkspaceState {
         File::create(self.folder(number).join("clean")).map(drop)
     }
 
-    /// Returns a stored content. Without a number, the content belongs to the set that is being
-    /// made.
+    /// Returns a stored content of a set; `set` is `None` for the set that is being made.
     pub fn kept(&self, set: Option<u64>, index: usize, side: ContentSide) -> io::Result<Vec<u8>> {
         let folder = set.map_or_else(|| self.open_folder(), |number| self.folder(number));
         fs::read(folder.join(SetManifest::kept(index, side)))

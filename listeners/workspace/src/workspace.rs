@@ -192,7 +192,7 @@ impl Workspace {
         })
     }
 
-    /// The changes that take a set back. Fails if a file of the set has changed since.
+    /// The changes that undo a set. Fails if a file of the set has changed since.
     fn inverse(
         &self,
         sets: &ChangeSets<'_>,
@@ -239,7 +239,7 @@ impl Workspace {
         Ok(reply::changes(None, &all, &diff::of(&changes)))
     }
 
-    /// The answer to a set without edits and commands: all changes so far.
+    /// The answer to a set without edits and commands: a summary of all changes so far.
     fn summary(&self, summary: Option<&str>) -> Result<String, ActionFailure> {
         let sets = ChangeSets::open(&self.root, &self.state)?;
         let changes = together(&sets, &sets.all()?)?;
@@ -308,14 +308,14 @@ impl Workspace {
         Ok(answer)
     }
 
-    /// Stores the answer to a message with commands. If there is no disk space, a repetition of the
+    /// Stores the answer to a message with commands. If the disk is full, a repetition of the
     /// message gets the failure `interrupted`.
     fn remember(&self, call: &WorkspaceCall<'_>, answer: &str) {
         let _ = self.state.remember(call.message, answer);
     }
 
     /// Records that a command of this message begins. Fails if it had already begun: the process
-    /// died meanwhile, and running the command again might do its work twice.
+    /// died meanwhile, and running the command again could repeat its effects.
     fn begin(&self, call: &WorkspaceCall<'_>, index: usize) -> Result<(), ActionFailure> {
         if self.state.has_begun(call.message, index) {
             return Err(interrupted());
@@ -336,7 +336,8 @@ impl Workspace {
     }
 }
 
-/// All sets as one: the content of each file before its first set and after its last.
+/// All sets as one change for each file: from its content before the first set to its content after
+/// the last.
 fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange>, ActionFailure> {
     let mut spans: BTreeMap<&str, FileSpan<'_>> = BTreeMap::new();
     for set in all {

@@ -26,7 +26,7 @@ use workspace::{Options, Workspace, WorkspaceCall};
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
-/// A workspace in the directory `desk`, its state in the directory `state`, and room beside both.
+/// A workspace in the directory `desk`, with its state in the directory `state` beside it.
 struct Room {
     directory: TempDir,
     workspace: Workspace,

@@ -75,7 +75,7 @@ fn a_command_finds_what_it_needs_and_nothing_of_its_hosts() {
     assert!(foreign.is_empty(), "{foreign:?}");
     assert!(names.contains(&("CARGO_PKG_NAME", "workspace")) && names.contains(&("TERM", "dumb")));
 
-    // The environment of the parent process contains no more.
+    // The environment of the parent process contains nothing else.
     let parents = value_in(&room.ask(&shell("tr '\\0' '\\n' < /proc/$PPID/environ")), "stdout");
     assert!(parents.contains("TERM=dumb") && !parents.contains("CARGO_MANIFEST_DIR"), "{parents}");
 }
@@ -114,7 +114,7 @@ fn what_a_command_leaves_in_the_background_ends_with_it() {
     nothing_is_left(&room);
 }
 
-/// Checks that none of the processes exists any more.
+/// Asserts that none of the command's processes exists any more.
 fn nothing_is_left(room: &Room) {
     let pids = room.read("pids");
     assert!(pids.lines().count() >= 2, "{pids}");
@@ -153,7 +153,7 @@ fn long_output_keeps_its_beginning_and_its_end_and_endless_output_is_stopped() {
     assert_eq!((err.attribute("truncated"), err.text().lines().count()), (None, 20));
     let answer = room.ask(&shell("yes"));
     assert_eq!(value_in(&answer, "@outcome"), "too-much-output", "{}", &answer[..300]);
-    // The text that grows most by escaping still fits.
+    // The characters that escaping expands most still fit.
     let answer = room.ask(&shell("yes '&&&&' | head -c 100000; yes '<<<<' | head -c 100000 >&2"));
     assert!(answer.len() < organism::limits::PAYLOAD_BYTES_MAX, "{}", answer.len());
 }

@@ -150,7 +150,8 @@ fn a_command_ends_with_the_process_that_started_it() {
     let fifo = room.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let mut program = Program::start(room.directory.path(), None);
-    // Every process of the command has the pipe open, so the pipe ends when all of them have ended.
+    // Every process of the command has the pipe open, so end of file proves that all of them have
+    // ended.
     program.send(1, &shell("exec 3> fifo; setsid sleep 1000 & sleep 1000 & sleep 1000"));
     let pipe = fs::File::open(&fifo).unwrap();
     program.child.kill().unwrap();
@@ -189,7 +190,7 @@ fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
     for pipe in ours {
         assert!(!text.contains(pipe.to_str().unwrap()), "{text}");
     }
-    // No file can be closed to root.
+    // File permissions do not restrict root.
     if !rustix::process::geteuid().is_root() {
         assert!(text.contains("closed"), "{text}");
     }
