@@ -306,7 +306,8 @@ fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
     for agent in contracts.iter().filter(|c| c.role == Role::Agent) {
         for name in &agent.accepts {
             if let Some(first) = seen.insert(name, &agent.name) {
-                let (first, second) = (first.clone(), agent.name.clone());
+                let first = first.clone();
+                let second = agent.name.clone();
                 errors.push(VocabularyError::TwoAgents { name: name.clone(), first, second });
             }
         }

@@ -433,7 +433,8 @@ impl Digest {
         let mut text = [0u8; 64];
         for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
             if let [high, low] = pair {
-                (*high, *low) = (digit(byte >> 4), digit(byte & 15));
+                *high = digit(byte >> 4);
+                *low = digit(byte & 15);
             }
         }
         text

@@ -23,7 +23,7 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub fn one(&self) {
+    pub fn increment(&self) {
         self.add(1);
     }
 
@@ -58,7 +58,7 @@ impl<const N: usize> Default for LabelledCounters<N> {
 
 impl<const N: usize> LabelledCounters<N> {
     /// Increments the counter of the value at `index` in the list.
-    pub fn one(&self, index: usize) {
+    pub fn increment(&self, index: usize) {
         self.add(index, 1);
     }
 
@@ -126,7 +126,7 @@ impl Histogram {
     pub fn add(&self, value: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         if let Some(counter) = self.buckets.get(bucket) {
-            counter.one();
+            counter.increment();
         }
         self.sum.add(value);
     }

@@ -269,9 +269,10 @@ impl ModelAgent {
         let of_goals = self.goal_protocols.get(&form);
         let of_goals = of_goals.or_else(|| self.goal_protocols.get(&without_roles()));
         let of_goals = of_goals.unwrap_or(&self.protocol);
-        match is_text {
-            true => (of_goals, choice.filter(|choice| *choice != ToolChoice::Required)),
-            false => (of_goals, choice),
+        if is_text {
+            (of_goals, choice.filter(|choice| *choice != ToolChoice::Required))
+        } else {
+            (of_goals, choice)
         }
     }
 

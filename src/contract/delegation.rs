@@ -114,9 +114,10 @@ impl Contract {
 
     /// Replies to delegations; empty if no goal of the workflow can be delegated.
     pub(super) fn delegation_replies(&self) -> Vec<PayloadName> {
-        match self.delegations.is_empty() {
-            true => Vec::new(),
-            false => vec![delegate_output_name(), delegate_failed_name()],
+        if self.delegations.is_empty() {
+            Vec::new()
+        } else {
+            vec![delegate_output_name(), delegate_failed_name()]
         }
     }
 }

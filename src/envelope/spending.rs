@@ -32,7 +32,8 @@ impl Money {
 /// Formats the amount with all significant decimals and at least two, such as `0.0042` or `5.00`.
 impl std::fmt::Display for Money {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (units, rest) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
+        let units = self.0 / 1_000_000_000;
+        let rest = self.0 % 1_000_000_000;
         let digits = format!("{rest:09}");
         let (cents, fine) = digits.split_at(2);
         write!(f, "{units}.{cents}{}", fine.trim_end_matches('0'))

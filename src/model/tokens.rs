@@ -73,8 +73,8 @@ impl TokenizerFamily {
     /// Counts the tokens of a request, separately for the part that every turn sends anew and for
     /// the part from the thread.
     pub fn size(self, request: &ModelRequest) -> RequestSize {
-        let said = request.messages.iter().flat_map(|said| &said.blocks);
-        let payload = said.map(|block| self.block(block)).sum();
+        let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+        let payload = blocks.map(|block| self.block(block)).sum();
         let tools = request.tools.iter().map(|tool| {
             let parameters = tool.parameters.to_string();
             let texts = [&tool.name, &tool.description, &parameters];
@@ -122,12 +122,12 @@ pub fn at_most(request: &ModelRequest) -> u64 {
 
 /// Number of bytes that the texts of a request have.
 pub(super) fn bytes(request: &ModelRequest) -> usize {
-    let said = request.messages.iter().flat_map(|said| &said.blocks).flat_map(parts);
+    let texts = request.messages.iter().flat_map(|message| &message.blocks).flat_map(parts);
     let tools = request
         .tools
         .iter()
         .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
-    request.system.len() + said.map(str::len).sum::<usize>() + tools.sum::<usize>()
+    request.system.len() + texts.map(str::len).sum::<usize>() + tools.sum::<usize>()
 }
 
 fn framing(request: &ModelRequest) -> u64 {

@@ -148,12 +148,12 @@ impl model::ModelProvider for MeteredModel {
                 own.took.took(started.elapsed());
                 match &answered {
                     Ok(end) => {
-                        own.answered.one();
+                        own.answered.increment();
                         own.tokens_in.add(end.usage.tokens_in);
                         own.tokens_out.add(end.usage.tokens_out);
                         own.cost.add(self.terms.cost(&end.route, &end.usage).0);
                     }
-                    Err(_) => own.failed.one(),
+                    Err(_) => own.failed.increment(),
                 }
             }
             answered

@@ -90,7 +90,8 @@ impl ExampleBuilder<'_> {
         for attribute in &outline.attributes {
             if attribute.required || self.shows_optional() {
                 let given = attribute.fixed.clone().or_else(|| attribute.default.clone());
-                let (name, notes) = (&attribute.name.local, &attribute.notes);
+                let name = &attribute.name.local;
+                let notes = &attribute.notes;
                 let value = given
                     .unwrap_or_else(|| sample::value(&attribute.value, notes, name, self.attempt));
                 node.attributes.push((attribute.name.clone(), value));
@@ -230,7 +231,8 @@ struct PrefixBindings {
 
 impl PrefixBindings {
     fn of(root: &Element) -> Self {
-        let (mut elements, mut others) = (Vec::new(), Vec::new());
+        let mut elements = Vec::new();
+        let mut others = Vec::new();
         collect(root, &mut elements, &mut others);
         // With a default namespace, an unqualified element would be in that namespace.
         let bare = elements.iter().any(String::is_empty);

@@ -152,9 +152,9 @@ impl SchemaFile {
         let grammar = match self.grammar() {
             Ok(grammar) => grammar,
             Err(problems) => {
-                let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 let finding =
-                    Finding::new("schema-invalid", TextLocation::default(), said.join("; "));
+                    Finding::new("schema-invalid", TextLocation::default(), lines.join("; "));
                 return SchemaVerdict::Invalid(vec![finding]);
             }
         };

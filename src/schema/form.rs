@@ -132,7 +132,8 @@ impl<E> FormFilling<'_, E> {
         required: bool,
         default: Option<&str>,
     ) -> Result<Option<String>, E> {
-        let (path, mut again) = (self.path.join(" / "), None);
+        let path = self.path.join(" / ");
+        let mut again = None;
         loop {
             let question = FormField { path: &path, content, doc, required, default, again };
             let answer = (self.ask)(question)?;

@@ -410,7 +410,8 @@ unsafe fn element_step(node: &c::xmlNode) -> LocationStep {
             other.type_ == c::xmlElementType_XML_ELEMENT_NODE
                 && bytes_of(other.name.cast()) == Some(name)
         };
-        let (mut position, mut same) = (0u32, 1u32);
+        let mut position = 0u32;
+        let mut same = 1u32;
         let mut sibling = node.prev;
         while let Some(other) = sibling.as_ref() {
             position += u32::from(other.type_ == c::xmlElementType_XML_ELEMENT_NODE);

@@ -172,7 +172,8 @@ fn retag(tag: &str, to: Option<usize>) -> String {
         Some(range) => {
             let removed = tag.get(range.clone()).unwrap_or_default();
             let breaks = "\n".repeat(removed.matches('\n').count());
-            let (before, after) = (tag.get(..range.start), tag.get(range.end..));
+            let before = tag.get(..range.start);
+            let after = tag.get(range.end..);
             format!("{} {breaks}{}", before.unwrap_or_default(), after.unwrap_or_default())
         }
         None => tag.to_owned(),

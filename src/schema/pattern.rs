@@ -151,11 +151,11 @@ impl PatternReader<'_> {
 
     /// Parses an escape after its backslash: a character, or a character class.
     fn escape(&mut self) -> Option<ClassItem> {
-        let one = |c| ClassItem::Range(c, c);
+        let literal = |c| ClassItem::Range(c, c);
         Some(match self.rest.next()? {
-            'n' => one('\n'),
-            'r' => one('\r'),
-            't' => one('\t'),
+            'n' => literal('\n'),
+            'r' => literal('\r'),
+            't' => literal('\t'),
             name @ ('d' | 'D' | 's' | 'S' | 'w' | 'W' | 'i' | 'I' | 'c' | 'C') => {
                 ClassItem::Known(name)
             }
@@ -168,7 +168,7 @@ impl PatternReader<'_> {
                     without: None,
                 })
             }
-            c => one(c),
+            c => literal(c),
         })
     }
 

@@ -34,7 +34,8 @@ struct OpenGroup {
 impl OpenGroup {
     fn end_branch(&mut self) {
         self.bare |= self.pieces == 1 && self.endless;
-        (self.pieces, self.endless) = (0, false);
+        self.pieces = 0;
+        self.endless = false;
     }
 }
 

@@ -26,7 +26,9 @@ pub struct SchemaProblem {
 
 impl SchemaProblem {
     pub fn new(file: &str, line: u32, code: &str, message: impl Into<String>) -> Self {
-        let (file, code, message) = (file.to_owned(), code.to_owned(), message.into());
+        let file = file.to_owned();
+        let code = code.to_owned();
+        let message = message.into();
         Self { file, line, column: 0, code, message }
     }
 }

@@ -153,8 +153,8 @@ pub struct DecisionPayload {
 
 impl CorePayload {
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
-        let (about, from, message) = (None, None, message.into());
-        Self::Error { code, about, message, from, is_lasting: false }
+        let message = message.into();
+        Self::Error { code, about: None, message, from: None, is_lasting: false }
     }
 
     /// The payload that informs the sender about a refusal: a `huh` if the payload is at fault, a

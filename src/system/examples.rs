@@ -60,9 +60,10 @@ pub const EXAMPLES: [(&str, &str, &str); 10] = [
 /// inner payload and `inner` returns none.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
-    let filled = match template.contains(OWN) {
-        true => template.replace(OWN, inner()?.trim()),
-        false => (*template).to_owned(),
+    let filled = if template.contains(OWN) {
+        template.replace(OWN, inner()?.trim())
+    } else {
+        (*template).to_owned()
     };
 
     let root = format!("<{local}");

@@ -78,7 +78,8 @@ impl Tree {
 
         let all = self.usage.spending().plus(spent);
         self.usage.model_calls += 1;
-        (self.usage.tokens, self.usage.money) = (all.tokens, all.money);
+        self.usage.tokens = all.tokens;
+        self.usage.money = all.money;
         if let Some(agent) = agent {
             let own = self.by_agent.of(agent);
             *own = own.plus(spent);

@@ -123,7 +123,9 @@ impl State {
     fn apply_to_all(&mut self, time: Time, fact: &Fact) {
         match fact {
             Fact::Booted { journal, epoch, config, core_version, .. } => {
-                (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
+                self.journal = *journal;
+                self.epoch = *epoch;
+                self.config = *config;
                 self.core_version = *core_version;
                 self.drop_ended_schedules();
                 // While no pump ran, no answer could arrive.
@@ -295,11 +297,10 @@ impl Tree {
         if let Opener::Call { call, thread, .. } = &opening.opener
             && let Some(opener) = self.calls.get_mut(call)
         {
-            match *thread == message.thread {
-                true => opener.await_leg(id, opening),
-                false => {
-                    opener.remote_calls.insert(id);
-                }
+            if *thread == message.thread {
+                opener.await_leg(id, opening);
+            } else {
+                opener.remote_calls.insert(id);
             }
         }
 
@@ -357,7 +358,8 @@ impl Tree {
         let Some(at) = call.pending.iter().position(|p| p.message.id == message) else { return };
         let pending = call.pending.remove(at);
         if how == Disposition::Handled {
-            let (thread, agent) = (call.thread.clone(), call.callee.clone());
+            let thread = call.thread.clone();
+            let agent = call.callee.clone();
             call.handled.push(pending.message);
             self.shows(&thread, &agent);
         }
@@ -375,7 +377,8 @@ impl Tree {
             call.failed_rounds = call.rounds_failed();
             call.turns += 1;
             call.failures = 0;
-            (call.handed_over, call.offered_since) = (None, None);
+            call.handed_over = None;
+            call.offered_since = None;
             call.requests = Vec::new();
             call.next_slot = 0;
             call.waiting = None;
@@ -443,7 +446,8 @@ impl Tree {
     fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
-            (call.handed_over, call.offered_since) = (None, None);
+            call.handed_over = None;
+            call.offered_since = None;
             call.callee.clone()
         });
         if let Some(spent) = failure.spent() {
@@ -506,7 +510,8 @@ impl Call {
         };
 
         let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
-        let (answers_call, message) = (leg.is_some(), Arc::clone(message));
+        let answers_call = leg.is_some();
+        let message = Arc::clone(message);
         self.pending.insert(after, PendingMessage { slot, answers_call, message });
     }
 

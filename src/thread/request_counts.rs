@@ -27,7 +27,8 @@ pub struct Renewal {
 impl Tree {
     /// Usage of the tree since the last restart of its counts.
     pub fn request_usage(&self) -> Usage {
-        let (all, before) = (self.usage, self.renewed().usage);
+        let all = self.usage;
+        let before = self.renewed().usage;
         Usage {
             messages: all.messages.saturating_sub(before.messages),
             model_calls: all.model_calls.saturating_sub(before.model_calls),
@@ -46,7 +47,8 @@ impl Tree {
     }
 
     pub(super) fn renew(&mut self, time: Time) {
-        let (usage, threads) = (self.usage, self.threads.len().saturating_sub(1));
+        let usage = self.usage;
+        let threads = self.threads.len().saturating_sub(1);
         self.renewal = Some(Box::new(Renewal { usage, threads }));
         self.started = time;
         self.warned.retain(|budget| !RENEWED.contains(&budget.as_str()));

@@ -259,7 +259,8 @@ mod tests {
 
             let Some(reserved) = &tree.reserved else { continue };
             for own in 0..9 {
-                let (own, agent) = ((call(own), attempt), agent(next()));
+                let own = (call(own), attempt);
+                let agent = agent(next());
                 let sums = reserved.sums_beside(own, &agent);
                 assert_eq!(sums, reserved.recounted_beside(own, &agent));
                 for thread in (0..4).filter_map(thread) {

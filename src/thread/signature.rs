@@ -229,7 +229,9 @@ impl DecisionSignature {
         }
         let DecisionStatement { verb, call, digest, reason, note } = *statement;
         let Self { journal, thread, time, nonce, .. } = self;
-        let (journal, time, nonce) = (*journal, *time, *nonce);
+        let journal = *journal;
+        let time = *time;
+        let nonce = *nonce;
         let signed =
             SignedFields { journal, verb, thread, call, digest, reason, note, time, nonce };
 

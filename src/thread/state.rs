@@ -47,10 +47,7 @@ pub struct State {
 
 impl State {
     pub fn tree(&self, thread: &ThreadId) -> Option<&Tree> {
-        match thread.is_root() {
-            true => self.trees.get(thread),
-            false => self.trees.get(&thread.root()),
-        }
+        if thread.is_root() { self.trees.get(thread) } else { self.trees.get(&thread.root()) }
     }
 
     pub fn thread(&self, thread: &ThreadId) -> Option<&Thread> {
@@ -160,7 +157,8 @@ pub struct Thread {
 
 impl Thread {
     pub(super) fn new(by: ListenerName) -> Self {
-        let (children, shown) = (BTreeSet::new(), ByListener::default());
+        let children = BTreeSet::new();
+        let shown = ByListener::default();
         Self {
             by,
             seq: 0,

@@ -86,7 +86,7 @@ impl SpanTracer {
     pub fn enqueue(&self, span: Span) {
         let Some(shared) = &self.0 else { return };
         if shared.queue.try_send(span).is_err() {
-            shared.counts.dropped.one();
+            shared.counts.dropped.increment();
         }
     }
 }

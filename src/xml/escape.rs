@@ -44,7 +44,8 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
     let mut out = String::new();
     // `rest` is the part of `text` that is not yet in `out`. Its bytes before `from` are searched
     // and need no replacement.
-    let (mut rest, mut from) = (text, 0);
+    let mut rest = text;
+    let mut from = 0;
 
     while let Some(at) = next_special(rest, from) {
         let Some((plain, special)) = rest.split_at_checked(at) else { break };
@@ -56,7 +57,8 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
                 }
                 out.push_str(plain);
                 out.push_str(reference);
-                (rest, from) = (chars.as_str(), 0);
+                rest = chars.as_str();
+                from = 0;
             }
             None => from = rest.len() - chars.as_str().len(),
         }

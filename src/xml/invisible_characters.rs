@@ -51,12 +51,13 @@ pub fn visible(text: &str) -> String {
         if is_hidden(c) || looks_escaped {
             (0..backslashes).for_each(|_| out.push('\\'));
         }
-        match is_hidden(c) {
-            true => {
-                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
-            }
-            false => out.push(c),
+
+        if is_hidden(c) {
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            out.push(c);
         }
+
         backslashes = if c == '\\' { backslashes + 1 } else { 0 };
     }
 
@@ -68,11 +69,12 @@ pub fn visible(text: &str) -> String {
 pub fn visible_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        match is_hidden(c) {
-            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+        if is_hidden(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(out, "\\u{unit:04x}");
-            }),
-            false => out.push(c),
+            }
+        } else {
+            out.push(c);
         }
     }
 

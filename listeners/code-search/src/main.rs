@@ -19,7 +19,8 @@ fn main() -> ExitCode {
         Err(error) => return fail(&format!("cannot search {}: {error}", root.display())),
     };
 
-    let (searched, queried) = (tree.clone(), tree.clone());
+    let searched = tree.clone();
+    let queried = tree.clone();
     Listener::new()
         .on(move |search: Search, request: &Request| {
             let _alive = request.keep_alive();

@@ -73,7 +73,8 @@ impl CommandRunner {
         };
 
         let outcome = run.until_over(begun + self.time, cancelled)?;
-        let (stdout, stderr) = (run.stdout.output, run.stderr.output);
+        let stdout = run.stdout.output;
+        let stderr = run.stderr.output;
         Ok(FinishedCommand { outcome, stdout, stderr, duration: begun.elapsed() })
     }
 }

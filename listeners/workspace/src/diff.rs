@@ -33,7 +33,7 @@ pub fn of(changes: &[FileChange]) -> UnifiedDiff {
     let mut diff = UnifiedDiff::default();
     let mut text = String::new();
     for change in changes.iter().filter(|change| change.is_one()) {
-        let lines = one(change, &mut text);
+        let lines = write_change(change, &mut text);
         diff.files.push(LineCounts { path: change.place.to_string(), word: change.word(), lines });
     }
 
@@ -42,10 +42,9 @@ pub fn of(changes: &[FileChange]) -> UnifiedDiff {
     diff
 }
 
-fn one(change: &FileChange, out: &mut String) -> Option<(usize, usize)> {
-    let side = |mark: &str, there: bool| match there {
-        true => format!("{mark}/{}", change.place),
-        false => "/dev/null".to_owned(),
+fn write_change(change: &FileChange, out: &mut String) -> Option<(usize, usize)> {
+    let side = |mark: &str, exists: bool| {
+        if exists { format!("{mark}/{}", change.place) } else { "/dev/null".to_owned() }
     };
 
     let old_name = side("a", change.before.is_some());
@@ -61,10 +60,11 @@ fn one(change: &FileChange, out: &mut String) -> Option<(usize, usize)> {
     let counts = (count(ChangeTag::Insert), count(ChangeTag::Delete));
     let unified = diff.unified_diff().context_radius(3).header(&old_name, &new_name).to_string();
 
-    match unified.is_empty() {
+    if unified.is_empty() {
         // An empty file has no line that a diff could show.
-        true => out.push_str(&format!("--- {old_name}\n+++ {new_name}\n")),
-        false => out.push_str(&unified),
+        out.push_str(&format!("--- {old_name}\n+++ {new_name}\n"));
+    } else {
+        out.push_str(&unified);
     }
 
     Some(counts)

@@ -45,7 +45,8 @@ pub fn replace_substring(
         });
     };
 
-    let (from, to) = (view.offset(start), view.offset(start + old.len()));
+    let from = view.offset(start);
+    let to = view.offset(start + old.len());
     let piece = before.get(from..to).unwrap_or_default();
     let crlf = has_crlf(if piece.contains(&b'\n') { piece } else { before });
     Ok([
@@ -84,7 +85,8 @@ pub fn insert(
         Some(index) => ends.get(index).copied().unwrap_or(last),
     };
 
-    let (head, tail) = (before.get(..at).unwrap_or_default(), before.get(at..).unwrap_or_default());
+    let head = before.get(..at).unwrap_or_default();
+    let tail = before.get(at..).unwrap_or_default();
     // If the last line has no line end, the inserted last line has none either.
     let joins = at == last && is_open && number > 0;
     if joins {
@@ -180,8 +182,9 @@ fn has_crlf(bytes: &[u8]) -> bool {
 }
 
 fn in_style(text: &str, crlf: bool) -> Vec<u8> {
-    match crlf {
-        true => text.replace("\r\n", "\n").replace('\n', "\r\n").into_bytes(),
-        false => text.as_bytes().to_vec(),
+    if crlf {
+        text.replace("\r\n", "\n").replace('\n', "\r\n").into_bytes()
+    } else {
+        text.as_bytes().to_vec()
     }
 }

@@ -99,9 +99,10 @@ fn parsed(arguments: &[OsString]) -> Result<(PathBuf, Options), String> {
 fn seconds(text: &OsString) -> Result<Duration, String> {
     let number = text.to_str().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let time = Duration::from_secs(number);
-    match number > 0 && time <= limits::COMMAND_TIME_MAX {
-        true => Ok(time),
-        false => Err("--time-limit takes seconds, from 1 to those of a day".to_owned()),
+    if number > 0 && time <= limits::COMMAND_TIME_MAX {
+        Ok(time)
+    } else {
+        Err("--time-limit takes seconds, from 1 to those of a day".to_owned())
     }
 }
 

@@ -44,7 +44,8 @@ impl CommandOutput {
 
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
-        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));
+        let head = String::from_utf8_lossy(&self.head);
+        let tail = String::from_utf8_lossy(&tail);
         format!("{head}\n[… {left_out} bytes left out …]\n{tail}")
     }
 }

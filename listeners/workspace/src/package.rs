@@ -85,7 +85,8 @@ pub fn install(language: &str, list: &str) -> Result<InstallCommand, ActionFailu
     let packages: Vec<String> =
         list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if packages.is_empty() || packages.len() > limits::PACKAGES_MAX {
-        let (count, most) = (packages.len(), limits::PACKAGES_MAX);
+        let count = packages.len();
+        let most = limits::PACKAGES_MAX;
         let message = format!("package_list names {count} packages; 1 to {most} are taken");
         return Err(ActionFailure::new(FailureCode::BadPackage, message));
     }
@@ -132,9 +133,8 @@ fn is_name(text: &str, names: PackageNameForm) -> bool {
 /// The command as a person would type it.
 pub fn shown(command: &[String]) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./-_".contains(c);
-    let quoted = command.iter().map(|part| match part.chars().all(safe) {
-        true => part.clone(),
-        false => format!("'{part}'"),
-    });
+    let quote =
+        |part: &String| if part.chars().all(safe) { part.clone() } else { format!("'{part}'") };
+    let quoted = command.iter().map(quote);
     quoted.collect::<Vec<_>>().join(" ")
 }

@@ -91,10 +91,7 @@ impl WorkspacePath {
 
 impl fmt::Display for WorkspacePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.names.is_empty() {
-            true => f.write_str("."),
-            false => f.write_str(&self.names.join("/")),
-        }
+        if self.names.is_empty() { f.write_str(".") } else { f.write_str(&self.names.join("/")) }
     }
 }
 

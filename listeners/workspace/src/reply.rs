@@ -130,10 +130,9 @@ fn output(name: &str, output: &CommandOutput) -> Element {
 }
 
 fn cut(element: Element, is_cut: bool, bytes: u64) -> Element {
-    match is_cut {
-        true => {
-            element.with_attribute("truncated", "true").with_attribute("bytes", bytes.to_string())
-        }
-        false => element,
+    if !is_cut {
+        return element;
     }
+
+    element.with_attribute("truncated", "true").with_attribute("bytes", bytes.to_string())
 }

@@ -209,7 +209,8 @@ pub fn create_in(
     let written = file.write_all(bytes);
     written.map_err(|e| ActionFailure::io(&e, &format!("cannot write `{place}`")))?;
     if let Some(owner) = owner {
-        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        let uid = Uid::from_raw(owner.uid);
+        let gid = Gid::from_raw(owner.gid);
         // Only root can change the owner. For any other user, the file belongs to that user.
         let _ = fchown(file.as_fd(), Some(uid), Some(gid));
         fchmod(file.as_fd(), Mode::from_raw_mode(owner.mode)).map_err(failed)?;

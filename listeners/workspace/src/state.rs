@@ -131,7 +131,8 @@ impl WorkspaceState {
 
     /// Marks the set as made. After this call it is taken back only on request.
     pub fn finish(&self, number: u64) -> io::Result<()> {
-        let (open, folder) = (self.open_folder(), self.folder(number));
+        let open = self.open_folder();
+        let folder = self.folder(number);
         fs::rename(&open, &folder)?;
         let synced = sync(&self.dir.join("sets")).and_then(|()| sync(&self.dir));
         if synced.is_err() {
@@ -167,7 +168,8 @@ impl WorkspaceState {
 
     /// Deletes the oldest sets until the state is within its limits. Keeps at least the last set.
     pub fn forget_sets(&self) -> io::Result<()> {
-        let (mut count, mut bytes) = (0, 0);
+        let mut count = 0;
+        let mut bytes = 0;
         for number in self.sets()?.into_iter().rev() {
             let folder = self.folder(number);
             bytes += size(&folder)?;

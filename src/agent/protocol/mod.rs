@@ -172,18 +172,17 @@ impl TurnReader<'_> {
                 let slots = &slots;
                 let grammar = &grammar;
                 let stop = end.stop;
-                let (mut judge, feedback_findings) = (
-                    xml_final::XmlFinalPolicy {
-                        raw,
-                        slots,
-                        grammar,
-                        tools,
-                        finals,
-                        stop,
-                        warnings,
-                    },
-                    xml_final::strangers(slots, &extraction.unknown_roots, finals),
-                );
+                let mut judge = xml_final::XmlFinalPolicy {
+                    raw,
+                    slots,
+                    grammar,
+                    tools,
+                    finals,
+                    stop,
+                    warnings,
+                };
+                let feedback_findings =
+                    xml_final::strangers(slots, &extraction.unknown_roots, finals);
                 items.iter().for_each(|item| sorted.take(item, &mut judge));
                 warnings = judge.warnings;
                 sorted.reading.feedback.extend(feedback_findings);
@@ -274,7 +273,7 @@ impl AgentProtocol {
         let idle = sorted.reading.actions.is_empty();
         match stop {
             // The refusal of the cut-off action already states that the answer was cut.
-            StopReason::Length if sorted.is_cut_off(raw) => {}
+            StopReason::Length if sorted.mark_cut_off(raw) => {}
             StopReason::Length if idle || self.may_lack_a_call(sorted) => {
                 feedback_findings.push(feedback::truncated(raw));
             }

@@ -123,8 +123,8 @@ impl ParsedItems {
     fn judged(&mut self, verdict: ElementVerdict, action: &extract::ExtractedAction) {
         match verdict {
             ElementVerdict::Take => {
-                let (name, payload) =
-                    (PayloadName::from(action.name()), action.payload().into_bytes());
+                let name = PayloadName::from(action.name());
+                let payload = action.payload().into_bytes();
                 self.payload(name, payload);
             }
             ElementVerdict::Act(action) => self.act(action),
@@ -164,7 +164,7 @@ impl ParsedItems {
 
     /// Notes in the refusal of a broken action that the provider cut the text, if the text ends
     /// inside an action. Returns whether it does.
-    pub fn is_cut_off(&mut self, raw: &str) -> bool {
+    pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);
         if is_cut && last.finding.code != FINAL_UNCLOSED {

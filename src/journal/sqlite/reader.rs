@@ -161,7 +161,7 @@ impl JournalReader {
 
     /// The records from `from` to `to`, both included. All must exist.
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<HashedRecord>, Error> {
-        READS.one();
+        READS.increment();
         let sql = format!(
             "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
             row::columns(self.has_mac)

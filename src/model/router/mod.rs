@@ -247,11 +247,11 @@ impl CallAttempts<'_> {
             }
             Err(error) => {
                 permit.failed(&error);
-                let asked = worth(&error);
+                let decision = worth(&error);
                 tracing::info!("{error}");
                 (self.on_chunk)(AnswerChunk::Failed(&error));
                 self.last = Some(error);
-                asked
+                decision
             }
         }
     }

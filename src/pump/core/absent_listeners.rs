@@ -47,7 +47,7 @@ pub(super) enum Admission {
 impl Absence {
     /// Whether the listener has accepted the probe in flight: the probe was not returned within
     /// [`limits::ABSENT_PROBE_TIMEOUT`].
-    fn is_over(&self, now: Time) -> bool {
+    fn has_accepted_probe(&self, now: Time) -> bool {
         self.probe.is_some_and(|(_, since)| since.plus(limits::ABSENT_PROBE_TIMEOUT) <= now)
     }
 
@@ -60,7 +60,7 @@ impl AbsentListeners {
     pub fn admission(&self, listener: &ListenerName, now: Time) -> Admission {
         match self.0.get(listener) {
             None => Admission::Any,
-            Some(absence) if absence.is_over(now) => Admission::Any,
+            Some(absence) if absence.has_accepted_probe(now) => Admission::Any,
             Some(Absence { probe: None, probe_at, .. }) if *probe_at <= now => Admission::OneProbe,
             Some(_) => Admission::Nothing,
         }
@@ -74,7 +74,7 @@ impl AbsentListeners {
         call: CallId,
         now: Time,
     ) -> (Time, bool) {
-        let is_news = self.0.get(listener).is_none_or(|absence| absence.is_over(now));
+        let is_news = self.0.get(listener).is_none_or(|absence| absence.has_accepted_probe(now));
         if is_news {
             self.0.remove(listener);
         }
@@ -118,7 +118,7 @@ impl AbsentListeners {
     /// Deadline of a call that waits for an absent listener. `None` if the listener is present, has
     /// accepted the probe, or has no such waiting call.
     fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
-        let absence = self.0.get(listener).filter(|absence| !absence.is_over(now))?;
+        let absence = self.0.get(listener).filter(|absence| !absence.has_accepted_probe(now))?;
         absence.due.get(&call).copied()
     }
 
@@ -196,9 +196,9 @@ impl Core {
         let input = Input::NotTaken { listener: listener.clone(), call, attempt, detail };
         let back = Fact::NotTaken { call, attempt };
         if let Some(orphan) = self.end_orphan(source) {
-            step.records(orphan.thread.root(), input);
+            step.begin_record(orphan.thread.root(), input);
             self.fact(step, back);
-            return self.is_absent(step, &listener, call);
+            return self.record_absence(step, &listener, call);
         }
 
         let Some(open) = self.state.call(call) else { return };
@@ -208,9 +208,9 @@ impl Core {
             return;
         }
 
-        step.records(thread.root(), input);
+        step.begin_record(thread.root(), input);
         self.fact(step, back);
-        self.is_absent(step, &listener, call);
+        self.record_absence(step, &listener, call);
         if contract.serial_per_thread {
             // Later calls of the thread wait until this call is settled.
             self.scheduler.holds_thread(&listener, &thread, call);
@@ -221,7 +221,7 @@ impl Core {
         self.wait_for_listener(step, &listener, call);
     }
 
-    fn is_absent(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
+    fn record_absence(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let (at, is_news) =
             self.scheduler.absences.record_returned_delivery(listener, call, step.time);
         step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
@@ -244,7 +244,7 @@ impl Core {
             let Some(contract) = self.contracts.get(&listener) else { continue };
             let next = self.scheduler.next(contract, step.time);
             let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
-            step.records(open.thread.root(), Input::Probe { listener: listener.clone() });
+            step.begin_record(open.thread.root(), Input::Probe { listener: listener.clone() });
             self.scheduler.mark_runnable(&listener);
             // Each probe gets its own record, so an alarm at the same time requests the next probe.
             return step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Probe });
@@ -264,7 +264,7 @@ impl Core {
             return step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
         }
 
-        step.records(thread.root(), Input::Untaken { call });
+        step.begin_record(thread.root(), Input::Untaken { call });
         let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
         let text = format!("{listener} could not be reached within {} s", timeout.as_secs_f64());
         self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
@@ -272,7 +272,7 @@ impl Core {
 
     /// Marks the listener as present after any report from it, so that its waiting calls are
     /// delivered.
-    pub(super) fn is_present(&mut self, listener: &ListenerName) {
+    pub(super) fn record_presence(&mut self, listener: &ListenerName) {
         if self.scheduler.absences.end(listener) {
             self.scheduler.mark_runnable(listener);
         }

@@ -172,7 +172,7 @@ impl Core {
             let over = over(tree, &thread, step.time);
             over.last()
         });
-        step.records(thread.root(), Input::ThreadTime { call });
+        step.begin_record(thread.root(), Input::ThreadTime { call });
         let mut calls = self.to_cancel(&outermost.unwrap_or(thread));
         calls.reverse();
         self.close_all(step, &calls, |core, step, call| {

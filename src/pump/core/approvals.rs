@@ -50,7 +50,7 @@ impl Core {
             origin: origin.clone(),
         };
 
-        step.records(tree, input);
+        step.begin_record(tree, input);
 
         let proved = self.check_decision(step, message, &recorded, &origin.unwrap_or_default());
         let (by, signed) = match proved {
@@ -210,7 +210,8 @@ impl Core {
         payload: Gated,
     ) -> Ruling {
         let question = self.state.call(call).filter(|open| open.callee == listener);
-        let asked = question.and_then(|open| open.request()).map(|request| request.name.clone());
+        let question_name =
+            question.and_then(|open| open.request()).map(|request| request.name.clone());
         let thread = question.map(|open| open.thread.clone());
         let waits = self.waits(call, Some(Hold::Answer));
         let (Some(thread), true) = (thread, waits) else {
@@ -224,7 +225,7 @@ impl Core {
         if *checked.meaning() != Meaning::Reply {
             return Err(refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
         }
-        let answers = asked.map(|asked| self.contracts.answers_to(&listener, &asked));
+        let answers = question_name.map(|name| self.contracts.answers_to(&listener, &name));
         let answers = answers.unwrap_or_default();
         if !answers.contains(checked.name()) && !mutant("answer-another-question") {
             let names: Vec<_> = answers.iter().map(ToString::to_string).collect();

@@ -106,7 +106,7 @@ impl Core {
         let Standstill { stood, stepped } = standstill;
         let stood_micros = micros(stood);
         let stepped_micros = micros(stepped);
-        step.records(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
+        step.begin_record(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
         self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
         // Answers that arrived during the standstill are not read yet, so deadlines get some extra
         // time.

@@ -28,7 +28,7 @@ impl Core {
             Input::Failed { listener: listener.clone(), call, attempt, failure: failure.clone() };
         let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
         if let Some(orphan) = self.end_orphan(source) {
-            step.records(orphan.thread.root(), input);
+            step.begin_record(orphan.thread.root(), input);
             if mutant("charge-a-stream-twice") {
                 self.charge_reservation(step, call, attempt);
             }
@@ -45,10 +45,10 @@ impl Core {
             return;
         }
 
-        step.records(thread.root(), input);
+        step.begin_record(thread.root(), input);
         self.fact(step, failed);
         self.charge_reservation(step, call, attempt);
-        self.is_present(&listener);
+        self.record_presence(&listener);
         let open = self.state.call(call);
         let failures = open.map_or(0, |open| open.failures);
         let request = open.and_then(Call::request).map(|request| &request.name);
@@ -111,7 +111,7 @@ impl Core {
         let listener = open.callee.clone();
         let thread = open.thread.clone();
         let input = Input::Lost { listener: listener.clone(), call, attempt };
-        step.records(thread.root(), input);
+        step.begin_record(thread.root(), input);
         let failure =
             AttemptFailure::Lost { detail: "the pump ended before its answer".to_owned() };
         self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
@@ -190,7 +190,7 @@ impl Core {
 
         let callee = open.callee.clone();
         let thread = open.thread.clone();
-        step.records(thread.root(), Input::Retry { call });
+        step.begin_record(thread.root(), Input::Retry { call });
         self.enqueue(step, &callee, &thread, call);
     }
 
@@ -204,7 +204,7 @@ impl Core {
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }
 
-        step.records(root, Input::Timer { timer, call });
+        step.begin_record(root, Input::Timer { timer, call });
         self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Fired });
         self.send_core_payload(
             step,
@@ -220,7 +220,7 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();
-        step.records(thread.root(), Input::Gone { call });
+        step.begin_record(thread.root(), Input::Gone { call });
         let text = format!("{listener} is no longer part of this organism");
         self.fail_for_good(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }

@@ -214,7 +214,7 @@ impl Core {
         let thread = open.thread.clone();
         let held = open.held;
         let wanted = self.hold_of(open).map(|(hold, _)| hold);
-        step.records(thread.root(), Input::Held { call });
+        step.begin_record(thread.root(), Input::Held { call });
 
         match held {
             Some(held) if Some(held.hold) == wanted => self.hold_expired(step, call, held.hold),

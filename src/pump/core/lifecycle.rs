@@ -35,7 +35,7 @@ impl Core {
         let organism = ThreadId::organism();
         let config = self.config;
         step.booted(journal);
-        step.records(organism.clone(), Input::Boot { detail: detail.clone() });
+        step.begin_record(organism.clone(), Input::Boot { detail: detail.clone() });
         let core_version = CORE_VERSION;
         self.fact(step, Fact::Booted { journal, epoch, config, core_version, blobs });
         if self.state.thread(&organism).is_none() {
@@ -113,20 +113,20 @@ impl Core {
 
     pub(super) fn joined(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
         let input = Input::Joined { listener: listener.clone(), detail: detail.clone() };
-        step.records(ThreadId::organism(), input);
-        self.is_present(&listener);
+        step.begin_record(ThreadId::organism(), input);
+        self.record_presence(&listener);
         self.organism_note(step, &CorePayload::ListenerJoined { name: listener, detail });
     }
 
     pub(super) fn left(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
         let input = Input::Left { listener: listener.clone(), detail: detail.clone() };
-        step.records(ThreadId::organism(), input);
+        step.begin_record(ThreadId::organism(), input);
         self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
     }
 
     pub(super) fn shutdown(&mut self, step: &mut Step, reason: String) {
         self.draining = true;
-        step.records(ThreadId::organism(), Input::Shutdown { detail: reason.clone() });
+        step.begin_record(ThreadId::organism(), Input::Shutdown { detail: reason.clone() });
         self.organism_note(step, &CorePayload::ShutdownSignal { reason });
     }
 
@@ -139,7 +139,7 @@ impl Core {
         action: OperatorAction,
     ) {
         let action = action.shortened();
-        step.records(ThreadId::organism(), Input::Operator(action.clone()));
+        step.begin_record(ThreadId::organism(), Input::Operator(action.clone()));
         self.organism_note(step, &CorePayload::OperatorAction(action.report()));
         step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
     }
@@ -166,7 +166,7 @@ impl Core {
             origin: origin.clone(),
         };
 
-        step.records(thread.root(), input);
+        step.begin_record(thread.root(), input);
 
         let origin = origin.unwrap_or_default();
         let proved = self.check_signature(

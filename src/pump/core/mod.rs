@@ -177,7 +177,7 @@ impl Core {
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Standstill(standstill) => self.standstill(&mut step, standstill),
             Event::Busy(BusyCount { client, since, count }) => {
-                step.records(ThreadId::organism(), Input::Busy { client, since, count });
+                step.begin_record(ThreadId::organism(), Input::Busy { client, since, count });
             }
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),
             Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),

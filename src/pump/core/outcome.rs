@@ -84,15 +84,15 @@ impl Core {
         };
 
         if let Some(orphan) = self.end_orphan(&source) {
-            step.records(orphan.thread.root(), input);
+            step.begin_record(orphan.thread.root(), input);
             self.late_outcome(step, &source, &orphan, payloads, turn);
             self.charge_reservation(step, source.call, source.attempt);
         } else if let Some((mut context, contract)) = self.context(&source) {
-            step.records(context.thread.root(), input);
+            step.begin_record(context.thread.root(), input);
             let Some(running) = self.end_attempt(&source, &contract) else {
                 return self.stale_outcome(step, &source, Some(&context.thread), payloads);
             };
-            self.is_present(&context.listener);
+            self.record_presence(&context.listener);
             self.record_outcome_received(step, &mut context, source.attempt, &running);
             self.hearing = Some(context.call);
             if context.receives_refusals {
@@ -103,7 +103,7 @@ impl Core {
             self.hearing = None;
             self.wake(step, context.call);
         } else {
-            step.records(ThreadId::organism(), input);
+            step.begin_record(ThreadId::organism(), input);
             self.stale_outcome(step, &source, None, payloads);
         }
     }
@@ -329,7 +329,7 @@ impl Core {
         let message = format!("an answer to {named}, which its instance was not given");
         let verdicts = Vec::new();
         let input = Input::Stray { listener: listener.clone(), named, verdicts };
-        step.records(ThreadId::organism(), input);
+        step.begin_record(ThreadId::organism(), input);
         if payloads.is_empty() {
             let refusal = Refusal::new(RefusalRule::StrayAnswer, message, b"");
             return self.refuse(step, &listener, None, None, refusal);

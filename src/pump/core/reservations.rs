@@ -40,7 +40,7 @@ impl Core {
             let most = route.as_ref().map(|limit| limit.most);
             let route = route.map(|limit| limit.route);
 
-            step.records(root, Input::Reserved { call, attempt, counted, most });
+            step.begin_record(root, Input::Reserved { call, attempt, counted, most });
             let reserved =
                 Fact::Reserved { call, attempt, agent, spending, request, route, thread };
             self.fact(step, reserved);
@@ -111,7 +111,7 @@ impl Core {
         let root = trees.filter(|(_, tree)| has(tree)).map(|(root, _)| root.clone()).next();
         let Some(root): Option<ThreadId> = root else { return };
 
-        step.records(root, Input::Unsettled { call, attempt });
+        step.begin_record(root, Input::Unsettled { call, attempt });
         self.charge_reservation(step, call, attempt);
     }
 }

@@ -147,7 +147,7 @@ impl Core {
 
         if let Some((schedule, _)) = schedules.by_name.get(name) {
             let input = Input::Schedule { schedule: name.clone(), timer };
-            step.records(ThreadId::organism(), input);
+            step.begin_record(ThreadId::organism(), input);
             self.take_times(step, &schedules, schedule, false);
         }
     }

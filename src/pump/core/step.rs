@@ -34,7 +34,7 @@ impl Step {
         Self { position, time, journal, record: None, facts, effects, ids: 0 }
     }
 
-    pub(super) fn records(&mut self, tree: ThreadId, input: Input) {
+    pub(super) fn begin_record(&mut self, tree: ThreadId, input: Input) {
         debug_assert!(self.record.is_none(), "a step is one record");
         self.record = Some((tree, input));
     }

@@ -230,7 +230,7 @@ impl Core {
         peers: &[ListenerName],
     ) -> Receipt {
         let verdict = Verdict::Passed(checked.payload().digest);
-        step.records(thread.root(), input_of(submission, verdict));
+        step.begin_record(thread.root(), input_of(submission, verdict));
         let by = submission.client.clone();
         if self.state.thread(&thread).is_none() {
             self.fact(
@@ -246,9 +246,9 @@ impl Core {
             self.fact(step, Fact::Renewed { by: by.clone() });
         }
 
-        let belongs = self.state.tree(&thread).is_some_and(|tree| tree.trace.is_some());
-        let begun = submission.begun.filter(|_| !belongs);
-        if let Some(trace) = submission.trace.or(begun) {
+        let is_traced = self.state.tree(&thread).is_some_and(|tree| tree.trace.is_some());
+        let new_trace = submission.begun.filter(|_| !is_traced);
+        if let Some(trace) = submission.trace.or(new_trace) {
             self.fact(step, Fact::Traced { trace });
         }
 
@@ -293,7 +293,7 @@ impl Core {
 
         let thread = thread.filter(own);
         let tree = thread.as_ref().map_or_else(ThreadId::organism, ThreadId::root);
-        step.records(tree, input_of(submission, Verdict::Refused(refusal.digest)));
+        step.begin_record(tree, input_of(submission, Verdict::Refused(refusal.digest)));
         self.refuse(step, &submission.client, thread.as_ref(), None, refusal.clone());
         Receipt::Refused { refusal, retry_after: None }
     }
@@ -306,7 +306,7 @@ impl Core {
     ) -> Receipt {
         let refusal = instead(submission, RefusalRule::UnknownThread, UNKNOWN_THREAD);
         let verdict = Verdict::Refused(refusal.digest);
-        step.records(ThreadId::organism(), input_of(submission, verdict));
+        step.begin_record(ThreadId::organism(), input_of(submission, verdict));
         self.refuse(step, &submission.client, None, None, refusal);
         let unknown_id = unknown_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
         let answer = CorePayload::ThreadError { unknown_id }.payload().as_str().to_owned();

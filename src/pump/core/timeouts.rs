@@ -147,7 +147,7 @@ impl Core {
         let thread = running.thread.clone();
         let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
 
-        step.records(thread.root(), Input::Deadline { call, attempt });
+        step.begin_record(thread.root(), Input::Deadline { call, attempt });
         let text = format!("{listener} did not answer within {} s", timeout.as_secs_f64());
         self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
     }

@@ -75,6 +75,7 @@ const _: () = {
     let mut rest = CHANGES;
     while let [(number, _), after @ ..] = rest {
         assert!(*number == before + 1, "the numbers rise by one");
-        (before, rest) = (*number, after);
+        before = *number;
+        rest = after;
     }
 };

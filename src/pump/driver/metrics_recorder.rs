@@ -90,7 +90,7 @@ impl MetricsRecorder {
             Input::Lost { listener, .. } => {
                 if let Some(own) = self.counts.of(listener) {
                     let lost = AttemptFailure::Lost { detail: String::new() };
-                    own.failures.one(kind(&lost).unwrap_or_default());
+                    own.failures.increment(kind(&lost).unwrap_or_default());
                 }
             }
             Input::Busy { count, .. } => {
@@ -108,20 +108,20 @@ impl MetricsRecorder {
                 counts.epoch.set(u64::from(*epoch));
             }
             Fact::Accepted { message, opening, .. } => {
-                counts.messages.one(message.kind as usize);
+                counts.messages.increment(message.kind as usize);
                 if opening.is_some() {
-                    counts.opened.one();
+                    counts.opened.increment();
                 }
                 if let Some(code) = error_code(message) {
-                    counts.errors.one(code);
+                    counts.errors.increment(code);
                 }
                 if let Some(event) = schedule_event(message) {
-                    counts.schedule_events.one(event);
+                    counts.schedule_events.increment(event);
                 }
             }
-            Fact::Disposed { how, .. } => counts.dispositions.one(*how as usize),
-            Fact::Refused { refusal, .. } => counts.refusals.one(refusal.rule as usize),
-            Fact::CallClosed { how, .. } => counts.closed.one(*how as usize),
+            Fact::Disposed { how, .. } => counts.dispositions.increment(*how as usize),
+            Fact::Refused { refusal, .. } => counts.refusals.increment(refusal.rule as usize),
+            Fact::CallClosed { how, .. } => counts.closed.increment(*how as usize),
             Fact::OutcomeReceived { call, attempt } => {
                 self.ended(*call, *attempt, DeliveryEnd::Answered)
             }
@@ -130,7 +130,7 @@ impl MetricsRecorder {
                 if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
                     && let Some(own) = counts.at(*listener)
                 {
-                    own.failures.one(kind(failure).unwrap_or_default());
+                    own.failures.increment(kind(failure).unwrap_or_default());
                 }
                 self.ended(*call, *attempt, DeliveryEnd::Failed);
             }
@@ -164,7 +164,7 @@ impl MetricsRecorder {
     fn ended(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
-        own.ended.one(how as usize);
+        own.ended.increment(how as usize);
         own.took.took(self.now.saturating_duration_since(since));
         own.under_way.set(own.under_way.get().saturating_sub(1));
     }

@@ -231,7 +231,7 @@ impl Sink for PumpSink {
 
     fn restarted(&self, listener: &ListenerName) {
         if let Some(own) = self.counts.of(listener) {
-            own.restarts.one();
+            own.restarts.increment();
         }
     }
 }

@@ -198,7 +198,8 @@ impl PumpSpans {
 impl Drop for PumpSpans {
     fn drop(&mut self) {
         for (_, mut span) in self.under_way.drain() {
-            (span.ended, span.error) = (Time::now(), Some("interrupted".into()));
+            span.ended = Time::now();
+            span.error = Some("interrupted".into());
             self.tracer.enqueue(span);
         }
     }

@@ -176,13 +176,13 @@ fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
 
     let ModelWalk { slots, listed, ordered, .. } = walk;
 
-    match slots.is_empty() {
-        true => PlanContent::Nothing,
-        false if listed => {
-            let required = slots.iter().any(|slot| slot.required);
-            PlanContent::Listed { key, slots: distinct(slots), required }
-        }
-        false => PlanContent::Keyed { slots, ordered },
+    if slots.is_empty() {
+        PlanContent::Nothing
+    } else if listed {
+        let required = slots.iter().any(|slot| slot.required);
+        PlanContent::Listed { key, slots: distinct(slots), required }
+    } else {
+        PlanContent::Keyed { slots, ordered }
     }
 }
 

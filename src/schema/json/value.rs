@@ -80,11 +80,11 @@ fn number(text: &str) -> Option<Number> {
 pub fn to_text(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, WrongValue> {
     match &value.list_of {
         Some(item) => list(item, json),
-        None => one(value, json).map_err(WrongValue::from),
+        None => value_text(value, json).map_err(WrongValue::from),
     }
 }
 
-fn one(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, String> {
+fn value_text(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, String> {
     let wrong = |expected: &str| Err(format!("is {}; {expected} is expected", json.kind()));
     match (sort(value), json) {
         (JsonType::Text, raw_json::RawJson::Text(text)) => characters(text),
@@ -119,7 +119,7 @@ fn plain(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Option<String> {
         _ => return None,
     };
 
-    let fits = |member: &OutlineValue| sort(member) != JsonType::Text && one(member, json).is_ok();
+    let fits = |member: &OutlineValue| sort(member) != JsonType::Text && value_text(member, json).is_ok();
     let chosen = value.choices().iter().any(|choice| choice.value == text);
     (chosen || value.union_of.iter().any(fits)).then_some(text)
 }
@@ -133,7 +133,7 @@ fn list(item: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, Wro
     for (index, item_json) in items.iter().enumerate() {
         let wrong = |message: String| WrongValue { item: Some(index), message };
         let read = raw_json::RawJson::read(item_json).map_err(|error| wrong(error.to_string()))?;
-        let text = one(item, &read).map_err(wrong)?;
+        let text = value_text(item, &read).map_err(wrong)?;
         if text.is_empty() || text.contains(char::is_whitespace) {
             return Err(wrong("is empty or holds white space, which separates items".to_owned()));
         }

@@ -20,6 +20,7 @@ pub fn outcome(reader: &mut RecordReader<'_>, text: &str) -> Option<(Input, Vec<
     let attempt = text.after(",\"attempt\":\"")?.plain()?.parse().ok()?;
     let verdicts = text.after(",\"verdicts\":[")?.row(RecordText::verdict)?;
     let turn = text.turn()?;
+    // Must be set before the facts are read: they omit the call and attempt of the outcome.
     reader.about = Some((call, attempt));
     let facts = text.after("}},\"facts\":[")?.row(|text| text.fact(reader))?;
     if text.0 != "}" {
@@ -41,7 +42,7 @@ impl<'t> RecordText<'t> {
         Some(self)
     }
 
-    fn is_after(&mut self, token: &str) -> bool {
+    fn skip(&mut self, token: &str) -> bool {
         self.after(token).is_some()
     }
 
@@ -72,22 +73,23 @@ impl<'t> RecordText<'t> {
     }
 
     /// Parses the elements of an array. The opening bracket must be parsed already.
-    fn row<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    fn row<T>(&mut self, mut element: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut row = Vec::new();
-        while !self.is_after("]") {
+        while !self.skip("]") {
             if !row.is_empty() {
                 self.after(",")?;
             }
-            row.push(one(self)?);
+            row.push(element(self)?);
         }
 
         Some(row)
     }
 
     fn verdict(&mut self) -> Option<VerdictForm> {
-        let verdict = match self.is_after("{\"passed\":") {
-            true => VerdictForm::Passed,
-            false => self.after("{\"refused\":").map(|_| VerdictForm::Refused)?,
+        let verdict = if self.skip("{\"passed\":") {
+            VerdictForm::Passed
+        } else {
+            self.after("{\"refused\":").map(|_| VerdictForm::Refused)?
         };
 
         let fact = FactOrDigest::Fact(self.number()?);
@@ -98,7 +100,7 @@ impl<'t> RecordText<'t> {
     /// Parses a model turn without findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let empty = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
-        if !self.is_after(empty) {
+        if !self.skip(empty) {
             return Some(None);
         }
 
@@ -111,36 +113,35 @@ impl<'t> RecordText<'t> {
     fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
         let tokens_out = self.after(",\"tokens_out\":")?.number()?;
-        let money = if self.is_after(",\"money\":") { self.number()? } else { 0 };
+        let money = if self.skip(",\"money\":") { self.number()? } else { 0 };
         Some((tokens_in, tokens_out, Money(money)))
     }
 
     fn fact(&mut self, reader: &mut RecordReader<'_>) -> Option<Fact> {
-        if self.is_after("{\"heard\":{}}") {
+        if self.skip("{\"heard\":{}}") {
             let (call, attempt) = reader.about?;
             return Some(Fact::OutcomeReceived { call, attempt });
         }
 
-        let fact = if self.is_after("{\"disposed\":{\"message\":\"") {
+        let fact = if self.skip("{\"disposed\":{\"message\":\"") {
             let message = MessageId(self.uuid()?);
             let how = self.after(",\"how\":\"")?.one_of(&Disposition::ALL, Disposition::as_str)?;
             Fact::Disposed { message, how }
-        } else if self.is_after("{\"accepted\":{\"id\":\"") {
+        } else if self.skip("{\"accepted\":{\"id\":\"") {
             let form = self.accepted()?;
             reader.accepted(form).ok()?
-        } else if self.is_after("{\"used\":{\"call\":\"") {
+        } else if self.skip("{\"used\":{\"call\":\"") {
             let call = CallId(MessageId(self.uuid()?));
             let agent = ListenerName::parse(self.after(",\"agent\":\"")?.plain()?).ok()?;
             let (tokens_in, tokens_out, money) = self.after(",\"tokens_in\":")?.spending()?;
             Fact::Used { call, agent: Some(agent), tokens_in, tokens_out, money, attempt: None }
-        } else if self.is_after("{\"handed-over\":{\"") {
-            let call = match self.is_after("call\":\"") {
-                true => {
-                    let call = CallId(MessageId(self.uuid()?));
-                    self.after(",\"")?;
-                    call
-                }
-                false => reader.latest?,
+        } else if self.skip("{\"handed-over\":{\"") {
+            let call = if self.skip("call\":\"") {
+                let call = CallId(MessageId(self.uuid()?));
+                self.after(",\"")?;
+                call
+            } else {
+                reader.latest?
             };
             let attempt = self.after("attempt\":\"")?.plain()?.parse().ok()?;
             Fact::HandedOver { call, attempt }
@@ -178,7 +179,7 @@ impl<'t> RecordText<'t> {
     }
 
     fn opening(&mut self) -> Option<Option<OpeningForm<'t>>> {
-        if !self.is_after(",\"opening\":{\"by\":\"call\"") {
+        if !self.skip(",\"opening\":{\"by\":\"call\"") {
             return Some(None);
         }
 
@@ -197,21 +198,19 @@ impl<'t> RecordText<'t> {
     }
 
     fn maybe(&mut self, token: &str) -> Option<Option<Cow<'t, str>>> {
-        match self.is_after(token) {
-            true => self.plain().map(|text| Some(Cow::Borrowed(text))),
-            false => Some(None),
+        if self.skip(token) {
+            self.plain().map(|text| Some(Cow::Borrowed(text)))
+        } else {
+            Some(None)
         }
     }
 
     fn maybe_uuid(&mut self, token: &str) -> Option<Option<Uuid>> {
-        match self.is_after(token) {
-            true => self.uuid().map(Some),
-            false => Some(None),
-        }
+        if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T], text: fn(T) -> &'static str) -> Option<T> {
         let word = self.plain()?;
-        all.iter().copied().find(|one| text(*one) == word)
+        all.iter().copied().find(|value| text(*value) == word)
     }
 }

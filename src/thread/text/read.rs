@@ -44,15 +44,26 @@ pub fn read(
     time: Time,
     names: &mut InternedNames,
 ) -> Result<(Input, Vec<Fact>), UnreadableRecord> {
-    let (about, latest, taken, wrong) = (None, None, 0, None);
-    let mut reader = RecordReader { tree, time, names, about, latest, payloads, taken, wrong };
+    let mut reader = RecordReader {
+        tree,
+        time,
+        names,
+        about: None,
+        latest: None,
+        payloads,
+        taken: 0,
+        wrong: None,
+    };
     let quick = fast_path::outcome(&mut reader, text).filter(|_| reader.payloads.is_empty());
     if let Some(read) = quick {
         return Ok(read);
     }
 
-    (reader.about, reader.latest) = (None, None);
-    (reader.payloads, reader.taken) = (payloads, 0);
+    // The fast path may have read a part of the record before it gave up.
+    reader.about = None;
+    reader.latest = None;
+    reader.payloads = payloads;
+    reader.taken = 0;
     let mut whole = RecordObject { reader, input: None, facts: Vec::new() };
     let mut json = serde_json::Deserializer::from_str(text);
     let read = json.deserialize_map(&mut whole).and_then(|()| json.end());

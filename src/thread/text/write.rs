@@ -197,10 +197,7 @@ impl RecordWriter<'_, '_> {
         let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
         let mut bytes = name.namespace.bytes().chain(name.local.bytes());
         self.raw(",\"name\":");
-        match bytes.all(is_plain) {
-            true => write!(self.out, "\"{name}\""),
-            false => self.json(name),
-        }
+        if bytes.all(is_plain) { write!(self.out, "\"{name}\"") } else { self.json(name) }
     }
 
     fn raw(&mut self, text: &str) {

@@ -89,7 +89,8 @@ impl TurnWalk<'_> {
             ShapeContent::Elements(_) if tag.empty => tag.end,
             ShapeContent::Elements(_) => {
                 let scope_depth = reading.scope.depth();
-                let (outer, bare) = (Some(parent), reading.bare);
+                let outer = Some(parent);
+                let bare = reading.bare;
                 let inside = ParentElement { outer, shape: id, name: own_name, bare, scope_depth };
                 let (children, next) = self.children(&inside, tag.end, reading)?;
                 element.content = children;
@@ -312,7 +313,8 @@ impl TurnWalk<'_> {
         reading: &mut ActionReading,
     ) {
         if let Some(c) = decode::illegal(value) {
-            let (name, code) = (name(), u32::from(c));
+            let name = name();
+            let code = u32::from(c);
             let message = format!("`{name}` holds U+{code:04X}, which XML cannot carry");
             reading.note(RawFinding::new(ExtractCode::IllegalCharacter, at, message));
         }

@@ -46,7 +46,7 @@ struct LastCloses<'a> {
 }
 
 impl<'a> LastCloses<'a> {
-    fn has_after(&mut self, from: usize, name: &[u8], source: TurnBytes<'a>) -> bool {
+    fn search_after(&mut self, from: usize, name: &[u8], source: TurnBytes<'a>) -> bool {
         while !self.known.contains_key(name) {
             let unknown = source.slice(from..self.from);
             let Some(found) = memrchr(b'<', unknown) else {
@@ -168,7 +168,8 @@ impl<'a> TurnWalk<'a> {
     fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, NeedMore> {
         let source = self.source;
         let mut from = from;
-        let (first, second) = (name.first(), name.get(1));
+        let first = name.first();
+        let second = name.get(1);
 
         while let Some(at) = source.find_byte(b'<', from)? {
             // The first two bytes of the name exclude most tags with other names.
@@ -219,13 +220,14 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Whether a close tag with this name may stand after `from`. Exact once the turn has ended.
-    pub fn can_close(&mut self, name: &[u8], from: usize) -> bool {
+    /// Searches for a close tag with this name after `from`. Returns whether there may be one;
+    /// exact once the turn has ended.
+    pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
             return true;
         }
-        self.last_closes.has_after(from, name, source)
+        self.last_closes.search_after(from, name, source)
     }
 
     /// Adds all bytes from `from` on to those that were searched in vain.
@@ -235,11 +237,12 @@ impl<'a> TurnWalk<'a> {
 
     /// Finds the balanced close tag of an element with this name whose content begins at `from`.
     pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
-        if !self.source.is_closed_soon(name, from) && !self.can_close(name, from) {
+        if !self.source.is_closed_soon(name, from) && !self.search_close(name, from) {
             return Ok(None);
         }
 
-        let (mut depth, mut at) = (0_usize, from);
+        let mut depth = 0_usize;
+        let mut at = from;
         while let Some(tag) = self.own_tag(name, at, true)? {
             at = tag.next;
             match (tag.closes, depth) {
@@ -266,9 +269,9 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with this name if it is a close tag. Tells whether an element that was
+    /// Returns the next tag with this name if it is a close tag. Shows whether an element that was
     /// only mentioned is closed later.
-    pub fn is_closed_next(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
+    pub fn next_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let known = self.next_tag.get(name).copied();
         let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
         let tag = match known {
@@ -300,13 +303,14 @@ impl<'a> TurnWalk<'a> {
         let mut first: Option<(OwnTag, CloseFollower)> = None;
         let mut second_best: Option<OwnTag> = None;
         let mut enclosing = EnclosingTags::new(parent, from);
-        let (mut depth, mut at) = (0_usize, from);
+        let mut depth = 0_usize;
+        let mut at = from;
         let mut is_near = self.source.is_closed_soon(name, from);
 
-        while std::mem::take(&mut is_near) || self.can_close(name, at) {
+        while std::mem::take(&mut is_near) || self.search_close(name, at) {
             let Some(tag) = self.own_tag(name, at, true)? else { break };
             at = tag.next;
-            let is_merged = enclosing.is_merged_at(self.source, tag.at);
+            let is_merged = enclosing.scan_to(self.source, tag.at);
             if enclosing.is_reopened() {
                 self.vain += tag.at - from;
                 break;

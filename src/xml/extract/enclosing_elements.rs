@@ -38,7 +38,7 @@ impl<'a> EnclosingTags<'a> {
 
     /// Whether a value that ends at `to` would join two elements, because an enclosing element is
     /// closed and opened again before `to`. Offsets must increase from call to call.
-    pub fn is_merged_at(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
+    pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
         }

@@ -109,7 +109,7 @@ impl TurnWalk<'_> {
     fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
-        if let Some(close) = self.is_closed_next(name, tag.end)? {
+        if let Some(close) = self.next_close(name, tag.end)? {
             let message =
                 format!("`{shown}` holds elements, not text; write its parameters as tags");
             let note = RawFinding::new(ExtractCode::MalformedAction, tag.start, message);

@@ -118,7 +118,7 @@ impl TurnWalk<'_> {
             }),
             _ => {
                 let name = at + 1..source.name_end(at + 1);
-                if self.is_plain(&name)? && !self.is_closed(&name) {
+                if self.is_plain(&name)? && !self.search_element_close(&name) {
                     return Ok(self.unknown_text(at, name, unknown));
                 }
                 self.open_tag(at, name, floor, unknown)
@@ -198,7 +198,7 @@ impl TurnWalk<'_> {
 
         let message = format!("the tag `<{shown}` has no `>`");
         let bytes = self.source.slice(name.clone());
-        Ok(match self.is_closed_next(bytes, name.end)? {
+        Ok(match self.next_close(bytes, name.end)? {
             Some(close) => {
                 let note = RawFinding::new(ExtractCode::MalformedTag, at, message);
                 WalkStep::item(close.next, DraftItem::Broken(note))
@@ -348,11 +348,11 @@ impl TurnWalk<'_> {
     }
 
     /// Whether the open tag with this name is self-closing or may be closed later.
-    fn is_closed(&mut self, name: &Range<usize>) -> bool {
+    fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));
         let is_empty = end.is_some_and(|end| source.byte(name.end + end - 1) == Some(b'/'));
-        is_empty || self.can_close(source.slice(name.clone()), name.end)
+        is_empty || self.search_close(source.slice(name.clone()), name.end)
     }
 
     pub fn unknown_text(

@@ -66,12 +66,14 @@ impl<'a> TurnBytes<'a> {
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
         // Searching backwards for an end costs more than searching for a start, and most texts
         // contain neither.
-        let last = |start: &[u8], end: &[u8]| match ended {
-            true if memmem::find(bytes, start).is_some() => {
+        let last = |start: &[u8], end: &[u8]| {
+            if !ended {
+                usize::MAX
+            } else if memmem::find(bytes, start).is_some() {
                 memmem::rfind(bytes, end).unwrap_or_default()
+            } else {
+                0
             }
-            true => 0,
-            false => usize::MAX,
         };
 
         let last_cdata_end = last(CDATA_START, CDATA_END);

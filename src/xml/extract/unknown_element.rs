@@ -82,7 +82,7 @@ impl TurnWalk<'_> {
         from: usize,
         floor: usize,
     ) -> Result<Option<usize>, NeedMore> {
-        if !self.can_close(name, from) || mutant("act-inside-unknown-elements") {
+        if !self.search_close(name, from) || mutant("act-inside-unknown-elements") {
             return Ok(None);
         }
 

@@ -101,7 +101,7 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, Scan
         return Err(violation);
     }
 
-    wellformed::check(text, prolog.end)?.one(text)
+    wellformed::check(text, prolog.end)?.into_single(text)
 }
 
 /// Checks the size. A BOM and white space around the payload do not count, up to a limit of their

@@ -29,7 +29,8 @@ impl NestedElement {
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));
         let default = self.inherited.clone()?;
-        let (head, tail) = (self.text.get(..default.start)?, self.text.get(default.end..)?);
+        let head = self.text.get(..default.start)?;
+        let tail = self.text.get(default.end..)?;
         let end = self.added.end - default.len() + uri.len();
         Some(Self {
             range: self.range.clone(),

@@ -25,7 +25,7 @@ pub(super) struct RootElements {
 
 impl RootElements {
     /// Returns the only root element. Fails if there is another root or text beside it.
-    pub fn one(self, text: &str) -> Result<ScannedElement, ScanViolation> {
+    pub fn into_single(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
             ScanViolation::new(
                 BrokenRule::Roots,
@@ -200,9 +200,10 @@ impl<'a> FormReader<'a> {
         let name = tag.name;
         let Some((prefix, local)) = names::qualified(name) else {
             let name = quoted(name);
-            let message = match name.starts_with(|c: char| c.is_alphabetic()) {
-                true => format!("`{name}` is no element name"),
-                false => format!("`<{name}` begins no tag; write `&lt;` for `<`"),
+            let message = if name.starts_with(|c: char| c.is_alphabetic()) {
+                format!("`{name}` is no element name")
+            } else {
+                format!("`<{name}` begins no tag; write `&lt;` for `<`")
             };
             return Err(ScanViolation::form(at, message));
         };
@@ -292,7 +293,8 @@ impl<'a> FormReader<'a> {
         match self.open.last() {
             Some((open, _)) if *open == name => Ok(()),
             Some((open, _)) => {
-                let (name, open) = (quoted(name), quoted(open));
+                let name = quoted(name);
+                let open = quoted(open);
                 let message = format!("`</{name}>`, where `</{open}>` was expected");
                 Err(ScanViolation::form(at, message))
             }

@@ -143,7 +143,8 @@ fn long_output_keeps_its_beginning_and_its_end_and_endless_output_is_stopped() {
     let room = Room::new();
     let answer = room.ask(&shell("seq 1 100000; seq 1 20 >&2"));
     let element = Element::read(&answer).unwrap();
-    let (out, err) = (element.child("stdout").unwrap(), element.child("stderr").unwrap());
+    let out = element.child("stdout").unwrap();
+    let err = element.child("stderr").unwrap();
     assert_eq!(
         (out.attribute("truncated"), out.attribute("bytes")),
         (Some("true"), Some("588895"))

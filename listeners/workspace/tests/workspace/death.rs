@@ -76,7 +76,9 @@ fn made() -> Vec<(String, String)> {
 /// Crashes at every step, and then sends the same message again.
 #[test]
 fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
-    let (mut died, mut all_undone, mut all_done) = (0, 0, 0);
+    let mut died = 0;
+    let mut all_undone = 0;
+    let mut all_done = 0;
     for nth in 1.. {
         let room = prepared();
         let before = room.files();

@@ -266,7 +266,8 @@ fn a_directory_that_becomes_a_link_in_the_middle_leads_nowhere() {
     symlink(&outside, room.path("evil")).unwrap();
     let over = AtomicBool::new(false);
     let verdicts = std::thread::scope(|scope| {
-        let (swap, evil) = (room.path("swap"), room.path("evil"));
+        let swap = room.path("swap");
+        let evil = room.path("evil");
         let over = &over;
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
