@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel};
-use super::outline::{ElementOutline, OutlineValue};
+use super::outline::{ElementOutline, SimpleTypeOutline};
 use crate::ids::PayloadName;
 use crate::xml::shape::QName;
 
@@ -218,7 +218,7 @@ fn content(outline: &ElementOutline) -> TextContent {
     }
 }
 
-fn of_value(value: &OutlineValue) -> TextContent {
+fn of_value(value: &SimpleTypeOutline) -> TextContent {
     if let Some(item) = &value.list_of {
         let kind = format!("list, separated by blanks, of {}", of_value(item));
         return TextContent { kind, choices: Vec::new(), range: range(value) };
@@ -259,7 +259,7 @@ fn words(builtin: &str) -> &str {
     }
 }
 
-fn range(value: &OutlineValue) -> Option<String> {
+fn range(value: &SimpleTypeOutline) -> Option<String> {
     let facets = &value.facets;
     let mut parts: Vec<String> = Vec::new();
     match (&facets.min_inclusive, &facets.max_inclusive) {

@@ -111,7 +111,8 @@ impl ExampleBuilder<'_> {
         if let Some(given) = element.fixed.as_ref().or(element.default.as_ref()) {
             return given.clone();
         }
-        let any = super::outline::OutlineValue { builtin: "string".into(), ..Default::default() };
+        let any =
+            super::outline::SimpleTypeOutline { builtin: "string".into(), ..Default::default() };
         let value = outline.text.as_ref().unwrap_or(&any);
         sample::value(value, &element.notes, &element.name.local, self.attempt)
     }

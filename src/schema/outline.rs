@@ -15,7 +15,7 @@ use crate::xml::shape::QName;
 #[derive(Debug, Default)]
 pub struct ElementOutline {
     /// The permitted text; `None` if the content is no text of a simple type.
-    pub text: Option<OutlineValue>,
+    pub text: Option<SimpleTypeOutline>,
     /// Whether text may stand between the children.
     pub mixed: bool,
     pub content: Vec<ContentParticle>,
@@ -28,7 +28,7 @@ pub struct ElementOutline {
 #[derive(Debug, Clone)]
 pub struct OutlineAttribute {
     pub name: QName,
-    pub value: OutlineValue,
+    pub value: SimpleTypeOutline,
     pub required: bool,
     pub default: Option<String>,
     pub fixed: Option<String>,
@@ -37,15 +37,15 @@ pub struct OutlineAttribute {
 
 /// The permitted text of a simple type.
 #[derive(Debug, Clone, Default)]
-pub struct OutlineValue {
+pub struct SimpleTypeOutline {
     /// Name of the built-in base type, such as `integer`.
     pub builtin: String,
     /// Facets of the type, including inherited facets. The patterns of one derivation step are
     /// alternatives.
     pub facets: ValueFacets,
     pub pattern_steps: Vec<Vec<String>>,
-    pub list_of: Option<Box<OutlineValue>>,
-    pub union_of: Vec<OutlineValue>,
+    pub list_of: Option<Box<SimpleTypeOutline>>,
+    pub union_of: Vec<SimpleTypeOutline>,
     pub notes: AnnotationText,
 }
 
@@ -172,20 +172,25 @@ impl SchemaModel {
     }
 
     /// The permitted text of a simple type.
-    pub fn value(&self, reference: &TypeRef) -> OutlineValue {
+    pub fn value(&self, reference: &TypeRef) -> SimpleTypeOutline {
         self.value_at(reference, 0)
     }
 
-    fn value_at(&self, reference: &TypeRef, depth: usize) -> OutlineValue {
+    fn value_at(&self, reference: &TypeRef, depth: usize) -> SimpleTypeOutline {
         let simple = match self.type_of(reference) {
             Some(SchemaType::Simple(simple)) if depth <= limits::OUTLINE_DEPTH_MAX => simple,
-            Some(_) => return OutlineValue { builtin: "string".into(), ..OutlineValue::default() },
+            Some(_) => {
+                return SimpleTypeOutline {
+                    builtin: "string".into(),
+                    ..SimpleTypeOutline::default()
+                };
+            }
             None => {
                 let builtin = match reference {
                     TypeRef::Named(name) if is_xsd(name) => name.local.to_string(),
                     _ => "string".to_owned(),
                 };
-                return OutlineValue::builtin(builtin);
+                return SimpleTypeOutline::builtin(builtin);
             }
         };
 
@@ -193,18 +198,18 @@ impl SchemaModel {
             SimpleBase::Restriction(base) => self.value_at(base, depth + 1),
             SimpleBase::List(item) => {
                 let item = Box::new(self.value_at(item, depth + 1));
-                OutlineValue {
+                SimpleTypeOutline {
                     builtin: "list".into(),
                     list_of: Some(item),
-                    ..OutlineValue::default()
+                    ..SimpleTypeOutline::default()
                 }
             }
             SimpleBase::Union(members) => {
                 let members = members.iter().map(|m| self.value_at(m, depth + 1)).collect();
-                OutlineValue {
+                SimpleTypeOutline {
                     builtin: "union".into(),
                     union_of: members,
-                    ..OutlineValue::default()
+                    ..SimpleTypeOutline::default()
                 }
             }
         };
@@ -259,7 +264,7 @@ impl SchemaModel {
     }
 }
 
-impl OutlineValue {
+impl SimpleTypeOutline {
     /// The outline of a built-in type. A built-in list type becomes a list of its item type.
     fn builtin(name: String) -> Self {
         let item = match name.as_str() {
@@ -306,7 +311,7 @@ impl OutlineValue {
             return self.facets.enumeration.clone();
         }
         let members: Vec<Vec<EnumeratedValue>> =
-            self.union_of.iter().map(OutlineValue::choices).collect();
+            self.union_of.iter().map(SimpleTypeOutline::choices).collect();
         // A member without enumerated values permits other values, so the union lists none.
         if members.iter().any(Vec::is_empty) { Vec::new() } else { members.concat() }
     }

@@ -1,12 +1,17 @@
 //! Generates a value of a simple type, for examples.
 
 use super::model::AnnotationText;
-use super::outline::OutlineValue;
+use super::outline::SimpleTypeOutline;
 use super::pattern;
 
 /// Generates a text that should be valid for a simple type. Prefers values that the schema's author
 /// gives as examples. Each `attempt` gives another text.
-pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: usize) -> String {
+pub fn value(
+    value: &SimpleTypeOutline,
+    notes: &AnnotationText,
+    name: &str,
+    attempt: usize,
+) -> String {
     let offered = notes.examples.iter().chain(&value.notes.examples);
     if let Some(example) = offered.filter(|e| !e.starts_with('<')).nth(attempt) {
         return example.clone();
@@ -39,7 +44,7 @@ pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: 
 
 /// A text that matches the patterns of the last derivation step and has a permitted length. `None`
 /// if no such text is found.
-fn patterned(value: &OutlineValue, attempt: usize) -> Option<String> {
+fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;
     let low = facets.length.or(facets.min_length).unwrap_or(0);
@@ -63,7 +68,7 @@ fn patterned(value: &OutlineValue, attempt: usize) -> Option<String> {
     (count > 0).then(|| samples.swap_remove(attempt % count))
 }
 
-fn plain(value: &OutlineValue, name: &str, attempt: usize) -> String {
+fn plain(value: &SimpleTypeOutline, name: &str, attempt: usize) -> String {
     match value.builtin.as_str() {
         "boolean" => "true".to_owned(),
         "decimal" | "float" | "double" => number(value, "1.5"),
@@ -93,7 +98,7 @@ fn plain(value: &OutlineValue, name: &str, attempt: usize) -> String {
 }
 
 /// A number within the bounds of the type, near `usual`.
-fn number(value: &OutlineValue, usual: &str) -> String {
+fn number(value: &SimpleTypeOutline, usual: &str) -> String {
     let facets = &value.facets;
     let read = |bound: &Option<String>| bound.as_ref().and_then(|b| b.trim().parse::<f64>().ok());
     let usual_number: f64 = usual.parse().unwrap_or(1.0);
@@ -129,14 +134,14 @@ fn number(value: &OutlineValue, usual: &str) -> String {
 }
 
 /// A date or duration: a bound of the type, or `usual` if the type has no bound.
-fn dated(value: &OutlineValue, usual: &str) -> String {
+fn dated(value: &SimpleTypeOutline, usual: &str) -> String {
     let facets = &value.facets;
     let bound = facets.min_inclusive.as_ref().or(facets.max_inclusive.as_ref());
     bound.map_or_else(|| usual.to_owned(), |b| b.trim().to_owned())
 }
 
 /// Lengthens or shortens `usual` as the facets require.
-fn long_enough(value: &OutlineValue, usual: &str, filler: &str) -> String {
+fn long_enough(value: &SimpleTypeOutline, usual: &str, filler: &str) -> String {
     let facets = &value.facets;
     let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());
     let low = count(facets.length.or(facets.min_length)).unwrap_or(0).min(100_000);
@@ -148,7 +153,7 @@ fn long_enough(value: &OutlineValue, usual: &str, filler: &str) -> String {
 }
 
 /// Encoded bytes, as many as the facets require.
-fn bytes(value: &OutlineValue, unit: &str, unit_bytes: u64, usual: &str) -> String {
+fn bytes(value: &SimpleTypeOutline, unit: &str, unit_bytes: u64, usual: &str) -> String {
     let facets = &value.facets;
     match facets.length.or(facets.min_length).or(facets.max_length) {
         None => usual.to_owned(),

@@ -54,7 +54,7 @@ impl SpanCollector {
             self.headers.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let posted = self.client.post(&self.endpoint, "/v1/traces", &headers, body, TIMEOUTS);
         match posted.await {
-            Ok(answer) => judged(answer).await,
+            Ok(response) => read_verdict(response).await,
             Err(failed) => ExportVerdict::Later { why: describe(failed), after: None },
         }
     }
@@ -71,11 +71,12 @@ fn describe(failed: HttpError) -> String {
     }
 }
 
-async fn judged(mut answer: HttpResponse) -> ExportVerdict {
-    let after = answer.header("retry-after").and_then(|after| after.trim().parse().ok());
-    let after = after.map(Duration::from_secs);
-    match answer.status() {
-        200..=299 => taken(&body(&mut answer).await),
+async fn read_verdict(mut response: HttpResponse) -> ExportVerdict {
+    let seconds = response.header("retry-after").and_then(|value| value.trim().parse().ok());
+    let after = seconds.map(Duration::from_secs);
+
+    match response.status() {
+        200..=299 => partial_success_verdict(&body(&mut response).await),
         413 => ExportVerdict::TooLarge,
         status @ (408 | 429 | 502 | 503 | 504) => {
             ExportVerdict::Later { why: format!("it answers HTTP {status}"), after }
@@ -86,9 +87,9 @@ async fn judged(mut answer: HttpResponse) -> ExportVerdict {
 
 /// Reads the response's body until its end or a failure. A failure is ignored, because the body
 /// matters only for a partial success.
-async fn body(answer: &mut HttpResponse) -> Vec<u8> {
+async fn body(response: &mut HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
-    while let Ok(Some(piece)) = answer.chunk().await {
+    while let Ok(Some(piece)) = response.chunk().await {
         body.extend_from_slice(piece);
         if body.len() > limits::COLLECTOR_ANSWER_BYTES_MAX {
             return Vec::new();
@@ -100,14 +101,14 @@ async fn body(answer: &mut HttpResponse) -> Vec<u8> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct PartialSuccess {
+struct ExportResponse {
     #[serde(rename = "partialSuccess")]
-    partial_success: SuccessCounts,
+    partial_success: PartialSuccess,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct SuccessCounts {
+struct PartialSuccess {
     #[serde(rename = "rejectedSpans")]
     rejected_spans: JsonCount,
     #[serde(rename = "errorMessage")]
@@ -128,9 +129,9 @@ impl Default for JsonCount {
     }
 }
 
-fn taken(body: &[u8]) -> ExportVerdict {
-    let SuccessCounts { rejected_spans, error_message } =
-        serde_json::from_slice::<PartialSuccess>(body).unwrap_or_default().partial_success;
+fn partial_success_verdict(body: &[u8]) -> ExportVerdict {
+    let PartialSuccess { rejected_spans, error_message } =
+        serde_json::from_slice::<ExportResponse>(body).unwrap_or_default().partial_success;
     let rejected = match rejected_spans {
         JsonCount::Number(count) => count,
         JsonCount::Text(text) => text.parse().unwrap_or(0),
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_a_collector_would_not_have_is_read_from_its_answer() {
-        let of = |body: &str| match taken(body.as_bytes()) {
+        let of = |body: &str| match partial_success_verdict(body.as_bytes()) {
             ExportVerdict::Taken { rejected, why } => (rejected, why),
             other => panic!("{other:?}"),
         };

@@ -10,13 +10,13 @@ use crate::thread::Fact;
 
 /// Indices of the actions of one turn. Accepted and refused actions are counted together.
 #[derive(Debug, Default)]
-pub(super) struct ActionPlaces {
+pub(super) struct ActionIndices {
     accepted: HashMap<MessageId, usize>,
     /// For each message that reports a refusal, the index of the refused action.
     refused: HashMap<MessageId, usize>,
 }
 
-impl ActionPlaces {
+impl ActionIndices {
     /// Reads the indices from the facts of the turn's record.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();

@@ -22,7 +22,7 @@ use crate::thread::{Fact, Record};
 use super::turn_note::{self, PastTurn};
 use super::{MemoryScope, RendererVersion};
 use crate::model::{OwnBlock, ToolCall};
-use action_order::ActionPlaces;
+use action_order::ActionIndices;
 use native_results::CallOutcomes;
 
 /// Source of an agent's memory: the journal, read up to a position.
@@ -63,13 +63,13 @@ pub struct ModelText {
     pub raw: String,
     /// Provider that answered. No other provider can read the turn's opaque blocks.
     pub provider: String,
-    pub calls: Vec<ModelTextCall>,
+    pub calls: Vec<RecordedToolCall>,
     pub own: Vec<OwnBlock>,
 }
 
 /// A native call, and the recorded payload that was made from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelTextCall {
+pub struct RecordedToolCall {
     pub call: ToolCall,
     /// The recorded payload; `None` if the native call was refused.
     pub payload: Option<String>,
@@ -190,7 +190,7 @@ struct OwnTurn {
     past: PastTurn,
     seq: u64,
     outcomes: CallOutcomes,
-    places: ActionPlaces,
+    places: ActionIndices,
 }
 
 struct OwnCall {
@@ -341,7 +341,7 @@ fn own_turn(fact: &Fact, record: &Record, view: &Viewpoint<'_>) -> Option<OwnTur
     }
 
     let outcomes = CallOutcomes::of(&past.calls, &record.facts, view.agent);
-    let places = ActionPlaces::of(&record.facts, view.agent);
+    let places = ActionIndices::of(&record.facts, view.agent);
     Some(OwnTurn { past, seq: message.seq, outcomes, places })
 }
 

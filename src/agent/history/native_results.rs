@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::ModelTextCall;
+use super::RecordedToolCall;
 use crate::agent::protocol::ParsedToolCall;
 use crate::envelope::MessageKind;
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
@@ -80,8 +80,8 @@ impl CallOutcomes {
         self.refused.get(&message).copied()
     }
 
-    pub fn with_payloads(self, calls: Vec<ParsedToolCall>) -> Vec<ModelTextCall> {
+    pub fn with_payloads(self, calls: Vec<ParsedToolCall>) -> Vec<RecordedToolCall> {
         let both = calls.into_iter().zip(self.payloads);
-        both.map(|(made, payload)| ModelTextCall { call: made.call, payload }).collect()
+        both.map(|(made, payload)| RecordedToolCall { call: made.call, payload }).collect()
     }
 }

@@ -12,7 +12,7 @@ use crate::schema::Schemas;
 /// A short list of the tools, with an example call of each tool.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
-        return tool_calling_3(prompt, tools, schemas);
+        return tool_calling_v3(prompt, tools, schemas);
     }
 
     let offered = tools.described();
@@ -26,9 +26,9 @@ pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas
          - {}\n",
         offered.join("\n- "),
     );
-    let words = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
-    let examples = words.filter_map(|word| {
-        Some(format!("- {}: {}\n", tools.name_of(&word.name)?, example(word, schemas)?))
+    let entries = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
+    let examples = entries.filter_map(|entry| {
+        Some(format!("- {}: {}\n", tools.name_of(&entry.name)?, example(entry, schemas)?))
     });
     let examples: String = examples.collect();
     if !examples.is_empty() {
@@ -38,22 +38,23 @@ pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas
     out
 }
 
-fn tool_calling_3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
+fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     let mut out = String::from(
         "Your tools are native tools of this conversation; their definitions say which parameters \
          they take. Call them natively, never as XML in the text. An example of each:\n",
     );
-    let words = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
-    let mut any = false;
+    let entries = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
+    let mut has_tools = false;
 
-    for word in words {
-        let Some(name) = tools.name_of(&word.name) else { continue };
-        any = true;
+    for entry in entries {
+        let Some(name) = tools.name_of(&entry.name) else { continue };
+        has_tools = true;
         let _ = write!(out, "- {name}");
-        if !word.peers.is_empty() {
-            let _ = write!(out, " (answered by {})", word.peers.join(", "));
+        if !entry.peers.is_empty() {
+            let _ = write!(out, " (answered by {})", entry.peers.join(", "));
         }
-        match example(word, schemas) {
+
+        match example(entry, schemas) {
             Some(arguments) => {
                 let _ = writeln!(out, ": {arguments}");
             }
@@ -61,7 +62,7 @@ fn tool_calling_3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) 
         }
     }
 
-    if any { out } else { "There are no tools.\n".to_owned() }
+    if has_tools { out } else { "There are no tools.\n".to_owned() }
 }
 
 /// Example arguments of a tool as JSON text. They pass the schema.

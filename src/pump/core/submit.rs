@@ -266,7 +266,12 @@ impl Core {
             calls.push(CallId(self.accept(step, request).id));
         }
 
-        calls.iter().for_each(|call| self.start_call(step, *call));
+        // Ordering rule: every leg is open before the first one starts, so that a leg that ends at
+        // once finds the other legs of its group.
+        for call in &calls {
+            self.start_call(step, *call);
+        }
+
         let held = self.awaits_approval(&calls);
         Receipt::Accepted { thread, calls, again: false, held }
     }

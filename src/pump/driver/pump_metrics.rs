@@ -225,6 +225,7 @@ impl PumpMetrics {
     fn write_record(&self, page: &mut MetricsPage) {
         page.counters("organism_records_total", "Records made durable, a step each.")
             .counter(&[], &self.records);
+
         let kinds = MessageKind::ALL.iter().map(|kind| kind.as_str());
         each(
             page.counters("organism_messages_total", "Messages accepted, by kind."),
@@ -232,28 +233,29 @@ impl PumpMetrics {
             kinds,
             &self.messages,
         );
-        let hows = Disposition::ALL.iter().map(|how| how.as_str());
+
+        let dispositions = Disposition::ALL.iter().map(|how| how.as_str());
         each(
             page.counters("organism_dispositions_total", "Messages settled, by how they ended."),
             "how",
-            hows,
+            dispositions,
             &self.dispositions,
         );
+
         each(
             page.counters("organism_refusals_total", "Payloads refused, by rule."),
             "rule",
             RefusalRule::ALL.iter().map(|rule| rule.code()),
             &self.refusals,
         );
+
         each(
-            page.counters(
-                "organism_system_errors_total",
-                "Results that tell of a failure, by code.",
-            ),
+            page.counters("organism_system_errors_total", "Results with a system error, by code."),
             "code",
             ErrorCode::ALL.iter().map(|code| code.code()),
             &self.errors,
         );
+
         page.counters("organism_calls_opened_total", "Calls opened.").counter(&[], &self.opened);
         each(
             page.counters("organism_calls_closed_total", "Calls closed, by how they ended."),
@@ -261,6 +263,7 @@ impl PumpMetrics {
             CLOSINGS.iter().map(|(_, word)| *word),
             &self.closed,
         );
+
         page.gauges("organism_calls_open", "Open calls.").sample(&[], self.open.get());
         page.gauges("organism_messages_in_flight", "Accepted messages that are not settled.")
             .sample(&[], self.in_flight.get());
@@ -269,8 +272,10 @@ impl PumpMetrics {
     fn write_journal(&self, page: &mut MetricsPage, now: Time) {
         page.gauges("organism_journal_position", "The last record's place in the journal.")
             .sample(&[], self.position.get());
+
         page.gauges("organism_epoch", "This pump's: every start has a higher one.")
             .sample(&[], self.epoch.get());
+
         let at = i64::try_from(self.checked_at.get()).unwrap_or(i64::MAX);
         if at > 0 {
             let age = u64::try_from(now.since(Time(at)).as_micros()).unwrap_or(u64::MAX);
@@ -283,20 +288,23 @@ impl PumpMetrics {
             "Attempts to copy checkpoints elsewhere that failed.",
         )
         .sample(&[], self.copy_failures.get());
+
         page.gauges("organism_checkpoint_copies_waiting", "Checkpoints that wait to be copied.")
             .sample(&[], self.copies_waiting.get());
+
         let waits = |what| u64::from(self.waits_for() == Some(what));
         page.gauges("organism_waiting", "1 while the journal accepts no records, by the reason.")
             .sample(&[("for", "disk")], waits(WriteObstacle::Disk))
             .sample(&[("for", "server")], waits(WriteObstacle::Server));
+
         page.gauges("organism_draining", "1 once the pump accepts no new submissions.")
             .sample(&[], u64::from(self.life.draining.load(Ordering::Relaxed)));
         page.gauges("organism_pump_running", "0 once the pump has ended.")
             .sample(&[], u64::from(!self.has_ended()));
+
         page.histograms(
             "organism_step_seconds",
-            "Time to decide the effects of one group of \
-                                                  events.",
+            "Time to decide the effects of one group of events.",
         )
         .histogram(&[], &self.step, MetricUnit::Seconds);
         page.histograms("organism_commit_seconds", "Making one group of records durable.")

@@ -6,7 +6,7 @@ use crate::limits;
 use crate::schema::model::{
     ContentParticle, ElementDecl, ParticleTerm, SchemaModel, SchemaType, TypeRef,
 };
-use crate::schema::outline::{ElementOutline, OutlineAttribute, OutlineValue};
+use crate::schema::outline::{ElementOutline, OutlineAttribute, SimpleTypeOutline};
 use crate::xml::shape::QName;
 
 /// Name of the property for text beside attributes, for ordered children, or for XML.
@@ -27,7 +27,7 @@ pub enum PlanContent {
     Nothing,
     Text {
         key: String,
-        value: Box<OutlineValue>,
+        value: Box<SimpleTypeOutline>,
     },
     /// Each child is a property with the child's own name. With `ordered`, the children have the
     /// order of the list in the XML, whatever the order of the properties.
@@ -156,7 +156,7 @@ fn is_abstract(model: &SchemaModel, kind: &TypeRef) -> bool {
 fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
     let key = String::new();
     if outline.is_text() {
-        let any = || OutlineValue { builtin: "string".into(), ..OutlineValue::default() };
+        let any = || SimpleTypeOutline { builtin: "string".into(), ..SimpleTypeOutline::default() };
         return PlanContent::Text {
             key,
             value: Box::new(outline.text.clone().unwrap_or_else(any)),

@@ -6,7 +6,7 @@ use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
 use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
 use crate::schema::model::{ElementDecl, SchemaModel};
-use crate::schema::outline::{ElementOutline, OutlineValue};
+use crate::schema::outline::{ElementOutline, SimpleTypeOutline};
 use crate::xml::shape::QName;
 
 const DEPTH_MAX: usize = 8;
@@ -158,7 +158,7 @@ fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
 
 /// The JSON Schema of a simple type. Numbers and booleans are native JSON. All other values are
 /// strings.
-fn text(value: &OutlineValue) -> Json {
+fn text(value: &SimpleTypeOutline) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});
     }
@@ -202,7 +202,7 @@ fn text(value: &OutlineValue) -> Json {
     schema
 }
 
-fn string(value: &OutlineValue) -> Json {
+fn string(value: &SimpleTypeOutline) -> Json {
     let mut schema = json!({"type": "string"});
     let facets = &value.facets;
     put(&mut schema, "minLength", facets.length.or(facets.min_length).map(Json::from));

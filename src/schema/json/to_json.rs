@@ -60,7 +60,7 @@ impl JsonBuilder<'_> {
 
     fn text(
         &mut self,
-        value: &crate::schema::outline::OutlineValue,
+        value: &crate::schema::outline::SimpleTypeOutline,
         node: &Element,
         path: &str,
     ) -> Json {

@@ -4,7 +4,7 @@
 use serde_json::{Number, Value as Json};
 
 use super::raw_json;
-use crate::schema::outline::OutlineValue;
+use crate::schema::outline::SimpleTypeOutline;
 use crate::xml::escape::is_xml_char;
 
 /// The JSON type of a simple type.
@@ -34,7 +34,7 @@ impl From<String> for WrongValue {
 /// Largest number up to which a double represents every integer exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-pub fn sort(value: &OutlineValue) -> JsonType {
+pub fn sort(value: &SimpleTypeOutline) -> JsonType {
     if !value.choices().is_empty() {
         return JsonType::Text;
     }
@@ -51,7 +51,7 @@ pub fn sort(value: &OutlineValue) -> JsonType {
 
 /// Converts a text of this type to JSON. The result is a string if JSON would write the value
 /// differently.
-pub fn to_json(value: &OutlineValue, text: &str) -> Json {
+pub fn to_json(value: &SimpleTypeOutline, text: &str) -> Json {
     if let Some(item) = &value.list_of {
         return Json::Array(text.split_whitespace().map(|one| to_json(item, one)).collect());
     }
@@ -77,14 +77,17 @@ fn number(text: &str) -> Option<Number> {
 /// # Errors
 ///
 /// Returns a description of the value and of the expectation.
-pub fn to_text(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, WrongValue> {
+pub fn to_text(
+    value: &SimpleTypeOutline,
+    json: &raw_json::RawJson<'_>,
+) -> Result<String, WrongValue> {
     match &value.list_of {
         Some(item) => list(item, json),
         None => value_text(value, json).map_err(WrongValue::from),
     }
 }
 
-fn value_text(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, String> {
+fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result<String, String> {
     let wrong = |expected: &str| Err(format!("is {}; {expected} is expected", json.kind()));
     match (sort(value), json) {
         (JsonType::Text, raw_json::RawJson::Text(text)) => characters(text),
@@ -112,19 +115,21 @@ fn value_text(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<Stri
 }
 
 /// The text of a number or boolean, if the type permits several texts or is a union.
-fn plain(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Option<String> {
+fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),
         raw_json::RawJson::Number(written) => (*written).to_owned(),
         _ => return None,
     };
 
-    let fits = |member: &OutlineValue| sort(member) != JsonType::Text && value_text(member, json).is_ok();
+    let fits = |member: &SimpleTypeOutline| {
+        sort(member) != JsonType::Text && value_text(member, json).is_ok()
+    };
     let chosen = value.choices().iter().any(|choice| choice.value == text);
     (chosen || value.union_of.iter().any(fits)).then_some(text)
 }
 
-fn list(item: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, WrongValue> {
+fn list(item: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result<String, WrongValue> {
     let raw_json::RawJson::List(items) = json else {
         return Err(format!("is {}; an array is expected", json.kind()).into());
     };

@@ -160,8 +160,8 @@ pub enum FactOrDigest {
 
 impl<'t> Deserialize<'t> for FactOrDigest {
     fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
-        struct PayloadForm;
-        impl Visitor<'_> for PayloadForm {
+        struct FactOrDigestVisitor;
+        impl Visitor<'_> for FactOrDigestVisitor {
             type Value = FactOrDigest;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,7 +176,7 @@ impl<'t> Deserialize<'t> for FactOrDigest {
                 Digest::parse(text).map(FactOrDigest::Digest).map_err(E::custom)
             }
         }
-        d.deserialize_any(PayloadForm)
+        d.deserialize_any(FactOrDigestVisitor)
     }
 }
 

@@ -36,8 +36,9 @@ impl<'a> EnclosingTags<'a> {
         Self { elements, counted_to: from, is_left: false, is_reopened: false }
     }
 
-    /// Whether a value that ends at `to` would join two elements, because an enclosing element is
-    /// closed and opened again before `to`. Offsets must increase from call to call.
+    /// Scans the value up to `to`, which must increase from call to call. Returns whether a value
+    /// that ends there would join two elements, because an enclosing element is closed and opened
+    /// again before.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;

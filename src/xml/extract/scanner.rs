@@ -347,7 +347,8 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Whether the open tag with this name is self-closing or may be closed later.
+    /// Searches for the close tag of the open tag with this name. Returns whether there may be one,
+    /// or the tag is self-closing.
     fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

@@ -24,7 +24,7 @@ pub(super) struct RootElements {
 }
 
 impl RootElements {
-    /// Returns the only root element. Fails if there is another root or text beside it.
+    /// Returns the only root element of `text`. Fails if there is another root or text beside it.
     pub fn into_single(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
             ScanViolation::new(

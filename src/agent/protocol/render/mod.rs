@@ -11,7 +11,7 @@ use crate::xml::escape::escape_text;
 
 use super::vocabulary::bare;
 use crate::agent::RendererVersion;
-use crate::agent::history::{MemoryItem, ModelText, ModelTextCall, ThreadMessage};
+use crate::agent::history::{MemoryItem, ModelText, RecordedToolCall, ThreadMessage};
 use rendered_message::{RenderedMessage, merged, shown_or_stub};
 
 pub use rendered_message::text_of;
@@ -177,7 +177,7 @@ impl PendingToolResult<'_> {
 }
 
 /// Text that stands for the missing result of a native call.
-fn silence(call: &ModelTextCall) -> &'static str {
+fn silence(call: &RecordedToolCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",
         None => "Error: nothing came of this call",
@@ -191,7 +191,7 @@ fn as_xml(model_text: &ModelText) -> String {
         parts.push(model_text.raw.clone());
     }
 
-    for ModelTextCall { call, payload } in &model_text.calls {
+    for RecordedToolCall { call, payload } in &model_text.calls {
         let refused = || {
             let name = &call.name;
             format!("<{name}>{}</{name}>", escape_text(&call.arguments))
