@@ -221,8 +221,10 @@ impl PastTurn {
     /// Parses a note. Returns `None` if the payload is no such note.
     pub fn read(payload: &str) -> Option<Self> {
         let note = Element::read(payload)?;
+
         let named =
             |name: &'static str| note.children().filter(move |child| child.local_name() == name);
+
         let calls = named("call").map(|call| {
             let call_of = |name: &str| call.attribute(name).map(str::to_owned);
             let arguments = read_verbatim(call)?;
@@ -230,11 +232,13 @@ impl PastTurn {
             let call = ToolCall { id: call_of("id")?, name: call_of("name")?, arguments };
             Some(ParsedToolCall { call, digest })
         });
+
         let own = named("block").map(|block| {
             let provider = block.attribute("provider")?.to_owned();
             Some(OwnBlock { provider, json: read_verbatim(block)? })
         });
         let left_out = named("left-out").map(|stub| stub.attribute("message")?.parse().ok());
+
         Some(Self {
             agent: ListenerName::parse(note.attribute("agent")?).ok()?,
             call: CallId(note.attribute("call")?.parse::<MessageId>().ok()?),

@@ -55,20 +55,24 @@ impl SseDecoder {
     /// `input` ends before the event does.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
+
         loop {
             if self.after_cr && !input.is_empty() {
                 *input = input.strip_prefix(b"\n").unwrap_or(input);
                 self.after_cr = false;
             }
+
             let Some(at) = memchr2(b'\r', b'\n', input) else {
                 self.keep(input)?;
                 *input = &[];
                 return Ok(None);
             };
+
             let (head, rest) = input.split_at(at);
             let (end, rest) = rest.split_at(1);
             self.after_cr = end == b"\r";
             *input = rest;
+
             if self.end_line(head)? {
                 self.is_old = true;
                 return Ok(Some(SseEvent { name: &self.name, data: &self.data }));

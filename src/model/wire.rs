@@ -42,6 +42,7 @@ pub fn plain_body(request: &ModelRequest, model: &str) -> String {
         let blocks: Vec<Json> = message.blocks.iter().map(block).collect();
         json!({ "role": message.role.as_str(), "content": blocks })
     });
+
     let tools = tools.iter().map(|tool| {
         json!({
             "name": tool.name,
@@ -49,6 +50,7 @@ pub fn plain_body(request: &ModelRequest, model: &str) -> String {
             "parameters": tool.parameters,
         })
     });
+
     let body = json!({
         "model": model,
         "system": system,

@@ -261,8 +261,8 @@ impl Gate {
         not_reserved(&element, submission)?;
         let meaning = self.meaning(sender, &element, submission)?;
         if !matches!(meaning, Meaning::Own | Meaning::Call { .. }) {
-            let message = "the payload inside opens no call; \
-                           write one that a peer or you yourself accept";
+            let message =
+                "the payload inside opens no call; write one that a peer or you yourself accept";
             return Err(submission.refuse(RefusalRule::SchemaInvalid, message));
         }
 

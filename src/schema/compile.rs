@@ -94,6 +94,7 @@ impl SchemaCompiler {
         let label = bundle.main().map_or("schema", |s| s.label.as_str());
         let refuse =
             |code: &str, message: String| Err(vec![SchemaProblem::new(label, 1, code, message)]);
+
         match self.ask(bundle) {
             Ok(verdict) => judge(bundle, verdict),
             Err(CompileFailure::Slow) => {
@@ -183,6 +184,7 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
         limits::SCHEMA_COMPILE_MEMORY_KIB,
         limits::SCHEMA_COMPILE_CPU_SECONDS
     );
+
     let mut command = Command::new("sh");
     command
         .args(["-c", &limit])
@@ -191,11 +193,13 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
+
     let (mut child, owned) =
         children::spawn(None, || command.spawn(), |child| Some(std::process::Child::id(child)))?;
     let gone = || std::io::Error::other("the compiling child has no pipes");
     let stdin = child.stdin.take().ok_or_else(gone)?;
     let stdout = child.stdout.take().ok_or_else(gone)?;
+
     let (sender, answers) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -204,6 +208,7 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
             }
         }
     });
+
     Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 

@@ -130,6 +130,7 @@ fn particles(
             repeated: place.repeated || particle.max.is_none_or(|max| max > 1),
             ..place
         };
+
         match &particle.term {
             ParticleTerm::Element(element) => out.push(parameter(model, element, place, above)),
             ParticleTerm::ElementRef(name) => {

@@ -155,6 +155,7 @@ impl ExampleBuilder<'_> {
                 if !required && self.above.contains(&element.name) {
                     return None;
                 }
+
                 out.push(Node::Element(self.element(element)?));
                 Some(())
             }
@@ -165,6 +166,7 @@ impl ExampleBuilder<'_> {
                 if !required && self.above.contains(&element.name) {
                     return None;
                 }
+
                 out.push(Node::Element(self.element(&element)?));
                 Some(())
             }

@@ -290,11 +290,13 @@ unsafe extern "C" fn record_error(_: *mut c_void, error: c::xmlErrorPtr) {
     // SAFETY: libxml2 passes an error that lives through the call, or null.
     let Some(error) = (unsafe { error.cast_const().as_ref() }) else { return };
     let warning = error.level <= c::xmlErrorLevel_XML_ERR_WARNING;
+
     REPORTED.with(|reported| {
         let Ok(mut reported) = reported.try_borrow_mut() else { return };
         if !warning {
             reported.errors += 1;
         }
+
         if reported.diagnostics.len() < limits::FINDINGS_MAX {
             // SAFETY: as above.
             let diagnostic = unsafe { read_error(error, warning) };
@@ -410,6 +412,7 @@ unsafe fn element_step(node: &c::xmlNode) -> LocationStep {
             other.type_ == c::xmlElementType_XML_ELEMENT_NODE
                 && bytes_of(other.name.cast()) == Some(name)
         };
+
         let mut position = 0u32;
         let mut same = 1u32;
         let mut sibling = node.prev;
@@ -418,12 +421,14 @@ unsafe fn element_step(node: &c::xmlNode) -> LocationStep {
             same += u32::from(alike(other));
             sibling = other.prev;
         }
+
         let mut only = same == 1;
         let mut sibling = node.next;
         while let Some(other) = sibling.as_ref().filter(|_| only) {
             only = !alike(other);
             sibling = other.next;
         }
+
         LocationStep {
             name: name_of(node),
             attribute: false,
@@ -457,12 +462,14 @@ unsafe extern "C" fn serve(
 ) -> c::xmlParserInputPtr {
     // SAFETY: the address is null or a C string.
     let Some(index) = (unsafe { index_in(address) }) else { return std::ptr::null_mut() };
+
     SERVED.with(|served| {
         let served = served.try_borrow().ok();
         let Some(text) = served.as_ref().and_then(|s| s.get(index)) else {
             return std::ptr::null_mut();
         };
         let Ok(length) = c_int::try_from(text.len()) else { return std::ptr::null_mut() };
+
         let utf8 = c::xmlCharEncoding_XML_CHAR_ENCODING_UTF8;
         // SAFETY: the buffer copies the text; the stream takes the buffer over, and the
         // context the stream. The name is a copy that the stream frees.

@@ -253,12 +253,14 @@ impl BundleLoader {
             if link.kind != LinkKind::Import || link.to.is_some() || known {
                 continue;
             }
+
             let elsewhere = self
                 .links
                 .iter()
                 .find(|other| other.namespace == link.namespace && other.to.is_some())
                 .and_then(|other| other.to)
                 .or_else(|| (main == link.namespace).then_some(0));
+
             match elsewhere {
                 Some(to) => {
                     if let Some(link) = self.links.get_mut(at) {

@@ -99,6 +99,7 @@ impl SchemaModel {
         depth: usize,
     ) -> ElementOutline {
         let base = |reference: &TypeRef| self.outline_at(reference, depth + 1);
+
         match derivation {
             TypeDerivation::None => {
                 ElementOutline { content: own.to_vec(), ..ElementOutline::default() }
@@ -122,6 +123,7 @@ impl SchemaModel {
                 if let Some(inline) = inline {
                     outline.text = Some(self.value(inline));
                 }
+
                 let text = outline.text.get_or_insert_default();
                 text.restrict(facets);
                 outline

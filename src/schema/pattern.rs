@@ -176,6 +176,7 @@ impl PatternReader<'_> {
     fn class(&mut self) -> Option<CharacterClass> {
         let negated = self.rest.next_if_eq(&'^').is_some();
         let mut items: Vec<ClassItem> = Vec::new();
+
         loop {
             let item = match self.rest.next()? {
                 ']' => return Some(CharacterClass { negated, items, without: None }),
@@ -188,6 +189,7 @@ impl PatternReader<'_> {
                 '\\' => self.escape()?,
                 c => ClassItem::Range(c, c),
             };
+
             let ClassItem::Range(low, _) = item else {
                 items.push(item);
                 continue;

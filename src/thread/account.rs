@@ -19,6 +19,7 @@ impl Tree {
                     request: *request,
                     thread: thread.clone(),
                 });
+
                 if let Some(route) = route {
                     self.count_request(*call, route);
                 }

@@ -82,6 +82,7 @@ impl<'a> TreeReader<'a> {
             let start = self.position();
             let event = self.events.read_event().ok()?;
             let place = start..self.position();
+
             match event {
                 Event::Start(tag) => {
                     let opened = self.opened(&tag, place)?;

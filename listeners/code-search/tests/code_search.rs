@@ -254,6 +254,7 @@ fn symbols_are_found_in_every_language_that_is_understood() {
         ("src/list.c#list_length", "17-22"),
         ("docs/guide.md#Next steps", "18-20"),
     ];
+
     let wrong: Vec<_> = cases
         .iter()
         .map(|(path, expected)| (path, span(path), expected))

@@ -45,6 +45,7 @@ impl WorkspaceRequest {
     /// Parses a payload. Returns `None` if the workspace does not accept such a payload.
     pub fn read(payload: &str) -> Option<Self> {
         let element = Element::read(payload)?;
+
         Some(match element.local_name() {
             "proposed_actions" => Self::Set(ProposalSet {
                 summary: owned(&element, "summary"),

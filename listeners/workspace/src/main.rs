@@ -12,7 +12,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use workspace::{Options, SUPERVISE, Workspace, WorkspaceCall, limits, supervise};
 
 const USAGE: &str = "usage: workspace [--state DIR] [--time-limit SECONDS] [--shell PROGRAM] \
-                     [--pass VARIABLE]... [--install] [--approved] ROOT";
+    [--pass VARIABLE]... [--install] [--approved] ROOT";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -259,13 +259,16 @@ impl Workspace {
             CommandStep::Command { id, directory, text } => {
                 let place =
                     WorkspacePath::parse(directory.as_deref().unwrap_or("."), self.root.path())?;
+
                 if text.len() > limits::COMMAND_BYTES_MAX {
                     let most = limits::COMMAND_BYTES_MAX;
                     let message = format!("a command has at most {most} bytes; put it into a file");
                     return Err(ActionFailure::new(FailureCode::TooLarge, message));
                 }
+
                 let shell = self.shell.to_string_lossy().into_owned();
                 let command = [shell, "-c".to_owned(), text.clone()];
+
                 self.begin(call, index)?;
                 let done = self.run(call, &command, &place)?;
                 Ok((reply::ran(id.as_deref(), None, &done), succeeded(&done)))
@@ -277,10 +280,12 @@ impl Workspace {
                 let proposal: String =
                     Digest::of(seed.as_bytes()).to_string().chars().take(12).collect();
                 let proposed = reply::proposed(&proposal, language, &install);
+
                 if !self.installs {
                     self.state.propose(&proposal, &install.command).map_err(remembering)?;
                     return Ok((proposed, true));
                 }
+
                 self.begin(call, index)?;
                 let done = self.run(call, &install.command, &top(&self.root)?)?;
                 let shown = package::shown(&install.command);

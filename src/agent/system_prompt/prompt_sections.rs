@@ -107,9 +107,11 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
             (true, false) => "required",
             (false, false) => "optional",
         };
+
         let indent = "  ".repeat(depth);
         let kind = kind(&parameter.content);
         let _ = write!(out, "{indent}- {sign}{} ({kind}, {needed}", parameter.name);
+
         if parameter.repeated {
             out.push_str(", may be repeated");
         }
@@ -121,6 +123,7 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
             let _ = write!(out, ": {doc}");
         }
         out.push('\n');
+
         self::parameters(out, &parameter.parameters, depth + 1);
     }
 }

@@ -108,11 +108,13 @@ impl HttpResponse {
                 self.has_begun = true;
                 return Ok(Some(&self.piece));
             }
+
             match self.framing {
                 OVER => return Ok(None),
                 BodyFraming::Broken => return Err(HttpError::Broken),
                 _ => {}
             }
+
             self.patience.spent()?;
             let phase = if self.has_begun { CallPhase::Stall } else { CallPhase::FirstByte };
             let received = self.patience.wait(phase, self.line.receive()).await?;

@@ -213,6 +213,7 @@ fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<
         _ => None,
     });
     let tool_calls: Vec<_> = calls.collect();
+
     let kept = message.blocks.iter().find_map(|block| match block {
         ChatBlock::Own(own) if own.provider == provider => {
             serde_json::from_str::<KeptReasoning<'a>>(&own.json).ok()
@@ -220,6 +221,7 @@ fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<
         _ => None,
     });
     let kept = kept.unwrap_or_default();
+
     let text = texts(message);
     OpenAiMessage {
         role: "assistant",

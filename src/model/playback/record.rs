@@ -136,6 +136,7 @@ impl AnswerText {
         let origin = &request.origin;
         let counted = |tokens: u64| (!end.usage.estimated).then_some(tokens);
         let some = |tokens: u64| (tokens > 0).then_some(tokens);
+
         RecordedTurn {
             agent: origin.agent.clone(),
             thread: origin.labels().to_owned(),

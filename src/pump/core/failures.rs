@@ -112,16 +112,19 @@ impl Core {
         let thread = open.thread.clone();
         let input = Input::Lost { listener: listener.clone(), call, attempt };
         step.begin_record(thread.root(), input);
+
         let failure =
             AttemptFailure::Lost { detail: "the pump ended before its answer".to_owned() };
         self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
         self.charge_reservation(step, call, attempt);
+
         let open = self.state.call(call);
         let failures = open.map_or(0, |open| open.failures);
         let request = open.and_then(Call::request).map(|request| &request.name);
         // Without a listener, no further attempt is possible.
         let contract = self.contracts.get(&listener);
         let attempts = contract.map_or(0, |contract| contract.attempts_of(request));
+
         if failures < attempts || mutant("deliver-what-was-lost") {
             self.pick_up_call(step, &thread, call)
         } else {

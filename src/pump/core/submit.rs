@@ -176,6 +176,7 @@ impl Core {
                     let by = self.state.thread(thread).map(|thread| &thread.by);
                     thread.is_root() && by == Some(&submission.client)
                 });
+
                 known.ok_or_else(|| SubmissionDenial::NoThread(id.clone()))
             }
             Target::New { suggested: None } => Ok(self.fresh_root(submission.id)),
@@ -183,9 +184,11 @@ impl Core {
                 let usable = ThreadId::parse(id)
                     .ok()
                     .filter(|t| t.is_root() && t.as_str() != ThreadId::ORGANISM);
+
                 let refused = |message: String| {
                     SubmissionDenial::Refused(instead(submission, RefusalRule::BadLabel, &message))
                 };
+
                 let Some(thread) = usable else {
                     return Err(refused(
                         "the suggested thread id must be `sess-` and 8 to 59 lowercase letters \
@@ -193,11 +196,13 @@ impl Core {
                             .to_owned(),
                     ));
                 };
+
                 let of_schedule = self.state.unsent_run_in(&thread);
                 let is_reserved = of_schedule.is_some_and(|run| run.request != submission.id);
                 if is_reserved || self.state.trees.contains_key(&thread) {
                     return Err(refused(format!("the thread id {thread} is taken")));
                 }
+
                 Ok(thread)
             }
         }

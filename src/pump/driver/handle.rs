@@ -91,8 +91,7 @@ impl Submit {
         let (rule, message) = match error {
             Error::Unavailable { .. } => (
                 RefusalRule::Busy,
-                "the journal's server is unavailable; send the payload again \
-                                     later",
+                "the journal's server is unavailable; send the payload again later",
             ),
             Error::Denied(_) => (
                 RefusalRule::Busy,
@@ -100,8 +99,7 @@ impl Submit {
             ),
             _ => (
                 RefusalRule::StorageFull,
-                "the disk is full; send the payload again when the \
-                                             disk has space",
+                "the disk is full; send the payload again when the disk has space",
             ),
         };
 

@@ -103,6 +103,7 @@ impl MetricsRecorder {
 
     fn fact(&mut self, fact: &Fact) {
         let counts = &self.counts;
+
         match fact {
             Fact::Booted { epoch, .. } => {
                 counts.epoch.set(u64::from(*epoch));

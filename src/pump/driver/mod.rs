@@ -128,6 +128,7 @@ impl Pump {
         let last = Position(journal.next().0.saturating_sub(1));
         let (recorded, follow) = tokio::sync::watch::channel(last);
         let handle = Handle::new(outbox, gate.clone(), busy.clone(), follow);
+
         let alarms = AlarmQueue::default();
         let waiters = Waiters::default();
         let hosts = Map::default();
@@ -135,6 +136,7 @@ impl Pump {
         let watch = PumpClock::start(core.state().time);
         let heartbeats = PendingHeartbeats::default();
         let meter = MetricsRecorder::new(Arc::new(PumpMetrics::new(&gate.contracts)));
+
         Self {
             core,
             journal,
@@ -342,6 +344,7 @@ impl Pump {
 
     fn perform(&mut self, effect: Effect) {
         self.meter.performs(&effect, self.core.state());
+
         match effect {
             Effect::Deliver(delivery) => {
                 match self.hosts.get(&delivery.listener) {

@@ -121,6 +121,7 @@ impl PumpMetrics {
         let names = contracts.iter().filter(|contract| contract.role != Role::Client);
         let names: Vec<_> = names.map(|contract| contract.name.clone()).collect();
         let index = names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect();
+
         Self {
             life: PumpPhase::default(),
             records: Counter::default(),

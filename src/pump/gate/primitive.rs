@@ -11,6 +11,7 @@ use crate::xml::scan::{NestedElement, attributes, nested};
 /// Parses the primitive `local` from its element. `Err` describes the mistake.
 pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     let attributes = PrimitiveAttributes(attributes(text));
+
     match local {
         "spawn-thread" => {
             let suggested_sub_id = attributes.text("suggested_sub_id");

@@ -86,6 +86,7 @@ impl SchemaBuilder<'_> {
             PlanContent::Listed { key, slots, required } => {
                 let children: Map<String, Json> =
                     slots.iter().map(|slot| (slot.key.clone(), self.slot(slot))).collect();
+
                 let item = json!({
                     "type": "object",
                     "properties": children,
@@ -98,6 +99,7 @@ impl SchemaBuilder<'_> {
                     "description": "in order, each with exactly one property",
                     "items": item,
                 });
+
                 Some((key.clone(), list, *required))
             }
             PlanContent::Nothing | PlanContent::Keyed { .. } | PlanContent::Abstract => None,

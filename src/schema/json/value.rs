@@ -89,6 +89,7 @@ pub fn to_text(
 
 fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result<String, String> {
     let wrong = |expected: &str| Err(format!("is {}; {expected} is expected", json.kind()));
+
     match (sort(value), json) {
         (JsonType::Text, raw_json::RawJson::Text(text)) => characters(text),
         (JsonType::Text, _) => match plain(value, json) {

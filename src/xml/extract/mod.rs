@@ -312,6 +312,7 @@ impl Extractor {
     fn decide(&mut self, turn: &[u8], grammar: &ActionGrammar, quotes: &QuoteBlocks, ended: bool) {
         let source = TurnBytes::new(turn, self.decided, ended);
         let mut walk = TurnWalk::new(source, grammar, quotes, self.is_cut);
+
         loop {
             walk.tag_end = self.tag_end;
             let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));
@@ -320,10 +321,12 @@ impl Extractor {
             if found.is_none() {
                 break;
             }
+
             if walk.is_tangled() {
                 self.report(RawFinding::new(ExtractCode::TooTangled, at, close_tags::TANGLED));
                 break;
             }
+
             match walk.step(at, self.text_from, &mut self.unknown) {
                 Ok(step) => self.take(step, at, turn),
                 Err(turn_bytes::NeedMore) => {

@@ -273,6 +273,7 @@ impl TurnWalk<'_> {
         unknown: &mut UnknownRoots,
     ) -> Result<WalkStep, NeedMore> {
         let shown = self.source.lossy(tag.name.clone());
+
         match scope.element(&shown) {
             WrittenName::Bare(_) => self.unknown_element(tag, floor, unknown),
             WrittenName::Bound(namespace, _) if namespace.is_empty() => {
@@ -284,6 +285,7 @@ impl TurnWalk<'_> {
                     || unknown_root(tag.start, local, &namespace),
                     |known| missed(tag.start, &format!("{{{namespace}}}{local}"), known),
                 );
+
                 let close = if tag.empty { None } else { self.unknown_end(name, tag.end, floor)? };
                 let end = close.unwrap_or(tag.end);
                 let mut step = WalkStep::text(end).note(note);

@@ -13,12 +13,15 @@ fn answers(payloads: &[&str]) -> Vec<String> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut answers = Vec::new();
+
     for payload in payloads {
         input.write_all(delivery(payload).as_bytes()).unwrap();
         input.write_all(b"\0").unwrap();
+
         let mut frame = Vec::new();
         output.read_until(0, &mut frame).unwrap();
         assert_eq!(frame.pop(), Some(0), "the program ended without an answer");
@@ -26,6 +29,7 @@ fn answers(payloads: &[&str]) -> Vec<String> {
         let (_, payloads) = answer.split_once('>').unwrap();
         answers.push(payloads.strip_suffix("</e:answer>").unwrap().to_owned());
     }
+
     drop(input);
     assert!(child.wait().unwrap().success());
     answers

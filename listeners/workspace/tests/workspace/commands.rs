@@ -22,6 +22,7 @@ fn a_command_runs_as_written_and_its_exit_is_reported() {
         ("printf 'a\\001\\377b'", "0", "a\u{FFFD}\u{FFFD}b", ""),
         ("# nothing", "0", "", ""),
     ];
+
     for (command, code, stdout, stderr) in cases {
         let answer = room.ask(&shell(command));
         assert_eq!(value_in(&answer, "@id"), "default");
@@ -33,6 +34,7 @@ fn a_command_runs_as_written_and_its_exit_is_reported() {
         assert_eq!(value_in(&answer, "stdout"), stdout, "{command}");
         assert!(value_in(&answer, "stderr").contains(stderr), "{answer}");
     }
+
     let proposed = action(
         "proposed_shell_command",
         "working_directory='.' is_dangerous='false'",

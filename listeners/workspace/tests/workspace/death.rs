@@ -79,6 +79,7 @@ fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
     let mut died = 0;
     let mut all_undone = 0;
     let mut all_done = 0;
+
     for nth in 1.. {
         let room = prepared();
         let before = room.files();
@@ -86,6 +87,7 @@ fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
         let answer = Program::start(room.directory.path(), Some(&place)).ask(1, &change());
         let is_over = answer.is_some();
         died += u32::from(!is_over);
+
         // The next process finds all changes, or none.
         let mut next = Program::start(room.directory.path(), None);
         next.ask(7, &own("show-changes", "")).unwrap();
@@ -94,6 +96,7 @@ fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
             files if files == made() => all_done += 1,
             files => panic!("half a set after step {nth}: {files:?}"),
         }
+
         let again = next.ask(1, &change()).unwrap();
         assert_eq!(
             (verdict(&again).as_str(), value_in(&again, "@set").as_str()),
@@ -101,10 +104,12 @@ fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
         );
         assert_eq!(room.files(), made(), "step {nth}");
         assert_eq!(answer.unwrap_or_else(|| again.clone()), again);
+
         if is_over {
             break;
         }
     }
+
     assert!(died >= 8 && all_undone >= 7 && all_done >= 2, "{died} {all_undone} {all_done}");
 }
 
@@ -233,6 +238,7 @@ fn a_full_disk_refuses_a_set_and_leaves_everything_as_it_was() {
             let _ = writeln!(std::io::stderr(), "skipped: nothing can be mounted here");
             return;
         };
+
         room.write("a", "one\n");
         room.write("b", "two\n");
         let files = || {
@@ -241,9 +247,11 @@ fn a_full_disk_refuses_a_set_and_leaves_everything_as_it_was() {
             files
         };
         let before = files();
+
         let mut program = Program::start(room.directory.path(), None);
         // The program needs some disk space to start.
         program.ask(u32::MAX, &own("show-changes", "")).unwrap();
+
         let mut refused = 0;
         for pages in 0.. {
             disk.fill(pages);
@@ -252,6 +260,7 @@ fn a_full_disk_refuses_a_set_and_leaves_everything_as_it_was() {
                 assert_eq!(files(), made());
                 break;
             }
+
             assert_eq!((verdict(&answer).as_str(), files()), ("disk-full", before.clone()));
             refused += 1;
         }

@@ -20,17 +20,20 @@ fn a_text_that_is_there_once_is_replaced_whatever_it_holds() {
         ("  indented\n", "  indented", "\tindented", "\tindented\n"),
         ("a&amp;b", "&amp;", "&", "a&b"),
     ];
+
     for (before, old, new, after) in cases {
         let room = Room::new();
         room.write("f", before);
         assert_eq!(verdict(&room.ask(&substring("f", old, new))), "changes-applied");
         assert_eq!(room.read("f"), after);
     }
+
     let proposed = action(
         "proposed_file_replace_substring",
         "file_path='f' change_summary='why'",
         "<old_str>b</old_str><!-- between --><new_str><![CDATA[<c>&&]]></new_str>",
     );
+
     let room = Room::new();
     room.write("f", "abc");
     let answer = room.ask(&proposed);
@@ -50,6 +53,7 @@ fn a_text_that_is_not_there_once_is_an_error_and_nothing_is_written() {
         let answer = room.ask(&substring("f", old, "new"));
         format!("{}: {}\n", verdict(&answer), value_in(&answer, "message"))
     };
+
     let all: String = ["two", "four", "\tthree", "aa", "e", "One"].map(text).concat();
     expect![[r#"
         several-matches: old_str is in `f` 2 times, in lines 2, 2; take in more of what is around the one you mean
@@ -60,8 +64,10 @@ fn a_text_that_is_not_there_once_is_an_error_and_nothing_is_written() {
         no-match: old_str is not in `f`; read the file again and copy the text as it is there
     "#]]
     .assert_eq(&all);
+
     let after = fs::metadata(room.path("f")).unwrap();
     assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()));
+
     room.write("many", "ab".repeat(5_000));
     let text = value_in(&room.ask(&substring("many", "ab", "c")), "message");
     assert!(text.contains("at least 1000 times, in lines 1, 1"), "{text}");
@@ -82,10 +88,12 @@ fn a_body_is_the_file_but_for_the_line_end_after_its_tag() {
         ("f", "<![CDATA[<b>]]>", "<b>"),
         ("new/dir/g", "x", "x"),
     ];
+
     for (path, body, content) in cases {
         assert_eq!(verdict(&create(path, body)), "changes-applied", "{path}");
         assert_eq!(room.read(path), content, "{path}");
     }
+
     assert_eq!(verdict(&create("a", "again")), "exists");
     assert_eq!(room.read("a"), "text");
     assert_eq!(verdict(&room.ask(&replace("a", "again"))), "changes-applied");
@@ -107,14 +115,17 @@ fn lines_are_inserted_after_the_line_of_that_number() {
         ("\u{FEFF}1\n", "0", "x", "\u{FEFF}x\n1\n"),
         ("1\r\n2\r\n", "1", "x\ny", "1\r\nx\r\ny\r\n2\r\n"),
     ];
+
     for (before, line, body, after) in cases {
         let room = Room::new();
         room.write("f", before);
         assert_eq!(verdict(&room.ask(&insert("f", line, body))), "changes-applied", "{before:?}");
         assert_eq!(room.read("f"), after, "{before:?} after {line}");
     }
+
     let room = Room::new();
     room.write("f", "1\n2\n");
+
     for line in ["3", "99999999999999999999999999"] {
         let answer = room.ask(&insert("f", line, "x"));
         assert_eq!(verdict(&answer), "bad-line");

@@ -16,12 +16,15 @@ fn trapped() -> Room {
     let outside = room.directory.path().canonicalize().unwrap();
     fs::create_dir(outside.join("outside")).unwrap();
     fs::write(outside.join("outside/secret"), SECRET).unwrap();
+
     // The name of this directory begins with the name of the workspace.
     fs::create_dir(outside.join("desk-other")).unwrap();
     fs::write(outside.join("desk-other/secret"), SECRET).unwrap();
+
     room.write("inside/file", "inside\n");
     room.write(".git/config", "[core]\n");
     room.write("plain", "plain\n");
+
     let link = |to: &std::path::Path, name: &str| symlink(to, room.path(name)).unwrap();
     link(&outside.join("outside/secret"), "to-secret");
     link(&outside.join("outside"), "to-outside");
@@ -37,6 +40,7 @@ fn trapped() -> Room {
     link(&outside.join("outside/new"), "inside/to-new");
     mkfifoat(CWD, room.path("pipe"), Mode::from_raw_mode(0o600)).unwrap();
     std::os::unix::net::UnixListener::bind(room.path("socket")).unwrap();
+
     room
 }
 
@@ -131,6 +135,7 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
     let room = trapped();
     let before = room.files();
     let mut wrong = Vec::new();
+
     for (path, code) in ESCAPES {
         let path = filled(path, &room);
         let proposals = [
@@ -139,6 +144,7 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
             insert(&path, "0", "overwritten"),
             action("create_file", &format!("path=\"{path}\""), "overwritten"),
         ];
+
         for proposal in proposals {
             let answer = room.ask(&proposal);
             if verdict(&answer) != code || answer.contains("canary") {
@@ -146,6 +152,7 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
             }
         }
     }
+
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(room.files(), before);
     let outside = room.directory.path().join("outside");
@@ -264,6 +271,7 @@ fn a_directory_that_becomes_a_link_in_the_middle_leads_nowhere() {
     let outside = room.directory.path().canonicalize().unwrap().join("outside");
     room.write("swap/file", "x\n");
     symlink(&outside, room.path("evil")).unwrap();
+
     let over = AtomicBool::new(false);
     let verdicts = std::thread::scope(|scope| {
         let swap = room.path("swap");
@@ -274,11 +282,13 @@ fn a_directory_that_becomes_a_link_in_the_middle_leads_nowhere() {
                 renameat_with(CWD, &swap, CWD, &evil, RenameFlags::EXCHANGE).unwrap();
             }
         });
+
         let ask = |n: usize| verdict(&room.ask(&replace("swap/file", &format!("{n}\n"))));
         let verdicts: Vec<_> = (0..300).map(ask).collect();
         over.store(true, Ordering::Relaxed);
         verdicts
     });
+
     assert!(verdicts.iter().any(|verdict| verdict != "changes-applied"), "nobody raced");
     let names: Vec<_> = fs::read_dir(&outside).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["secret"]);

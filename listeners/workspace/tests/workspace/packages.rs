@@ -34,11 +34,13 @@ fn a_proposal_shows_the_exact_command_of_its_language() {
         ("go", "example.org/x/text@v0.3.0", "go get example.org/x/text@v0.3.0"),
         ("php", "vendor/name", "composer require --no-interaction vendor/name"),
     ];
+
     for (language, packages, command) in cases {
         let packages = packages.replace('<', "&lt;");
         let answer = room.ask(&propose(language, &packages));
         assert_eq!(value_in(&answer, "command"), command, "{answer}");
     }
+
     assert!(room.files().is_empty());
 }
 
@@ -73,10 +75,12 @@ fn what_is_no_name_of_a_package_is_refused() {
         "ä",
         "'",
     ];
+
     for name in names {
         let answer = room.ask(&propose("typescript", name));
         assert_eq!(verdict(&answer), "bad-package", "{name}: {answer}");
     }
+
     assert_eq!(verdict(&room.ask(&propose("rust", "a/b"))), "bad-package");
     assert_eq!(verdict(&room.ask(&propose("cobol", "x"))), "unknown-language");
     let many = vec!["x"; 51].join(",");

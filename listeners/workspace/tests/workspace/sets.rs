@@ -38,6 +38,7 @@ fn one_proposal_that_cannot_be_done_leaves_all_undone() {
     room.write("z", "z\n");
     let before = room.files();
     let good = || vec![substring("a", "one", "two"), replace("new/b", "b\n"), replace("z", "y")];
+
     let bad = [
         substring("a", "none", "x"),
         substring("a", "one", "x"),
@@ -47,6 +48,7 @@ fn one_proposal_that_cannot_be_done_leaves_all_undone() {
         replace("new/b/c", "x"),
         replace("a/b", "x"),
     ];
+
     for bad in bad {
         for at in 0..=3 {
             let mut proposals = good();
@@ -56,6 +58,7 @@ fn one_proposal_that_cannot_be_done_leaves_all_undone() {
             assert_eq!(room.files(), before, "{bad} at {at}");
         }
     }
+
     let many: Vec<_> = (0..101).map(|n| replace(&format!("f{n}"), "x")).collect();
     assert_eq!(verdict(&room.ask(&set(&many))), "too-many");
     assert_eq!(room.files(), before);
@@ -108,19 +111,23 @@ fn a_set_is_not_taken_back_over_somebody_elses_change() {
     room.write("a", "1\n");
     room.write("b", "1\n");
     room.ask(&set(&[substring("a", "1", "2"), substring("b", "1", "2"), replace("c", "2\n")]));
+
     room.write("b", "mine\n");
     fs::remove_file(room.path("c")).unwrap();
     let before = room.files();
+
     let answer = undo(&room);
     assert_eq!(verdict(&answer), "changed-meanwhile");
     let message = value_in(&answer, "message");
     assert!(message.contains("`b`, `c`") && !message.contains("`a`"), "{message}");
     assert_eq!(room.files(), before);
+
     // Once the files have their content again, the set can be taken back.
     room.write("b", "2\n");
     room.write("c", "2\n");
     assert_eq!(verdict(&undo(&room)), "changes-applied");
     assert_eq!((room.read("a").as_str(), room.read("b").as_str()), ("1\n", "1\n"));
+
     // A directory that contains other files by now stays.
     room.ask(&replace("d/x", "x"));
     room.write("d/theirs", "y");
