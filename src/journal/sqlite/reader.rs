@@ -255,7 +255,7 @@ impl JournalReader {
         head: Position,
         is_first: impl Fn(&Record) -> bool,
     ) -> Result<Vec<HashedRecord>, Error> {
-        READS.one();
+        READS.increment();
         let mut records = Vec::<HashedRecord>::new();
         let mut names = InternedNames::default();
         let mut query = self.by_position()?;
