@@ -55,8 +55,8 @@ pub enum Role {
     /// A person who answers questions at any time. No process runs for a person.
     #[serde(rename = "human")]
     Human,
-    /// A listener that runs a workflow definition. A workflow may send goals to agents, spawn threads and
-    /// wait.
+    /// A listener that runs a workflow definition. A workflow may send goals to agents, spawn
+    /// threads and wait.
     #[serde(rename = "workflow")]
     Workflow,
 }

@@ -398,7 +398,8 @@ pub const NOTICE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum events of the live channel queued for one reader; further events are dropped. Text may
 /// use half of them.
 pub const LIVE_EVENTS_MAX: usize = 512;
-/// Maximum bytes of the events queued for one reader of the live channel. Text may use half of them.
+/// Maximum bytes of the events queued for one reader of the live channel. Text may use half of
+/// them.
 pub const LIVE_QUEUE_BYTES: usize = 512 << 10;
 /// Maximum bytes of text in one event of the live channel.
 pub const LIVE_TEXT_BYTES: usize = 4 << 10;
@@ -545,8 +546,8 @@ pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
 /// Maximum age of a leadership proof on which a pump delivers. Much shorter than [`LEASE_LAPSE`],
 /// after which another pump may take over.
 pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
-/// Delay before the journal repeats a JetStream operation that did not succeed yet, such as taking a
-/// lease.
+/// Delay before the journal repeats a JetStream operation that did not succeed yet, such as taking
+/// a lease.
 pub const STREAM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long only the heir can take a lease that was released for it.
 pub const LEASE_RESERVED_FOR_HEIR: Duration = Duration::from_secs(2);

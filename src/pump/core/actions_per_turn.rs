@@ -1,5 +1,5 @@
-//! The bound on the actions of one turn: `max_actions_per_turn`. Each action beyond it is refused by
-//! itself, and a final allows no call beside it.
+//! The maximum number of actions in one turn, `max_actions_per_turn`. Each further action is
+//! refused separately, and so is each call beside a final.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::Meaning;
@@ -9,7 +9,8 @@ use crate::pump::gate::Checked;
 pub(super) const CALL_BESIDE_REPLY: &str =
     "an outcome that replies may not call: reply first, or call first";
 
-/// Rules for the actions of one turn: a maximum number of actions, and no calls beside a final.
+/// Checks the actions of one turn, in order: at most a maximum number of actions, and no calls
+/// beside a final.
 pub(super) struct TurnActions {
     room: u32,
     has_final: bool,
@@ -53,7 +54,7 @@ impl TurnActions {
     }
 }
 
-/// Text of the refusal of an excess action.
+/// Text of the refusal of an action beyond `allowed` actions.
 fn excess(allowed: u32) -> String {
     let allowed = match allowed {
         0 | 1 => "exactly one action".to_owned(),

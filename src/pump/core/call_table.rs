@@ -39,7 +39,7 @@ impl CallTable {
         self.running.len() + self.orphans.len()
     }
 
-    /// The deliveries that [`CallTable::handed_over`] counts.
+    /// All deliveries in flight, whether their calls are open or closed.
     pub fn handed_over_deliveries(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
         let running = self.running.iter();
         let running = running.map(|(call, running)| (*call, running.attempt, &running.listener));

@@ -118,7 +118,7 @@ impl Core {
         self.calls.handed_over()
     }
 
-    /// The deliveries that [`Core::handed_over`] counts, in no fixed order.
+    /// All deliveries in flight, including those whose call is closed, in no fixed order.
     pub fn deliveries_in_flight(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
         self.calls.handed_over_deliveries()
     }

@@ -421,8 +421,8 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Removes the line numbers of all places in a message but the first, because they count from the
-/// start of the payload.
+/// Removes line numbers from all positions in a message except the first, because the others count
+/// from the start of the payload.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

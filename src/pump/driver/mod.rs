@@ -114,11 +114,11 @@ pub struct Pump {
     kept: HashSet<Digest>,
     /// Digests of the texts that the organism uses. The boot record takes them.
     blobs: Vec<Digest>,
-    /// Whether ids are derived from [`SAME_IDS`] in place of the journal's id.
+    /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id.
     has_same_ids: bool,
 }
 
-/// The id that stands for the journal's in [`Pump::with_same_ids`].
+/// Replaces the journal's id in pumps that [`Pump::with_same_ids`] configures.
 const SAME_IDS: Uuid = Uuid::from_u128(0x6f72_6761_6e69_8000_8000_6361_7365_0001);
 
 impl Pump {
@@ -170,16 +170,17 @@ impl Pump {
         self
     }
 
-    /// Freezes the pump's clock, for test cases of workflows: time passes only when
-    /// [`Handle::pass_time`] is called.
+    /// Freezes the pump's clock, for test cases of workflows. Only [`Handle::pass_time`] advances
+    /// it then.
     #[must_use]
     pub(crate) fn with_frozen_clock(mut self) -> Self {
         self.watch.freeze();
         self
     }
 
-    /// Derives all ids from a constant in place of the journal's id, for test cases of workflows:
-    /// ids decide about the jitter of retries, and about the order of deadlines at the same time.
+    /// Derives all ids from a constant instead of the journal's id, for test cases of workflows.
+    /// Ids decide the jitter of retries and the order of simultaneous deadlines, so every run of a
+    /// case then behaves the same.
     #[must_use]
     pub(crate) fn with_same_ids(mut self) -> Self {
         self.has_same_ids = true;

@@ -1,6 +1,6 @@
 //! Clock of the pump: the system's time, but never going back and always advancing. Also measures
 //! uncounted time, in which the pump did not run or the system's clock was set. In test cases of
-//! workflows the clock is frozen: time passes only where the case lets it pass.
+//! workflows the clock is frozen, and only the case advances it.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
     standstill: Standstill,
-    /// Whether only [`PumpClock::skip_to`] moves this clock.
+    /// Whether the clock is frozen, so that only [`PumpClock::skip_to`] advances it.
     is_frozen: bool,
 }
 
@@ -47,7 +47,7 @@ impl PumpClock {
         Self { set: (start, reading), pulse, standstill, is_frozen: false }
     }
 
-    /// Stops this clock: from now on, only [`PumpClock::skip_to`] moves it.
+    /// Freezes this clock: from now on, only [`PumpClock::skip_to`] advances it.
     pub fn freeze(&mut self) {
         self.is_frozen = true;
     }
@@ -67,8 +67,8 @@ impl PumpClock {
         self.at(Time::now(), reading)
     }
 
-    /// Sets a frozen clock to `at`, unless that has passed. The time until then counts for every
-    /// deadline.
+    /// Advances a frozen clock to `at`, unless it is past `at`. The skipped time counts for every
+    /// deadline. Does nothing if the clock is not frozen.
     pub fn skip_to(&mut self, at: Time) {
         if self.is_frozen {
             let (time, _) = &mut self.set;
@@ -76,7 +76,8 @@ impl PumpClock {
         }
     }
 
-    /// Real time until this clock can show `at`. A frozen clock does not get there by waiting.
+    /// Real time until this clock reaches `at`; [`Duration::MAX`] if the clock is frozen before
+    /// `at`.
     pub fn wait_until(&mut self, at: Time) -> Duration {
         let now = self.now();
         match at.since(now) {
@@ -105,8 +106,8 @@ impl PumpClock {
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Takes the uncounted time since the previous call. Returns `None` if it is too short for a
-    /// record. A frozen clock has none: its deadlines do not come nearer meanwhile.
+    /// Returns and resets the uncounted time since the previous call. Returns `None` if it is too
+    /// short for a record, or if the clock is frozen, because no deadline comes nearer then.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

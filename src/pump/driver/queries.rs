@@ -32,13 +32,13 @@ pub(in crate::pump) enum PumpQuery {
     /// Asks who opened the root of a thread's tree. The answer is `None` if the thread does not
     /// exist.
     TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
-    /// Asks for the deliveries in flight, and for the position of the next record.
+    /// Asks for the deliveries in flight and the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
-    /// Lets the time until the next alarm pass at once, if `next` is still the next position.
+    /// Advances a frozen clock to the next alarm or deadline, if `next` is still the next position.
     PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
 }
 
-/// A delivery that a listener works on, or a withdrawn one that has not ended.
+/// A delivery in flight, including a withdrawn one that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryInFlight {
     pub call: CallId,
@@ -46,16 +46,16 @@ pub(crate) struct DeliveryInFlight {
     pub listener: ListenerName,
 }
 
-/// Result of a request to let time pass.
+/// Result of [`PumpQuery::PassTime`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimePassage {
-    /// The time of the next alarm or deadline has come.
+    /// The clock has advanced to the next alarm or deadline.
     Passed,
     /// There is neither an alarm nor a deadline.
     NothingScheduled,
     /// Something was recorded since the given position, and no time has passed.
     Changed,
-    /// The clock of this pump is not frozen: it runs by itself.
+    /// The clock of this pump is not frozen, so it cannot be advanced.
     NotFrozen,
 }
 
@@ -107,17 +107,17 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
     }
 
-    /// Returns the deliveries in flight, and the position of the next record. If no delivery is
-    /// with a host that works on it, nothing but time or a request changes the state of the pump.
+    /// Returns the deliveries in flight and the position of the next record. If no host is working
+    /// on a delivery, only time or a request changes the state of the pump.
     pub(crate) async fn deliveries_in_flight(
         &self,
     ) -> Result<(Vec<DeliveryInFlight>, Position), PumpStopped> {
         self.query(|answer| PumpQuery::DeliveriesInFlight { answer }).await
     }
 
-    /// Lets the time until the pump's next alarm or deadline pass at once, for tests of workflows.
-    /// Does nothing if `next` is not the position of the next record any more, or if the pump was
-    /// not built with a frozen clock.
+    /// Advances the pump's frozen clock to its next alarm or deadline, for test cases of workflows.
+    /// Does nothing if `next` is no longer the position of the next record, or if the clock is not
+    /// frozen.
     pub(crate) async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }

@@ -34,7 +34,8 @@ impl ActionReading {
         self.flaw.get_or_insert(note);
     }
 
-    /// Records that the value of `name`, which begins at `start`, contains raw and escaped characters.
+    /// Records that the value of `name`, which begins at `start`, contains raw and escaped
+    /// characters.
     fn note_half_escaped(&mut self, start: usize, name: &str) {
         let message = format!(
             "`{name}` holds both raw and escaped characters; it was taken as it stands, and nothing \
@@ -303,8 +304,8 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// Records a flaw if `value` contains a character that XML does not allow. `name` is the element
-    /// or attribute with this value.
+    /// Records a flaw if `value` contains a character that XML does not allow. `name` is the
+    /// element or attribute with this value.
     pub fn check_legal<'n>(
         &self,
         value: &str,
