@@ -8,9 +8,10 @@ use crate::limits;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
+use super::load::KeyRequirement;
 use super::members::{DeclaredMember, DeclaredSecret};
 use super::tree::{ExpandedText, Located};
-use super::{Config, KeyRequirement, SecretValue, file};
+use super::{Config, SecretValue, file};
 
 /// A client and the secret by which the client can prove its identity.
 #[derive(Debug, Clone)]
@@ -54,7 +55,7 @@ pub(super) fn read(
         let Some(declared) = &member.secret else { continue };
         let secret = match keys {
             KeyRequirement::Needed | KeyRequirement::Optional => {
-                one(declared, directory, around, keys, problems)
+                read_secret(declared, directory, around, keys, problems)
             }
             KeyRequirement::Host | KeyRequirement::Own | KeyRequirement::Unwritten => None,
         };
@@ -68,7 +69,7 @@ pub(super) fn read(
     secrets
 }
 
-fn one(
+fn read_secret(
     declared: &DeclaredSecret,
     directory: &Path,
     around: &ConfigEnvironment,

@@ -1,0 +1,336 @@
+//! Loads a config: reads its sections, checks them against each other, and resolves what they name.
+//!
+//! Each entry point leaves out the parts that its kind of command does not need.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::contract::{Contracts, Schedule};
+use crate::ids::{Digest, ListenerName};
+
+use super::members::DeclaredMember;
+use super::payloads::PayloadResolver;
+use super::sections::{self, DeclaredSections};
+use super::{
+    AgentSpec, Config, ConfigEnvironment, ConfigProblems, ConfigSource, ConfiguredWorkflow,
+    MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig, agents, budgets, effective,
+    file, keys, models, names, overrides, program, remotes, schedules, secrets, transports, tree,
+    undo, workflows,
+};
+
+/// Reads the sections of the file, with overrides from the environment. Each section is checked
+/// separately.
+pub(super) fn read(
+    path: &Path,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) -> Result<(DeclaredSections, Arc<ConfigSource>), ConfigProblems> {
+    let text = file::read(path, around)?;
+    let shown = path.display().to_string();
+    let (mut root, source) = tree::parse(&shown, &text, around, problems)?;
+    overrides::apply(&mut root, around, problems);
+    let mut sections = sections::read(&root, &source, problems);
+    sections.workflows = root.take(keys::WORKFLOWS.name);
+    Ok((sections, source))
+}
+
+/// Returns the journal's directories even if other parts of the config are invalid, so that the
+/// record of an organism that cannot start can be read. Returns `Err` if the file does not state
+/// the directories.
+pub fn directories(
+    path: &Path,
+    around: &ConfigEnvironment,
+) -> Result<ProjectFolders, ConfigProblems> {
+    let mut problems = ConfigProblems::default();
+    let (sections, _) = read(path, around, &mut problems)?;
+    match (&sections.name, sections.places_unread) {
+        (Some(name), false) => Ok(sections.directories(name, path, around)),
+        _ => Err(problems),
+    }
+}
+
+/// Returns the journal's storage even if other parts of the config are invalid. If the sections
+/// about storage are invalid, `Err` contains every problem of the config.
+pub fn storage(path: &Path, around: &ConfigEnvironment) -> Result<StorageConfig, ConfigProblems> {
+    let mut problems = ConfigProblems::default();
+    let (sections, _) = read(path, around, &mut problems)?;
+    let directory = file::directory(path, around);
+    storage_of(&sections, &directory, around, &mut problems).ok_or(problems)
+}
+
+/// Loads and checks the config at `path`, without starting anything. `Err` contains every problem.
+pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Needed)
+}
+
+/// Like [`load`], for a process that only hosts agents. Such a process needs no programs of
+/// listeners. If it has its own NATS credentials, it does not need the pump's. Keys of models are
+/// checked later, when the agents are known.
+pub fn load_for_host(
+    path: &Path,
+    around: &ConfigEnvironment,
+    own: bool,
+) -> Result<Config, ConfigProblems> {
+    load_with(path, around, if own { KeyRequirement::Own } else { KeyRequirement::Host })
+}
+
+/// Like [`load`], for commands that only read or that may use a running organism. Missing keys are
+/// reported only when an organism is started with this config.
+pub fn load_without_keys(
+    path: &Path,
+    around: &ConfigEnvironment,
+) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Optional)
+}
+
+/// Like [`load_without_keys`], for the command that writes the configs of servers and the keys. The
+/// config may already name these keys. Programs of listeners may be missing, too.
+pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Unwritten)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyRequirement {
+    Needed,
+    Optional,
+    /// Keys of models are optional, and secrets of clients are not read.
+    Host,
+    /// Like `Host`, for a program that has its own NATS credentials.
+    Own,
+    /// Like `Own`, but the sync settings of the servers are not checked.
+    Unwritten,
+}
+
+/// Finds the programs of listeners. Missing programs are reported only to commands that start
+/// listeners.
+fn processes(
+    sections: &DeclaredSections,
+    directory: &Path,
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+    problems: &mut ConfigProblems,
+) -> Vec<ProcessSpec> {
+    let mut own = ConfigProblems::default();
+    let processes = program::processes(&sections.members, directory, around, &mut own);
+    if matches!(keys, KeyRequirement::Needed | KeyRequirement::Optional) {
+        own.into_iter().for_each(|problem| problems.push(problem));
+    }
+    processes
+}
+
+/// Like [`read`], but leaves out the parts that this kind of command does not need.
+fn read_as(
+    path: &Path,
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+    problems: &mut ConfigProblems,
+) -> Result<(DeclaredSections, Arc<ConfigSource>), ConfigProblems> {
+    let (mut sections, source) = read(path, around, problems)?;
+    if matches!(keys, KeyRequirement::Own | KeyRequirement::Unwritten) {
+        sections.storage.forget_whom();
+    }
+
+    if keys == KeyRequirement::Unwritten {
+        sections.storage.forget_who_asks();
+    }
+
+    Ok((sections, source))
+}
+
+/// Storage of the journal. `None` if the organism has no valid name.
+fn storage_of(
+    sections: &DeclaredSections,
+    directory: &Path,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) -> Option<StorageConfig> {
+    let name = sections.name.as_deref()?;
+    sections.storage.storage(name, directory, around, problems)
+}
+
+/// Checks the sections against each other.
+fn check_sections(
+    sections: &DeclaredSections,
+    source: &Arc<ConfigSource>,
+    path: &Path,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) {
+    sections::check_directories(sections, path, around, problems);
+    names::check(sections, source, problems);
+    budgets::check(sections, problems);
+    check_proof(sections, path, around, problems);
+}
+
+/// The parts of a config that depend on its payloads.
+struct ResolvedSections {
+    /// Contracts of all members and workflows; `None` after a problem.
+    contracts: Option<Contracts>,
+    workflows: Vec<ConfiguredWorkflow>,
+    schedules: Vec<Schedule>,
+}
+
+/// Resolves all payload names, and what depends on them.
+fn resolve(
+    sections: &DeclaredSections,
+    payloads: &mut PayloadResolver,
+    place: (&Path, &ConfigEnvironment),
+    problems: &mut ConfigProblems,
+) -> ResolvedSections {
+    payloads.declare(&sections.payloads, problems);
+    let workflows = workflows::read(sections, payloads, place, problems);
+    let of_workflows = workflows.contracts(&sections.limits, payloads, problems);
+    let contracts = payloads.contracts(&sections.members, of_workflows, problems);
+    if let Some(contracts) = &contracts {
+        undo::check(&sections.members, contracts, &payloads.schemas, problems);
+    }
+    let workflows = workflows.configured(sections, contracts.as_ref(), payloads, problems);
+    let schemas = &payloads.schemas;
+    let schedules = schedules::schedules(sections, contracts.as_ref(), schemas, place.0, problems);
+    ResolvedSections { contracts, workflows, schedules }
+}
+
+/// Notes for the author about transports of agents.
+fn transport_notes(
+    sections: &DeclaredSections,
+    contracts: Option<&Contracts>,
+    payloads: &PayloadResolver,
+    problems: &mut ConfigProblems,
+) -> Vec<String> {
+    let notes = contracts.map(|contracts| {
+        transports::check(&sections.members, contracts, &payloads.schemas, problems)
+    });
+    notes.into_iter().flatten().collect()
+}
+
+/// Reports a directory for copies of checkpoints that is inside the organism's own directories.
+fn check_proof(
+    sections: &DeclaredSections,
+    path: &Path,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) {
+    if let Some(name) = &sections.name {
+        let own = sections.directories(name, path, around);
+        sections.storage.proof.check(&own, &file::directory(path, around), problems);
+    }
+}
+
+fn load_with(
+    path: &Path,
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+) -> Result<Config, ConfigProblems> {
+    let mut problems = ConfigProblems::default();
+    let (sections, source) = read_as(path, around, keys, &mut problems)?;
+    let directory = file::directory(path, around);
+    check_sections(&sections, &source, path, around, &mut problems);
+
+    let mut payloads = PayloadResolver::new(&directory);
+    let ResolvedSections { contracts, workflows, schedules } =
+        resolve(&sections, &mut payloads, (&directory, around), &mut problems);
+
+    let processes = processes(&sections, &directory, around, keys, &mut problems);
+    let remotes = remotes::remotes(&sections, &mut problems);
+    let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
+    let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
+
+    let mut keys_missing = MissingKeys::default();
+    let models =
+        models::specs(&sections.models, &directory, around, &mut keys_missing, &mut problems);
+    let storage = storage_of(&sections, &directory, around, &mut problems);
+
+    let mut hints = Vec::new();
+    let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
+    let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
+
+    report_unmet(keys, keys_missing.of_pump(&agents, &models), &mut problems);
+    problems.sort();
+    let (Some(contracts), Some(name), Some(storage), true) =
+        (contracts, &sections.name, storage, problems.is_empty())
+    else {
+        return Err(problems);
+    };
+
+    let parts = (&*agents, &*models, &*workflows, &*schedules);
+    let text = effective_text(name, &sections, &contracts, parts, &payloads);
+    let ProjectFolders { project, data, state } = sections.directories(name, path, around);
+
+    Ok(Config {
+        name: name.clone(),
+        file: path.to_owned(),
+        project,
+        data,
+        state,
+        checkpoints: sections.storage.proof.checkpoints(&directory),
+        storage,
+        http: sections.http,
+        telemetry,
+        collector_keys: sections.telemetry.withheld(around),
+        directory,
+        contracts,
+        schemas: payloads.schemas,
+        processes,
+        remotes,
+        client_secrets,
+        clients_with_steps: with_steps(&sections.members),
+        operators: sections.operators.keys(),
+        operator_variables: sections.operators.variables.clone(),
+        nats: sections.storage.servers(&file::directory(path, around), around),
+        agents,
+        models,
+        workflows,
+        schedules,
+        runs_schedules: true,
+        limits: sections.limits,
+        notes: payloads.notes.into_iter().chain(notes).chain(hints).collect(),
+        payload_bytes: sections.payload_bytes,
+        keys_missing: Arc::new(keys_missing),
+        recorder: None,
+        launcher: None,
+        digest: Digest::of(text.as_bytes()),
+        text,
+    })
+}
+
+/// The clients whose config says `steps = true`.
+fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
+    let clients = members.iter().filter(|member| member.steps);
+    clients.map(|client| client.name.value.clone()).collect()
+}
+
+/// Reports the missing keys (`unmet`) to commands that start an organism.
+fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
+    if keys == KeyRequirement::Needed {
+        problems.also(unmet);
+    }
+}
+
+/// Agents, models, workflows and schedules.
+type EffectiveParts<'a> =
+    (&'a [AgentSpec], &'a [ModelSpec], &'a [ConfiguredWorkflow], &'a [Schedule]);
+
+fn effective_text(
+    name: &str,
+    sections: &DeclaredSections,
+    contracts: &Contracts,
+    (agents, models, workflows, schedules): EffectiveParts<'_>,
+    payloads: &PayloadResolver,
+) -> String {
+    let effective = effective::EffectiveConfig {
+        name,
+        limits: &sections.limits,
+        payload_bytes: sections.payload_bytes,
+        contracts: contracts.iter().collect(),
+        processes: effective::processes(&sections.members),
+        agents,
+        models: models.iter().map(models::shown).collect(),
+        operators: effective::operators(&sections.operators.keys()),
+        clients_with_steps: with_steps(&sections.members),
+        schemas: payloads.digests(),
+        workflows: effective::workflows(workflows),
+        schedules: effective::schedules(schedules),
+    };
+
+    effective.text()
+}
