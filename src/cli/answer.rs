@@ -10,9 +10,11 @@ use crate::audit::HeldCall;
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
+use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
+use super::organism_reach::OrganismReach;
 use super::render::{RenderOutput, held, put, put_visible_json};
-use super::startup::{self, ConfigArg, DecisionArgs, OrganismReach};
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -39,16 +41,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Some(data) => data.clone(),
             None => startup::directories(args.config.config.as_deref())?.data,
         };
-        return list(&startup::waiting_on_record(&data, Hold::Answer)?, args.json);
+        return list(&decision::waiting_on_record(&data, Hold::Answer)?, args.json);
     };
 
     let reach = args.config.reach(&args.decision)?;
-    let questions = startup::waiting(reach.data(), Hold::Answer)?;
+    let questions = decision::waiting(reach.data(), Hold::Answer)?;
     let message = startup::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
         let text = format!(
-            "{message} is not an open question; `organism answer` lists the open \
-                            questions"
+            "{message} is not an open question; `organism answer` lists the open questions"
         );
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     };
@@ -60,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     let answer = Decision::Answer(SubmittedAnswer { listener: question.to, payload });
-    startup::decide(reach, message, answer, &args.decision)?;
+    decision::decide(reach, message, answer, &args.decision)?;
     note!("{message}: answered");
     Ok(CommandExit::Done.into())
 }

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use crate::thread::Hold;
 
+use super::decision;
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget};
 use super::render::{RenderOutput, held, put, put_visible_json};
-use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,7 +21,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let waiting =
-        startup::waiting_on_record(&journal_target::data_dir(&args.place)?, Hold::Approval)?;
+        decision::waiting_on_record(&journal_target::data_dir(&args.place)?, Hold::Approval)?;
     if args.json {
         waiting.iter().try_for_each(put_visible_json)?;
         return Ok(CommandExit::Done.into());

@@ -7,9 +7,10 @@ use crate::audit::HeldCall;
 use crate::limits;
 use crate::thread::{Decision, Hold};
 
+use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
 use super::render::{RenderOutput, held};
-use super::startup::{self, ConfigArg, DecisionArgs};
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -27,7 +28,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let message = startup::message(&args.message)?;
-    let waiting = startup::waiting(reach.data(), Hold::Approval)?;
+    let waiting = decision::waiting(reach.data(), Hold::Approval)?;
     let call = waiting.iter().find(|call| call.message == message);
     if let Some(call) = call {
         note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, call));
@@ -42,7 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
 
-    startup::decide(reach, message, Decision::Approve { hash }, &args.decision)?;
+    decision::decide(reach, message, Decision::Approve { hash }, &args.decision)?;
     note!("{message}: approved");
     Ok(CommandExit::Done.into())
 }

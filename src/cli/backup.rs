@@ -85,10 +85,10 @@ fn print_backup(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::
         }));
     }
 
-    let whose = partition.map_or_else(String::new, |number| format!(" of partition {number}"));
+    let suffix = partition.map_or_else(String::new, |number| format!(" of partition {number}"));
     put(&format!(
-        "journal      {journal}{whose}\nrecords      up to {last}, with {} and {} outside\n\
-         the key that signs is not in the copy; `organism verify DIR` proves it\n",
+        "journal      {journal}{suffix}\nrecords      up to {last}, with {} and {} outside\n\
+         the signing key is not in the copy; verify the copy with `organism verify DIR`\n",
         count(*blobs as u64, "blob"),
         count(*checkpoints as u64, "checkpoint"),
     ))

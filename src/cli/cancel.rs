@@ -9,9 +9,10 @@ use crate::journal::sqlite::JournalReader;
 use crate::journal::{self, partitions_in};
 use crate::service::{Error, ServiceRequest};
 
+use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target;
-use super::startup::{self, ConfigArg, DecisionArgs};
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -50,7 +51,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })?;
     match cancelled {
         Err(Error::NoThread { thread }) => return Err(journal_target::unknown(&thread).into()),
-        other => startup::ruled(other?)?,
+        other => decision::ruled(other?)?,
     }
 
     note!("{thread}: all open calls in it and its subthreads are cancelled");

@@ -32,6 +32,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Ok(config) => {
             put(&screen(&config))?;
+
             for warning in config.schemas.warnings() {
                 note!("\nnote: {}:{}: {}", warning.file, warning.line, warning.message);
             }
@@ -41,6 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             if let Some(problem) = config.checkpoints.as_deref().and_then(directory_problem) {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
             }
+
             Ok(CommandExit::Done.into())
         }
         Err(found) if args.json => config_error_carets::report_json(&found),

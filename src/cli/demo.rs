@@ -70,8 +70,7 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let mut places = [Some(PathBuf::from(NAME)), built_in].into_iter().flatten();
     places.find(|path| path.is_file()).ok_or_else(|| {
         let text = format!(
-            "no ./{NAME} in this directory; run the command in the project, or pass \
-                            --config FILE"
+            "no ./{NAME} in this directory; run the command in the project, or pass --config FILE"
         );
         CommandFailure::new(CommandExit::Usage, text).into()
     })
@@ -212,6 +211,7 @@ fn closing(
     };
     let report = audit::verify_with(data, &options, &mut |_, _| {})?;
     let tally = report.messages;
+
     let mut out = format!("\n{}\n", output.bold("The answer"));
     match answer {
         Some(answer) => {
@@ -222,6 +222,7 @@ fn closing(
         }
         None => out.push_str("  none: the thread above shows the reason\n"),
     }
+
     out.push_str(&format!("\n{}\n", output.bold("The proof")));
     out.push_str(&format!(
         "  {} records, {} accepted = {} settled + {} in flight, {} refused\n",
@@ -231,6 +232,7 @@ fn closing(
         None => format!("  {}\n", output.green("the chain and its signed checkpoints are valid")),
         Some(broken) => format!("  {}\n", output.red(&format!("BROKEN: {}", broken.detail))),
     });
+
     out.push_str(&format!("\n{}\n", output.bold("Try next")));
     let summaries = audit::summaries(&JournalReader::open(data)?, None)?;
     let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
@@ -239,6 +241,7 @@ fn closing(
     let state = state.display();
     let copy = CheckpointCopies::file_in(copies, report.journal);
     let copy = copy.display();
+
     for (command, what) in [
         (format!("organism thread {} --data {data}", thread), "read it again"),
         (

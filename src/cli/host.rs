@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{self, Config};
+use crate::limits;
 use crate::organism::{HostedAgents, NotHosted, chosen};
 use crate::web;
 
@@ -38,27 +38,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let name = config.name.clone();
     let names = names.join(", ");
     let http = args.http.as_deref().map(address).transpose()?;
+
     startup::runtime()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+
         let web = listen(http).await?;
         let hosting = HostedAgents::start(config, &agents, args.keys.as_deref()).await?;
         if let Some(web) = &web {
-            web.asks(hosting.watcher());
+            web.set_health_source(hosting.watcher());
             note!("health and metrics on http://{}", web.address());
         }
         note!("{name}: {names} hosted here; deliveries come over NATS");
-        let mut look = tokio::time::interval(Duration::from_millis(200));
+
+        let mut poll = tokio::time::interval(limits::HOST_END_POLL_INTERVAL);
         let signal = loop {
             tokio::select! {
                 _ = interrupt.recv() => break "SIGINT",
                 _ = terminate.recv() => break "SIGTERM",
-                _ = look.tick() => if hosting.has_ended() {
+                _ = poll.tick() => if hosting.has_ended() {
                     let text = "the connection to NATS ended; the log has the reason";
                     return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
                 },
             }
         };
+
         note!("stopping on {signal}: running turns are finished, other turns go to another host");
         hosting.stop().await;
         Ok(CommandExit::Done.into())

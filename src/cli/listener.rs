@@ -167,8 +167,7 @@ fn request(text: &[u8], schemas: &Schemas) -> Result<TrialRequest, String> {
 fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailure> {
     schemas.example(name).ok_or_else(|| {
         let message = format!(
-            "no example of {name} can be generated from the schema; give one \
-                               with --payload FILE"
+            "no example of {name} can be generated from the schema; give one with --payload FILE"
         );
         CommandFailure::new(CommandExit::Usage, message)
     })

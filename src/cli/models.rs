@@ -144,10 +144,12 @@ fn row(spec: &ModelSpec) -> Vec<String> {
                 (None, Some(_)) => "missing".to_owned(),
                 (None, None) => "none".to_owned(),
             };
+
             let mut limits = vec![format!("{} at once", pace.concurrency)];
             limits.extend(pace.tokens_per_minute.map(|n| format!("{n} tokens a minute")));
             limits.push(format!("{attempts} attempts"));
             limits.extend(spec.context_window.map(|n| format!("window {n}")));
+
             let target = format!("{} at {}", options.model, options.endpoint);
             vec![name, options.preset.name.to_owned(), target, key, limits.join(", ")]
         }

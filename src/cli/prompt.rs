@@ -74,6 +74,7 @@ fn value(shown: &PromptPreview) -> Json {
             "parameters": tool.parameters,
         })
     });
+
     json!({
         "agent": origin.agent,
         "thread": origin.thread,

@@ -139,6 +139,7 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
             }
         })
         .await;
+
     let closed = organism.close().await;
     sent?;
     closed?;

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use crate::thread::Decision;
 
+use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
-use super::startup::{self, ConfigArg, DecisionArgs};
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -23,7 +24,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let message = startup::message(&args.message)?;
-    startup::decide(reach, message, Decision::Refuse { reason: args.reason }, &args.decision)?;
+    decision::decide(reach, message, Decision::Refuse { reason: args.reason }, &args.decision)?;
     note!("{message}: refused");
     Ok(CommandExit::Done.into())
 }

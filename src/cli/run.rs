@@ -1,12 +1,12 @@
 //! `organism run`: starts an organism and keeps it running until it is stopped.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, interval};
 
 use crate::config::Config;
+use crate::limits;
 use crate::organism::{
     self, HealthMonitor, Organism, PartitionStatus, PartitionedOrganism, project,
 };
@@ -53,7 +53,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
     };
 
     let organism = Organism::start_announced(config, on_wait).await?;
-    ask(web, organism.watcher());
+    publish_health(web, organism.watcher());
     let mut watch = SignalWatch::start()?;
     note!("{name} is ready; journal {}", data.display());
     let reason_to_stop = loop {
@@ -83,7 +83,7 @@ async fn divided(
     let name = config.name.clone();
     let data = config.data.clone();
     let organism = PartitionedOrganism::start(config, partitions).await?;
-    ask(web, organism.watcher());
+    publish_health(web, organism.watcher());
     let mut watch = SignalWatch::start()?;
     let mut reported: Vec<PartitionStatus> = Vec::new();
     let reason_to_stop = loop {
@@ -119,9 +119,9 @@ async fn divided(
 }
 
 /// Sets the health monitor whose reports the web server shows.
-fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
+fn publish_health(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     if let Some(web) = web {
-        web.asks(watcher);
+        web.set_health_source(watcher);
         note!("health and metrics on http://{}", web.address());
     }
 }
@@ -187,7 +187,7 @@ fn report_stopping(reason: &str) {
 struct SignalWatch {
     interrupt: Signal,
     terminate: Signal,
-    look: Interval,
+    poll: Interval,
 }
 
 impl SignalWatch {
@@ -195,7 +195,7 @@ impl SignalWatch {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            look: interval(Duration::from_millis(200)),
+            poll: interval(limits::HOST_END_POLL_INTERVAL),
         })
     }
 
@@ -204,7 +204,7 @@ impl SignalWatch {
         tokio::select! {
             _ = self.interrupt.recv() => Some("SIGINT"),
             _ = self.terminate.recv() => Some("SIGTERM"),
-            _ = self.look.tick() => None,
+            _ = self.poll.tick() => None,
         }
     }
 }

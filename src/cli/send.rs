@@ -14,6 +14,7 @@ use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::trace::TraceParent;
 
 use super::CommandExit;
+use super::decision;
 use super::exit::CommandFailure;
 use super::startup::{self, ConfigArg};
 
@@ -227,7 +228,7 @@ fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
         SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => CommandExit::Done,
-        SubmitUpdate::Refused { refusal, .. } => startup::exit_of_refusal(refusal),
+        SubmitUpdate::Refused { refusal, .. } => decision::exit_of_refusal(refusal),
         SubmitUpdate::NoThread { .. } => CommandExit::InvalidData,
         SubmitUpdate::Result { .. } if sent.is_failure() => CommandExit::WorkflowFailed,
         SubmitUpdate::Result { .. } => CommandExit::Done,

@@ -1,35 +1,26 @@
-//! Steps at the start of a command that several commands share: config, runtime, log.
+//! Steps at the start of a command that several commands share: its config, its arguments, and its
+//! runtime.
 
 use std::io::Read as _;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use tokio::runtime::{self, Runtime};
-use tokio::time::timeout;
 
-use crate::audit::{self, HeldCall};
 use crate::children;
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
 };
-use crate::envelope::{Refusal, RefusalRule};
-use crate::ids::{Digest, ListenerName, MessageId, Position};
-use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Error, partitions_in};
+use crate::ids::{Digest, ListenerName, MessageId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::organism::{self, OrganismClient, operator, project};
+use crate::organism::{self, project};
 use crate::service::handshake::Handshake;
-use crate::service::signing::{self, OperatorSigner};
-use crate::service::{
-    self, DecisionRequest, ServiceClient, ServiceTransport, SocketTransport, SubmittedAnswer,
-    socket_path,
-};
-use crate::thread::{Decision, DecisionOrigin, Hold};
 
+use super::decision::DecisionArgs;
 use super::exit::CommandFailure;
-use super::{CommandExit, config_error_carets, journal_target, passphrase};
+use super::organism_reach::{OrganismReach, running_config, running_on};
+use super::{CommandExit, config_error_carets};
 
 /// Loads the config of a command. Prints all problems of an invalid config, and exits with 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
@@ -59,7 +50,7 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 
 /// Protects the memory and the environment of this process, which may contain keys from now on,
 /// from other programs of the same user, such as those of listeners.
-fn hide_memory() {
+pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -68,8 +59,8 @@ fn hide_memory() {
         }
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
             tracing::warn!(
-                "could not protect the memory of this process from other processes of \
-                            the same user: {error}"
+                "could not protect the memory of this process from other processes of the same \
+                 user: {error}"
             );
         }
     }
@@ -83,8 +74,8 @@ fn adopt_orphans() {
     }
     if let Err(error) = children::become_subreaper() {
         tracing::warn!(
-            "could not become the subreaper, so processes that detach from their \
-                        listener are not found: {error}"
+            "could not become the subreaper, so processes that detach from their listener are not \
+             found: {error}"
         );
     }
 }
@@ -155,83 +146,6 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Digest of the config with which the organism in these directories runs, if it responds in time.
-/// Returns `None` if no organism runs.
-fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
-    if !socket_path(&directories.data).exists() {
-        return None;
-    }
-
-    let asking = async {
-        let socket = socket_in(&directories.data, Handshake::of_project(directories));
-        let is_found = socket.locate().await.ok()?;
-        if !is_found {
-            return None;
-        }
-        Some(socket.running_config().await.ok().flatten())
-    };
-
-    runtime().ok()?.block_on(asking)
-}
-
-/// Handshake of a command that knows the journal's directory, but not the config.
-fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
-    let project = project::stored(data).map_err(organism::Error::from)?;
-    Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
-}
-
-/// Reaches the organism that runs on the journal in `data`, whatever its config is.
-fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
-    let handshake = handshake_in(data)?;
-    let socket = socket_in(data, handshake.clone());
-    if runtime()?.block_on(socket.locate()).is_ok_and(|is_found| is_found) {
-        return Ok(OrganismReach::Running { data: data.to_owned(), handshake });
-    }
-
-    let text = format!(
-        "no organism runs on {}: start it, or name its config instead of --data, and one is started \
-         for the decision",
-        data.display()
-    );
-    Err(CommandFailure::new(CommandExit::Unavailable, text).into())
-}
-
-/// How a command that makes a decision reaches the organism.
-pub(super) enum OrganismReach {
-    /// By the config: connects to the running organism, or starts one for the command.
-    Config { config: Box<Config>, is_running: bool },
-    /// By the socket alone, because the config is invalid or was not given.
-    Running { data: PathBuf, handshake: Handshake },
-}
-
-impl OrganismReach {
-    pub fn data(&self) -> &Path {
-        match self {
-            Self::Config { config, .. } => &config.data,
-            Self::Running { data, .. } => data,
-        }
-    }
-
-    /// Returns a client of the organism. If the config is known and no organism runs, starts one.
-    pub async fn client(self) -> Result<OrganismClient, organism::Error> {
-        match self {
-            Self::Config { config, .. } => {
-                let socket = socket_in(&config.data, Handshake::of(&config));
-                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_TIMEOUT).await
-            }
-            Self::Running { data, handshake } => Ok(client_in(&data, handshake).into()),
-        }
-    }
-
-    /// Whether no organism runs, so that [`OrganismReach::client`] starts one.
-    pub fn starts_organism(&self) -> bool {
-        match self {
-            Self::Config { config, is_running } => !is_running && config.partitions() == 1,
-            Self::Running { .. } => false,
-        }
-    }
-}
-
 /// Refuses directories that belong to another project.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
@@ -264,197 +178,12 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
-/// Returns the calls in the data directory that wait for this kind of decision: approval or answer.
-/// The running organism is queried; if none responds, each journal is read once.
-pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
-    let runtime = runtime()?;
-    let socket = socket_in(data, handshake_in(data)?);
-    let mut refused = None;
-    let located = runtime.block_on(socket.locate());
-    let is_found = located.unwrap_or_else(|error| {
-        refused = Some(error);
-        false
-    });
-    let running = is_found.then(|| ServiceClient::new(data, ServiceTransport::Socket(socket)));
-    let mut all = Vec::new();
-    let mut is_read = false;
-
-    for (partition, journal) in partitions_in(data) {
-        let query = async {
-            let query = running.as_ref()?.held_calls(partition.unwrap_or_default());
-            match timeout(limits::HELD_CALLS_TIMEOUT, query).await.ok()? {
-                Ok(held) => Some(held),
-                Err(service::Error::Lost | service::Error::Stopped) => None,
-                Err(error) => {
-                    refused = Some(error);
-                    None
-                }
-            }
-        };
-        if let Some(held) = runtime.block_on(query) {
-            all.extend(held);
-            continue;
-        }
-        match JournalReader::open(&journal).and_then(|reader| audit::held(&reader)) {
-            // There are no held calls in a journal that does not exist.
-            Err(Error::Missing { .. }) => {}
-            held => {
-                all.extend(held.map_err(journal_target::failed)?);
-                is_read = true;
-            }
-        }
-    }
-
-    if is_read {
-        note_read_once(data, refused.as_ref());
-    }
-
-    all.retain(|call| call.hold == hold);
-    HeldCall::sort(&mut all);
-    Ok(all)
-}
-
-/// Prints a note that the output comes from the journal instead of a pump. The reason is that no
-/// organism runs, or that the organism `refused` the query.
-pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
-    let reason = refused.map_or_else(
-        || "no organism responds to this command".to_owned(),
-        service::Error::to_string,
-    );
-    note!(
-        "note: {reason}; this command reads the journal in {} in its present state",
-        data.display()
-    );
-}
-
-/// Follows the journals in `data` through the organism that runs on them, see
-/// [`ServiceClient::follow`]. Returns when the organism has ended and no other one took its place.
-/// Returns an error if the organism does not let this command follow.
-pub(super) fn follow(
-    data: &Path,
-    on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
-) -> anyhow::Result<()> {
-    let client = client_at(data)?;
-    runtime()?.block_on(following(&client, on_recorded))
-}
-
-/// Like [`follow`], through this client.
-pub(super) async fn following(
-    client: &ServiceClient,
-    mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
-) -> anyhow::Result<()> {
-    loop {
-        let mut has_responded = false;
-        let mut has_left = false;
-        let followed = client.follow(|partition, position| {
-            has_responded = true;
-            let next = on_recorded(partition, position);
-            has_left = next.is_break();
-            next
-        });
-        match followed.await {
-            Ok(()) if has_responded && !has_left => {}
-            Ok(()) | Err(service::Error::Lost | service::Error::Stopped) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// A client of the organism that runs on the journal in `data`, whatever its config is.
-pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
-    Ok(client_in(data, handshake_in(data)?))
-}
-
-/// A client of the organism that a command watches: the one on this host, or the pumps of all
-/// partitions where none runs here and the config names several. The choice holds for the whole
-/// command, so that it ends with the organism on this host instead of asking others.
-pub(super) fn watching_client(
-    place: &journal_target::JournalTarget,
-    data: &Path,
-) -> anyhow::Result<ServiceClient> {
-    let config = place.data.is_none().then(|| ConfigArg { config: place.config.clone() });
-    let config = config.and_then(|config| config.load_to_read().ok());
-    match config.filter(|config| config.partitions() > 1) {
-        Some(config) => {
-            let socket = socket_in(data, Handshake::of(&config));
-            let is_found = runtime()?.block_on(socket.locate())?;
-            Ok(if is_found {
-                ServiceClient::new(data, ServiceTransport::Socket(socket))
-            } else {
-                ServiceClient::of_partitions(config, socket)
-            })
-        }
-        None => client_at(data),
-    }
-}
-
-/// Loads an operator's key, and asks for its passphrase.
-pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
-    hide_memory();
-    OperatorSigner::load(path, || passphrase::of_key(path)).map_err(|error| {
-        match error.downcast::<signing::Error>() {
-            Ok(error) => CommandFailure::new(CommandExit::Usage, error.to_string()).into(),
-            Err(error) => error,
-        }
-    })
-}
-
-/// Like [`waiting`], but returns an empty list if there is no journal.
-pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
-    let mut journals = partitions_in(data).into_iter();
-    if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
-        let path = data.display().to_string();
-        return Err(journal_target::failed(Error::Missing { path }));
-    }
-    waiting(data, hold)
-}
-
 /// Parses a message id from the command line.
 pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     let parsed = text.parse();
     parsed.map_err(|e: crate::ids::IdError| {
         CommandFailure::new(CommandExit::Usage, e.to_string()).into()
     })
-}
-
-/// Sends a decision to the organism. Starts an organism if none runs.
-pub(super) fn decide(
-    reach: OrganismReach,
-    message: MessageId,
-    what: Decision<SubmittedAnswer>,
-    args: &DecisionArgs,
-) -> anyhow::Result<()> {
-    let signer = args.signer()?;
-    let by = ListenerName::operator();
-    let ruled = runtime()?.block_on(async {
-        let organism = reach.client().await?;
-        let decision =
-            DecisionRequest { message, partition: None, by, what, origin: Some(args.origin()) };
-        let ruled = organism.decide(decision, signer.as_ref()).await;
-        organism.close().await?;
-        anyhow::Ok(ruled?)
-    })?;
-    self::ruled(ruled)
-}
-
-/// Returns an error if the decision was refused.
-pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
-    let Some(refusal) = ruled else { return Ok(()) };
-    if let Some(expected) = &refusal.expected {
-        note!("expected, for example:");
-        expected.lines().for_each(|line| note!("  {line}"));
-    }
-    Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
-}
-
-/// Exit code of a command whose request was refused. A refusal as `busy` is temporary.
-pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
-    match refusal.rule {
-        RefusalRule::Busy | RefusalRule::Draining | RefusalRule::StorageFull => {
-            CommandExit::TryAgain
-        }
-        _ => CommandExit::InvalidData,
-    }
 }
 
 /// Reads a file, or standard input for `-`, without any check: the gate refuses invalid bytes, and
@@ -499,50 +228,6 @@ pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
 /// Ends all tasks of this command that still run.
 pub(super) fn end_runtime() {
     drop(RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take());
-}
-
-/// The transport to the organism that runs on the journal in `data`. All requests of this command
-/// share its connection, with any handshake.
-fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
-    static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = shared.take().filter(|known| known.data() == data);
-    let socket = known.unwrap_or_else(|| SocketTransport::new(data, Handshake::default()));
-    *shared = Some(socket.clone());
-    socket.with_handshake(handshake)
-}
-
-/// A client of the organism that runs on the journal in `data` at the time of each request.
-fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
-    ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
-}
-
-/// Options that all commands with a decision share.
-#[derive(Debug, clap::Args)]
-pub(super) struct DecisionArgs {
-    /// Note for the record. It is not sent to the caller.
-    #[arg(long, default_value = "")]
-    note: String,
-    /// Sign the decision with this operator's key, made by `organism operator key`.
-    #[arg(long, value_name = "FILE")]
-    sign: Option<PathBuf>,
-    /// Decide in the organism that runs on the journal in this directory, regardless of its config.
-    #[arg(long, value_name = "DIR", conflicts_with = "config")]
-    pub data: Option<PathBuf>,
-}
-
-impl DecisionArgs {
-    /// Origin of the decision: the user of this process, with the note.
-    pub fn origin(&self) -> DecisionOrigin {
-        let who = operator::this_user();
-        let note = self.note.clone();
-        DecisionOrigin { who, note, signature: None }
-    }
-
-    /// The signer of the decision, if a key was given.
-    pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
-        self.sign.as_deref().map(signer_of).transpose()
-    }
 }
 
 /// Option that selects the config of an organism.

@@ -14,11 +14,12 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::thread::Fact;
 
+use super::decision;
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget, known};
+use super::organism_reach;
 use super::output;
 use super::render::{self, RenderOutput, put, put_json};
-use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -80,8 +81,8 @@ impl JournalTail {
         let data = self.data.clone();
         match self.args.live {
             true => {
-                let signer = self.args.sign.as_deref().map(startup::signer_of).transpose()?;
-                let client = startup::watching_client(&self.args.place, &data)?;
+                let signer = self.args.sign.as_deref().map(decision::signer_of).transpose()?;
+                let client = organism_reach::watching_client(&self.args.place, &data)?;
                 live::follow(self, &client, signer.as_ref())?;
             }
             false => self.follow_records()?,
@@ -92,14 +93,14 @@ impl JournalTail {
 
         // The last records may have come after the last read.
         self.show_new()?;
-        startup::note_read_once(&data, None);
+        organism_reach::note_read_once(&data, None);
         Ok(())
     }
 
     fn follow_records(&mut self) -> anyhow::Result<()> {
         let mut shown = Ok(());
         let data = self.data.clone();
-        startup::follow(&data, |partition, position| {
+        organism_reach::follow(&data, |partition, position| {
             if !self.has_shown(partition, position) {
                 shown = self.show_new();
             }

@@ -288,8 +288,7 @@ fn outside(report: &ProofReport) -> &'static str {
     match report.outside {
         OutsideVerdict::NotCompared => "",
         OutsideVerdict::Missing => {
-            ", none outside the journal: a rewritten journal would not be \
-                                    detected"
+            ", none outside the journal: a rewritten journal would not be detected"
         }
         OutsideVerdict::StateAgrees => ", those in the state directory agree",
         OutsideVerdict::Agrees => ", those outside agree",

@@ -78,8 +78,17 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 ];
 
 /// Modules that the commands of the command line share; no command uses another one.
-const SHARED_BY_VERBS: &[&str] =
-    &["exit", "startup", "output", "passphrase", "journal_target", "config_error_carets", "render"];
+const SHARED_BY_VERBS: &[&str] = &[
+    "exit",
+    "startup",
+    "output",
+    "passphrase",
+    "journal_target",
+    "config_error_carets",
+    "render",
+    "decision",
+    "organism_reach",
+];
 
 fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|(_, modules, _)| modules.contains(&module))

@@ -13,8 +13,7 @@ pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
         [] => {
             return Err(CommandFailure::new(
                 CommandExit::InvalidData,
-                "no answer is allowed for this \
-                                                               question",
+                "no answer is allowed for this question",
             )
             .into());
         }

@@ -143,6 +143,7 @@ impl<'p> TimelinePage<'p> {
                 let host =
                     origin.who.host.as_deref().map_or_else(String::new, |h| format!(" on {h}"));
                 let who = format!("{verb} by {by}: {login}{uid}{host}");
+
                 self.head(&time, &self.output.dim(&who));
                 if let Some(signed) = signed {
                     self.signature(signed);

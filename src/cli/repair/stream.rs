@@ -34,8 +34,8 @@ pub fn run(
     });
     let repairs = repair_stream(config, from, note)?;
     if is_json {
-        let one = |PartitionRepair { stream, repair }: &PartitionRepair| json!({ "stream": stream, "repair": repair });
-        put_json(&json!({ "repaired": repairs.iter().map(one).collect::<Vec<_>>() }))?;
+        let row = |PartitionRepair { stream, repair }: &PartitionRepair| json!({ "stream": stream, "repair": repair });
+        put_json(&json!({ "repaired": repairs.iter().map(row).collect::<Vec<_>>() }))?;
         return Ok(CommandExit::Done.into());
     }
 

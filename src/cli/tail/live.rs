@@ -12,7 +12,7 @@ use crate::service::signing::OperatorSigner;
 use crate::service::{self, LiveRequest, ServiceClient};
 
 use super::super::render::{self, LivePrinter, put, put_visible_json};
-use super::super::{output, startup};
+use super::super::{organism_reach, output, startup};
 use super::JournalTail;
 
 /// Shows new records and live events as long as an organism runs.
@@ -28,7 +28,7 @@ pub fn follow(
     let tail = RefCell::new(tail);
     let mut shown = Ok(());
 
-    let records = startup::following(client, |partition, position| {
+    let records = organism_reach::following(client, |partition, position| {
         let mut tail = tail.borrow_mut();
         if tail.has_shown(partition, position) {
             return ControlFlow::Continue(());

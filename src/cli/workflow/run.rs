@@ -19,6 +19,7 @@ use crate::workflow::{
 };
 use crate::xml::element::Element;
 
+use super::super::decision;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::startup::{self, ConfigArg};
 use super::named;
@@ -289,7 +290,7 @@ impl ShownUpdates {
                 if !args.json {
                     note!("refused: {refusal}");
                 }
-                startup::exit_of_refusal(refusal)
+                decision::exit_of_refusal(refusal)
             }
             SubmitUpdate::NoThread { payload } => {
                 if !args.json {

@@ -1,0 +1,161 @@
+//! Decisions about held calls, which several commands make: the calls that wait, the options, the
+//! operator's signature, and the refusal of a decision.
+
+use std::path::{Path, PathBuf};
+
+use tokio::time::timeout;
+
+use crate::audit::{self, HeldCall};
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{ListenerName, MessageId};
+use crate::journal::sqlite::{DATABASE, JournalReader};
+use crate::journal::{Error, partitions_in};
+use crate::limits;
+use crate::organism::operator;
+use crate::service::signing::{self, OperatorSigner};
+use crate::service::{self, DecisionRequest, ServiceClient, ServiceTransport, SubmittedAnswer};
+use crate::thread::{Decision, DecisionOrigin, Hold};
+
+use super::exit::CommandFailure;
+use super::organism_reach::{OrganismReach, handshake_in, note_read_once, socket_in};
+use super::startup::{hide_memory, runtime};
+use super::{CommandExit, journal_target, passphrase};
+
+/// Returns the calls in the data directory that wait for this kind of decision: approval or answer.
+/// The running organism is queried; if none responds, each journal is read once.
+pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
+    let runtime = runtime()?;
+    let socket = socket_in(data, handshake_in(data)?);
+    let mut refused = None;
+    let located = runtime.block_on(socket.locate());
+    let is_found = located.unwrap_or_else(|error| {
+        refused = Some(error);
+        false
+    });
+    let running = is_found.then(|| ServiceClient::new(data, ServiceTransport::Socket(socket)));
+    let mut all = Vec::new();
+    let mut is_read = false;
+
+    for (partition, journal) in partitions_in(data) {
+        let query = async {
+            let query = running.as_ref()?.held_calls(partition.unwrap_or_default());
+            match timeout(limits::HELD_CALLS_TIMEOUT, query).await.ok()? {
+                Ok(held) => Some(held),
+                Err(service::Error::Lost | service::Error::Stopped) => None,
+                Err(error) => {
+                    refused = Some(error);
+                    None
+                }
+            }
+        };
+        if let Some(held) = runtime.block_on(query) {
+            all.extend(held);
+            continue;
+        }
+        match JournalReader::open(&journal).and_then(|reader| audit::held(&reader)) {
+            // There are no held calls in a journal that does not exist.
+            Err(Error::Missing { .. }) => {}
+            held => {
+                all.extend(held.map_err(journal_target::failed)?);
+                is_read = true;
+            }
+        }
+    }
+
+    if is_read {
+        note_read_once(data, refused.as_ref());
+    }
+
+    all.retain(|call| call.hold == hold);
+    HeldCall::sort(&mut all);
+    Ok(all)
+}
+
+/// Like [`waiting`], but returns an empty list if there is no journal.
+pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
+    let mut journals = partitions_in(data).into_iter();
+    if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
+        let path = data.display().to_string();
+        return Err(journal_target::failed(Error::Missing { path }));
+    }
+    waiting(data, hold)
+}
+
+/// Sends a decision to the organism. Starts an organism if none runs.
+pub(super) fn decide(
+    reach: OrganismReach,
+    message: MessageId,
+    what: Decision<SubmittedAnswer>,
+    args: &DecisionArgs,
+) -> anyhow::Result<()> {
+    let signer = args.signer()?;
+    let by = ListenerName::operator();
+    let ruled = runtime()?.block_on(async {
+        let organism = reach.client().await?;
+        let decision =
+            DecisionRequest { message, partition: None, by, what, origin: Some(args.origin()) };
+        let ruled = organism.decide(decision, signer.as_ref()).await;
+        organism.close().await?;
+        anyhow::Ok(ruled?)
+    })?;
+    self::ruled(ruled)
+}
+
+/// Returns an error if the decision was refused.
+pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
+    let Some(refusal) = ruled else { return Ok(()) };
+    if let Some(expected) = &refusal.expected {
+        note!("expected, for example:");
+        expected.lines().for_each(|line| note!("  {line}"));
+    }
+    Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
+}
+
+/// Exit code of a command whose request was refused. A refusal as `busy` is temporary.
+pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
+    match refusal.rule {
+        RefusalRule::Busy | RefusalRule::Draining | RefusalRule::StorageFull => {
+            CommandExit::TryAgain
+        }
+        _ => CommandExit::InvalidData,
+    }
+}
+
+/// Loads an operator's key, and asks for its passphrase.
+pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
+    hide_memory();
+    OperatorSigner::load(path, || passphrase::of_key(path)).map_err(|error| {
+        match error.downcast::<signing::Error>() {
+            Ok(error) => CommandFailure::new(CommandExit::Usage, error.to_string()).into(),
+            Err(error) => error,
+        }
+    })
+}
+
+/// Options that all commands with a decision share.
+#[derive(Debug, clap::Args)]
+pub(super) struct DecisionArgs {
+    /// Note for the record. It is not sent to the caller.
+    #[arg(long, default_value = "")]
+    note: String,
+    /// Sign the decision with this operator's key, made by `organism operator key`.
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
+    /// Decide in the organism that runs on the journal in this directory, regardless of its config.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data: Option<PathBuf>,
+}
+
+impl DecisionArgs {
+    /// Origin of the decision: the user of this process, with the note.
+    pub fn origin(&self) -> DecisionOrigin {
+        let who = operator::this_user();
+        let note = self.note.clone();
+        DecisionOrigin { who, note, signature: None }
+    }
+
+    /// The signer of the decision, if a key was given.
+    pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
+        self.sign.as_deref().map(signer_of).transpose()
+    }
+}

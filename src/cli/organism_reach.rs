@@ -1,0 +1,184 @@
+//! How commands reach the organism that runs on a journal: over its socket, over NATS, or by starting
+//! one.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::config::{Config, ProjectFolders};
+use crate::ids::{Digest, Position};
+use crate::limits;
+use crate::organism::{self, OrganismClient, project};
+use crate::service::handshake::Handshake;
+use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport, socket_path};
+
+use super::exit::CommandFailure;
+use super::startup::{ConfigArg, runtime};
+use super::{CommandExit, journal_target};
+
+/// How a command that makes a decision reaches the organism.
+pub(super) enum OrganismReach {
+    /// By the config: connects to the running organism, or starts one for the command.
+    Config { config: Box<Config>, is_running: bool },
+    /// By the socket alone, because the config is invalid or was not given.
+    Running { data: PathBuf, handshake: Handshake },
+}
+
+impl OrganismReach {
+    pub fn data(&self) -> &Path {
+        match self {
+            Self::Config { config, .. } => &config.data,
+            Self::Running { data, .. } => data,
+        }
+    }
+
+    /// Returns a client of the organism. If the config is known and no organism runs, starts one.
+    pub async fn client(self) -> Result<OrganismClient, organism::Error> {
+        match self {
+            Self::Config { config, .. } => {
+                let socket = socket_in(&config.data, Handshake::of(&config));
+                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_TIMEOUT).await
+            }
+            Self::Running { data, handshake } => Ok(client_in(&data, handshake).into()),
+        }
+    }
+
+    /// Whether no organism runs, so that [`OrganismReach::client`] starts one.
+    pub fn starts_organism(&self) -> bool {
+        match self {
+            Self::Config { config, is_running } => !is_running && config.partitions() == 1,
+            Self::Running { .. } => false,
+        }
+    }
+}
+
+/// Reaches the organism that runs on the journal in `data`, whatever its config is.
+pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
+    let handshake = handshake_in(data)?;
+    let socket = socket_in(data, handshake.clone());
+    if runtime()?.block_on(socket.locate()).is_ok_and(|is_found| is_found) {
+        return Ok(OrganismReach::Running { data: data.to_owned(), handshake });
+    }
+
+    let text = format!(
+        "no organism runs on {}: start it, or name its config instead of --data, and one is started \
+         for the decision",
+        data.display()
+    );
+    Err(CommandFailure::new(CommandExit::Unavailable, text).into())
+}
+
+/// Digest of the config with which the organism in these directories runs, if it responds in time.
+/// Returns `None` if no organism runs.
+pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
+    if !socket_path(&directories.data).exists() {
+        return None;
+    }
+
+    let asking = async {
+        let socket = socket_in(&directories.data, Handshake::of_project(directories));
+        let is_found = socket.locate().await.ok()?;
+        if !is_found {
+            return None;
+        }
+        Some(socket.running_config().await.ok().flatten())
+    };
+
+    runtime().ok()?.block_on(asking)
+}
+
+/// Handshake of a command that knows the journal's directory, but not the config.
+pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
+    let project = project::stored(data).map_err(organism::Error::from)?;
+    Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
+}
+
+/// Prints a note that the output comes from the journal instead of a pump. The reason is that no
+/// organism runs, or that the organism `refused` the query.
+pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
+    let reason = refused.map_or_else(
+        || "no organism responds to this command".to_owned(),
+        service::Error::to_string,
+    );
+    note!(
+        "note: {reason}; this command reads the journal in {} in its present state",
+        data.display()
+    );
+}
+
+/// Follows the journals in `data` through the organism that runs on them, see
+/// [`ServiceClient::follow`]. Returns when the organism has ended and no other one took its place.
+/// Returns an error if the organism does not let this command follow.
+pub(super) fn follow(
+    data: &Path,
+    on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
+) -> anyhow::Result<()> {
+    let client = client_at(data)?;
+    runtime()?.block_on(following(&client, on_recorded))
+}
+
+/// Like [`follow`], through this client.
+pub(super) async fn following(
+    client: &ServiceClient,
+    mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
+) -> anyhow::Result<()> {
+    loop {
+        let mut has_responded = false;
+        let mut has_left = false;
+        let followed = client.follow(|partition, position| {
+            has_responded = true;
+            let next = on_recorded(partition, position);
+            has_left = next.is_break();
+            next
+        });
+        match followed.await {
+            Ok(()) if has_responded && !has_left => {}
+            Ok(()) | Err(service::Error::Lost | service::Error::Stopped) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A client of the organism that runs on the journal in `data`, whatever its config is.
+pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
+    Ok(client_in(data, handshake_in(data)?))
+}
+
+/// A client of the organism that a command watches: the one on this host, or the pumps of all
+/// partitions where none runs here and the config names several. The choice holds for the whole
+/// command, so that it ends with the organism on this host instead of asking others.
+pub(super) fn watching_client(
+    place: &journal_target::JournalTarget,
+    data: &Path,
+) -> anyhow::Result<ServiceClient> {
+    let config = place.data.is_none().then(|| ConfigArg { config: place.config.clone() });
+    let config = config.and_then(|config| config.load_to_read().ok());
+    match config.filter(|config| config.partitions() > 1) {
+        Some(config) => {
+            let socket = socket_in(data, Handshake::of(&config));
+            let is_found = runtime()?.block_on(socket.locate())?;
+            Ok(if is_found {
+                ServiceClient::new(data, ServiceTransport::Socket(socket))
+            } else {
+                ServiceClient::of_partitions(config, socket)
+            })
+        }
+        None => client_at(data),
+    }
+}
+
+/// The transport to the organism that runs on the journal in `data`. All requests of this command
+/// share its connection, with any handshake.
+pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
+    static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = shared.take().filter(|known| known.data() == data);
+    let socket = known.unwrap_or_else(|| SocketTransport::new(data, Handshake::default()));
+    *shared = Some(socket.clone());
+    socket.with_handshake(handshake)
+}
+
+/// A client of the organism that runs on the journal in `data` at the time of each request.
+fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
+    ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
+}
