@@ -331,10 +331,10 @@ impl NativeShared {
             let mut answer = Box::pin(attended.instrument(log_span));
             // Most quick handlers finish at this first poll. The others continue as tasks.
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
-                Poll::Ready(answer) => self.ended(call, attempt, answer),
+                Poll::Ready(answer) => self.finish_attempt(call, attempt, answer),
                 Poll::Pending => {
                     let shared = Arc::clone(&self);
-                    tokio::spawn(async move { shared.ended(call, attempt, answer.await) });
+                    tokio::spawn(async move { shared.finish_attempt(call, attempt, answer.await) });
                 }
             }
             // Yields to other tasks of this worker when this task's share is used up.
@@ -351,8 +351,12 @@ impl NativeShared {
         next
     }
 
-    fn ended(&self, call: CallId, attempt: Attempt, answer: HandlerResult) {
-        self.sink.ended(&self.listener, call, attempt, answer);
+    fn finish_attempt(&self, call: CallId, attempt: Attempt, result: HandlerResult) {
+        // Ordering rule: the result is reported before the attempt leaves the table, so that a
+        // drain ends only when all results are with the pump. The sink may block, so the lock is
+        // taken after it.
+        self.sink.ended(&self.listener, call, attempt, result);
+
         let mut state = self.state();
         state.running.remove(&(call, attempt));
         if state.running.is_empty() {

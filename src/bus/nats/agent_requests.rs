@@ -115,10 +115,7 @@ fn reservation(body: &[u8]) -> Result<AgentRequest, RequestRefusal> {
     let wire: WireReservation = serde_json::from_slice(body).map_err(|error| {
         RequestRefusal::new(
             RequestRefusal::UNREADABLE,
-            format!(
-                "the reservation cannot be \
-                                                                 decoded: {error}"
-            ),
+            format!("the reservation cannot be decoded: {error}"),
         )
     })?;
     let WireReservation { tokens, money, counted, request, limit: route } = wire;
@@ -189,10 +186,7 @@ pub(super) fn write(answer: Result<Outcome, AttemptFailure>) -> Vec<u8> {
 pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     let unusable = |why: &str| {
         Err(AttemptFailure::Garbage {
-            detail: format!(
-                "the answer of the agent cannot be decoded: \
-                                                       {why}"
-            ),
+            detail: format!("the answer of the agent cannot be decoded: {why}"),
         })
     };
 

@@ -22,7 +22,7 @@ use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, Stat
 
 use super::agent_requests;
 use super::connection::{NatsConnection, OutboundPublish, SendError};
-use super::in_flight::{AttemptKey, EndedAttempt, InFlight};
+use super::in_flight::{AttemptKey, EndedAttempt, InFlightTable};
 use super::memory::{RecalledDelivery, ReplicaMemory};
 use super::remote_agents::RemoteAgentAttempts;
 use super::responses::{self, ListenerResponse};
@@ -41,7 +41,7 @@ pub(super) struct NatsShared {
     tokens: TokenPool,
     /// Locked by the pump's thread, which delivers, and by the connection's thread, which receives.
     /// Never held across a call of the sink or an await.
-    in_flight: Mutex<InFlight>,
+    in_flight: Mutex<InFlightTable>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,
     /// Whether a probe must be published, because the listener is back. Replicas respond to a probe
@@ -79,7 +79,7 @@ impl NatsShared {
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Self {
-        let in_flight = InFlight::new(Instant::now(), options.cancel_grace);
+        let in_flight = InFlightTable::new(Instant::now(), options.cancel_grace);
         let in_flight = Mutex::new(in_flight.waiting_for_end(options.waits_for_end));
         let ending = AtomicUsize::default();
         let strays = AtomicU64::default();
@@ -88,6 +88,7 @@ impl NatsShared {
         let is_probe_due = AtomicBool::default();
         let remote_agents =
             options.remote_agents.clone().map(|remote| Arc::new(RemoteAgentAttempts::new(remote)));
+
         Self {
             wire,
             name,
@@ -151,11 +152,11 @@ impl NatsShared {
 
     /// Records a sign of life from the replica that works on this attempt.
     pub(super) fn mark_alive(&self, token: AttemptToken) {
-        self.is_back();
+        self.report_presence();
         self.in_flight().record_heartbeat(token, Instant::now());
     }
 
-    pub(super) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
+    pub(super) fn in_flight(&self) -> MutexGuard<'_, InFlightTable> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -373,7 +374,7 @@ impl NatsShared {
             SubjectScope::Itself => {
                 let lease = message.headers.as_ref().and_then(responses::lease);
                 self.in_flight().leases(lease, Instant::now());
-                return self.is_back();
+                return self.report_presence();
             }
             SubjectScope::Attempt(token) => token,
         };
@@ -457,12 +458,13 @@ impl NatsShared {
         message: &Message,
     ) {
         let ending = self.ending();
+
         match response {
             ListenerResponse::NoResponders => self.handle_no_responders(token),
             // These responses were handled above, where their named attempt is checked.
             ListenerResponse::Named(..) | ListenerResponse::MissingMemory(_) => {}
             ListenerResponse::Unreadable => {
-                self.is_back();
+                self.report_presence();
                 tracing::warn!(
                     listener = %self.options.listener,
                     "ignored a keep-alive whose lease is not a number of seconds"
@@ -471,7 +473,7 @@ impl NatsShared {
             ListenerResponse::Heartbeat => {
                 let holder = self.in_flight().record_heartbeat(token, Instant::now());
                 if let Some((call, attempt)) = holder {
-                    self.is_back();
+                    self.report_presence();
                     self.sink.heartbeat(&self.options.listener, call, attempt);
                 }
             }
@@ -480,21 +482,22 @@ impl NatsShared {
                 self.show_model_state(token, state, message);
             }
             ListenerResponse::Lease(lease) => {
-                self.is_back();
+                self.report_presence();
                 self.in_flight().lives(token, lease, Instant::now());
             }
             ListenerResponse::Answer(answer) => {
                 if answer.is_ok() {
                     self.remember(token, message);
                 }
+
                 let ended = self.in_flight().end(token);
                 match ended {
                     // The pump refuses this answer, and records the refusal.
                     EndedAttempt::InTime(key) | EndedAttempt::Late(key) => {
-                        self.is_back();
+                        self.report_presence();
                         self.answered(key, answer, ending, message.payload.len());
                     }
-                    EndedAttempt::Nothing => self.stray(message),
+                    EndedAttempt::Unknown => self.stray(message),
                 }
             }
         }
@@ -529,7 +532,7 @@ impl NatsShared {
 
         let (ended, is_news) = {
             let mut in_flight = self.in_flight();
-            (in_flight.end(token), in_flight.is_gone())
+            (in_flight.end(token), in_flight.record_absence())
         };
 
         let detail = "no replica of it is connected to NATS";
@@ -542,8 +545,8 @@ impl NatsShared {
         }
     }
 
-    fn is_back(&self) {
-        let is_news = self.in_flight().is_back();
+    fn report_presence(&self) {
+        let is_news = self.in_flight().record_presence();
         if is_news {
             self.is_probe_due.store(true, Ordering::Release);
             self.sink.joined(&self.options.listener, "a replica of it is connected to NATS");

@@ -21,8 +21,8 @@ use super::tokens::AttemptToken;
 pub(super) type AttemptKey = (CallId, Attempt);
 
 #[derive(Debug)]
-pub(super) struct InFlight {
-    out: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
+pub(super) struct InFlightTable {
+    attempts: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
     /// Attempts that ended without an answer, oldest first. Their answers may still arrive.
     given_up: VecDeque<(AttemptToken, AttemptKey)>,
     /// The lease that the listener's replicas have announced.
@@ -48,8 +48,8 @@ struct InFlightAttempt {
     /// Duration of the last granted lease.
     lease: Duration,
     /// Deadline for the attempt's end after its caller was cancelled.
-    patience: Option<Instant>,
-    /// Whether the attempt was reported as still running after `patience`.
+    cancel_deadline: Option<Instant>,
+    /// Whether the attempt was reported as still running after `cancel_deadline`.
     is_reported: bool,
     sent: SentDelivery,
 }
@@ -79,7 +79,7 @@ pub(super) enum EndedAttempt {
     /// The attempt had been reported as failed before.
     Late(AttemptKey),
     /// The answer belongs to no attempt of this listener.
-    Nothing,
+    Unknown,
 }
 
 /// Status of an attempt in the table.
@@ -91,10 +91,10 @@ pub(super) enum AttemptStatus {
     Unknown,
 }
 
-impl InFlight {
+impl InFlightTable {
     pub fn new(now: Instant, cancel_grace: Duration) -> Self {
         Self {
-            out: HashMap::default(),
+            attempts: HashMap::default(),
             given_up: VecDeque::new(),
             lease: None,
             is_away: false,
@@ -125,61 +125,61 @@ impl InFlight {
             let lease = self.lease.unwrap_or_default();
             let since = now;
             let is_acknowledged = false;
-            let patience = None;
+            let cancel_deadline = None;
             let is_reported = false;
             let sent = SentDelivery::default();
-            let out = InFlightAttempt {
+            let attempt = InFlightAttempt {
                 key,
                 connection,
                 lives_until,
                 since,
                 is_acknowledged,
                 lease,
-                patience,
+                cancel_deadline,
                 is_reported,
                 sent,
             };
-            self.out.insert(token, out);
+            self.attempts.insert(token, attempt);
         }
 
         !self.is_draining
     }
 
     pub fn end(&mut self, token: AttemptToken) -> EndedAttempt {
-        let token = match self.out.keys().next() {
+        let token = match self.attempts.keys().next() {
             Some(any) if mutant("take-any-token") => *any,
             _ => token,
         };
 
-        if let Some(out) = self.out.remove(&token) {
-            return EndedAttempt::InTime(out.key);
+        if let Some(attempt) = self.attempts.remove(&token) {
+            return EndedAttempt::InTime(attempt.key);
         }
 
         let late = self.given_up.iter().position(|(known, _)| *known == token);
         match late.and_then(|index| self.given_up.remove(index)) {
             Some((_, key)) => EndedAttempt::Late(key),
-            None => EndedAttempt::Nothing,
+            None => EndedAttempt::Unknown,
         }
     }
 
     /// Records a heartbeat and returns its attempt. A heartbeat is also a sign of life of the
     /// replica.
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
-        let out = self.out.get_mut(&token)?;
-        out.is_acknowledged = true;
+        let attempt = self.attempts.get_mut(&token)?;
+        attempt.is_acknowledged = true;
         if let Some(lease) = self.lease {
-            out.lives(lease, now);
+            attempt.lives(lease, now);
         }
-        Some(out.key)
+        Some(attempt.key)
     }
 
     /// Extends the lease of the replica that works on this attempt.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
-        if let Some(out) = self.out.get_mut(&token) {
-            out.lives_until = None;
-            out.is_acknowledged = true;
-            out.lives(lease, now);
+        if let Some(attempt) = self.attempts.get_mut(&token) {
+            attempt.lives_until = None;
+            attempt.is_acknowledged = true;
+            attempt.lives(lease, now);
         }
     }
 
@@ -187,13 +187,13 @@ impl InFlight {
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         self.lease = lease.or(self.lease);
         let Some(lease) = lease else { return };
-        let unleased = self.out.values_mut().filter(|out| out.lives_until.is_none());
-        unleased.for_each(|out| out.lives(lease, now));
+        let unleased = self.attempts.values_mut().filter(|attempt| attempt.lives_until.is_none());
+        unleased.for_each(|attempt| attempt.lives(lease, now));
     }
 
     /// Call and attempt that are in flight under this token.
     pub fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
-        self.out.get(&token).map(|out| out.key)
+        self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
     /// Call and attempt of this token, if the attempt is in flight, or was given up and may still
@@ -204,8 +204,8 @@ impl InFlight {
     }
 
     pub fn status(&self, token: AttemptToken) -> AttemptStatus {
-        let is_any = mutant("take-any-token") && !self.out.is_empty();
-        if self.out.contains_key(&token) || is_any {
+        let is_any = mutant("take-any-token") && !self.attempts.is_empty();
+        if self.attempts.contains_key(&token) || is_any {
             AttemptStatus::Out
         } else if self.given_up.iter().any(|(known, _)| *known == token) {
             AttemptStatus::GivenUp
@@ -220,21 +220,23 @@ impl InFlight {
     }
 
     /// Records that the listener has a replica. Returns true if it had none before.
-    pub fn is_back(&mut self) -> bool {
+    pub fn record_presence(&mut self) -> bool {
         std::mem::replace(&mut self.is_away, false)
     }
 
     /// Records that the listener has no replica, and forgets the lease that its replicas announced.
     /// Returns true if it had one before.
-    pub fn is_gone(&mut self) -> bool {
+    pub fn record_absence(&mut self) -> bool {
         self.lease = None;
         !std::mem::replace(&mut self.is_away, true)
     }
 
     /// Cancels an attempt. Returns whether a replica must be informed.
     pub fn cancel(&mut self, key: AttemptKey, now: Instant) -> bool {
-        let Some(out) = self.out.values_mut().find(|out| out.key == key) else { return false };
-        out.patience.get_or_insert(now + self.cancel_grace);
+        let Some(attempt) = self.attempts.values_mut().find(|attempt| attempt.key == key) else {
+            return false;
+        };
+        attempt.cancel_deadline.get_or_insert(now + self.cancel_grace);
         true
     }
 
@@ -243,28 +245,27 @@ impl InFlight {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.out.is_empty()
+        self.attempts.is_empty()
     }
 
     pub fn note_sent(&mut self, token: AttemptToken, sent: SentDelivery) {
-        if let Some(out) = self.out.get_mut(&token) {
-            out.sent = sent;
+        if let Some(attempt) = self.attempts.get_mut(&token) {
+            attempt.sent = sent;
         }
     }
 
     /// How far the replica of this attempt will remember the call after its answer.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
-        self.out.get(&token)?.sent.mark
+        self.attempts.get(&token)?.sent.mark
     }
 
     /// Returns the attempts that a permission error stopped: only their new messages were
     /// published, within the period `published`, and no replica has acknowledged them. Attempts
     /// that were published earlier may have reached a replica.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
-        let partials = self
-            .out
-            .iter()
-            .filter(|(_, out)| out.is_untaken_partial() && published.contains(&out.since));
+        let partials = self.attempts.iter().filter(|(_, attempt)| {
+            attempt.is_untaken_partial() && published.contains(&attempt.since)
+        });
         partials.map(|(token, _)| *token).collect()
     }
 
@@ -276,34 +277,34 @@ impl InFlight {
         connection: u64,
         now: Instant,
     ) -> Option<PartialDelivery> {
-        let out = self.out.get_mut(&token)?;
-        let delivery = out.sent.partial.take()?;
-        if out.patience.is_none() {
-            out.lives_until = self.lease.map(|lease| now + lease);
-            out.lease = self.lease.unwrap_or_default();
-            out.since = now;
-            out.connection = connection;
-            out.is_acknowledged = false;
+        let attempt = self.attempts.get_mut(&token)?;
+        let delivery = attempt.sent.partial.take()?;
+        if attempt.cancel_deadline.is_none() {
+            attempt.lives_until = self.lease.map(|lease| now + lease);
+            attempt.lease = self.lease.unwrap_or_default();
+            attempt.since = now;
+            attempt.connection = connection;
+            attempt.is_acknowledged = false;
             return Some(PartialDelivery::Open(delivery));
         }
 
-        let key = out.key;
-        self.out.remove(&token);
+        let key = attempt.key;
+        self.attempts.remove(&token);
         Some(PartialDelivery::Cancelled(key))
     }
 
     /// Gives up all attempts in flight and returns them.
     pub fn give_up(&mut self) -> Vec<AttemptKey> {
-        self.out.drain().map(|(_, out)| out.key).collect()
+        self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
     /// Returns the attempts that a permission error stopped: those published since `since` and
     /// never acknowledged. Attempts that were published earlier may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
-        let is_untaken = |_: &AttemptToken, out: &mut InFlightAttempt| {
-            out.since >= since && !out.is_acknowledged
+        let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
+            attempt.since >= since && !attempt.is_acknowledged
         };
-        self.out.extract_if(is_untaken).map(|(_, out)| out.key).collect()
+        self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
     /// Returns the attempts whose time is over, with the reason. `connection` is the generation of
@@ -318,21 +319,22 @@ impl InFlight {
         if connection.is_none() || passed > limits::NATS_CHECK_INTERVAL * 4 {
             // While the connection was lost or this host did not read, no sign of life could
             // arrive. That time must not count against the attempts.
-            let all = self.out.values_mut();
-            all.filter_map(|out| out.lives_until.as_mut()).for_each(|until| *until += passed);
+            let all = self.attempts.values_mut();
+            all.filter_map(|attempt| attempt.lives_until.as_mut())
+                .for_each(|until| *until += passed);
             return Vec::new();
         }
 
         let mut overdue = Vec::new();
         let given_up = &mut self.given_up;
         let waits_for_end = self.waits_for_end;
-        self.out.retain(|token, out| {
-            if waits_for_end && out.is_kept(now) {
+        self.attempts.retain(|token, attempt| {
+            if waits_for_end && attempt.is_kept(now) {
                 return true;
             }
-            let Some(failure) = out.failure(connection, now) else { return true };
-            overdue.push((out.key, failure));
-            given_up.push_back((*token, out.key));
+            let Some(failure) = attempt.failure(connection, now) else { return true };
+            overdue.push((attempt.key, failure));
+            given_up.push_back((*token, attempt.key));
             false
         });
         while given_up.len() > limits::NATS_LATE_MAX {
@@ -343,13 +345,16 @@ impl InFlight {
     }
 }
 
-impl InFlight {
+impl InFlightTable {
     /// Returns each cancelled attempt that still runs after its deadline. Each is returned once.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
-        let kept = self.out.values_mut().filter(|out| out.is_kept(now) && !out.is_reported);
-        kept.map(|out| {
-            out.is_reported = true;
-            out.key
+        let kept = self
+            .attempts
+            .values_mut()
+            .filter(|attempt| attempt.is_kept(now) && !attempt.is_reported);
+        kept.map(|attempt| {
+            attempt.is_reported = true;
+            attempt.key
         })
         .collect()
     }
@@ -358,7 +363,7 @@ impl InFlight {
 impl InFlightAttempt {
     /// Whether a cancelled attempt has passed its deadline and is still known to be running.
     fn is_kept(&self, now: Instant) -> bool {
-        let is_cancelled = self.patience.is_some_and(|until| until <= now);
+        let is_cancelled = self.cancel_deadline.is_some_and(|until| until <= now);
         is_cancelled && self.lives_until.is_some_and(|until| until > now)
     }
 
@@ -372,7 +377,7 @@ impl InFlightAttempt {
     }
 
     fn failure(&self, connection: Option<u64>, now: Instant) -> Option<AttemptFailure> {
-        if self.patience.is_some_and(|until| until <= now) {
+        if self.cancel_deadline.is_some_and(|until| until <= now) {
             let detail = "did not answer in time after its caller was gone".to_owned();
             return Some(AttemptFailure::Crashed { detail });
         }
@@ -408,14 +413,14 @@ mod tests {
         (CallId(MessageId(uuid::Uuid::from_u128(n.into()))), Attempt { epoch: 1, n })
     }
 
-    fn in_flight() -> (InFlight, Instant) {
+    fn in_flight() -> (InFlightTable, Instant) {
         let now = Instant::now();
-        (InFlight::new(now, GRACE), now)
+        (InFlightTable::new(now, GRACE), now)
     }
 
     /// Checks for overdue attempts at the host's interval, until the given time.
     fn overdue(
-        in_flight: &mut InFlight,
+        in_flight: &mut InFlightTable,
         connection: u64,
         from: Instant,
         length: Duration,
@@ -448,7 +453,7 @@ mod tests {
         in_flight.lives(2, LEASE, now + LEASE / 2);
         assert_eq!(overdue(&mut in_flight, 1, now + LEASE / 2, LEASE / 2), [key(1)]);
         assert_eq!(in_flight.end(1), EndedAttempt::Late(key(1)));
-        assert_eq!(in_flight.end(1), EndedAttempt::Nothing);
+        assert_eq!(in_flight.end(1), EndedAttempt::Unknown);
         assert_eq!(in_flight.end(2), EndedAttempt::InTime(key(2)));
     }
 
@@ -476,7 +481,7 @@ mod tests {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         in_flight.take(1, key(1), 1, now);
-        in_flight.is_gone();
+        in_flight.record_absence();
         in_flight.looked = now + LEASE;
         let overdue = in_flight.overdue(Some(1), now + LEASE);
         let [(_, AttemptFailure::Crashed { detail })] = &*overdue else { panic!("{overdue:?}") };
@@ -546,8 +551,8 @@ mod tests {
     #[test]
     fn a_draining_host_takes_nothing_and_reports_each_change_once() {
         let (mut in_flight, now) = in_flight();
-        assert_eq!((in_flight.is_gone(), in_flight.is_gone()), (true, false));
-        assert_eq!((in_flight.is_back(), in_flight.is_back()), (true, false));
+        assert_eq!((in_flight.record_absence(), in_flight.record_absence()), (true, false));
+        assert_eq!((in_flight.record_presence(), in_flight.record_presence()), (true, false));
         in_flight.drain();
         assert!(!in_flight.take(1, key(1), 1, now) && in_flight.is_empty());
     }
@@ -578,7 +583,7 @@ mod tests {
     }
 
     /// Adds a delivery of which only the new messages are published.
-    fn take_as_partial(in_flight: &mut InFlight, number: u32, now: Instant) {
+    fn take_as_partial(in_flight: &mut InFlightTable, number: u32, now: Instant) {
         let token = number.into();
         in_flight.take(token, key(number), 1, now);
         in_flight.note_sent(

@@ -15,6 +15,7 @@ use super::restarts::{RestartDecision, Restarts};
 /// Runs the instance until the host is drained or dropped.
 pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
     let mut restarts = Restarts::new(options.restarts);
+
     loop {
         let next = match Child::start(&options, handle.instance).await {
             Ok((child, pipes)) => {
@@ -35,6 +36,7 @@ pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
             }
             Err(error) => fault(&options, &handle, &error.to_string(), &mut restarts),
         };
+
         let (RestartDecision::After(wait) | RestartDecision::RestFor(wait)) = next;
         if !handle.rest(wait).await {
             handle.leave();

@@ -240,8 +240,8 @@ impl RemoteSink {
             }
             Err(refused) => {
                 tracing::warn!(
-                    "the pump rejected the reservation of a model call, so the call is \
-                                not made: {}",
+                    "the pump rejected the reservation of a model call, so the call is not made: \
+                     {}",
                     refused.detail
                 );
                 None
