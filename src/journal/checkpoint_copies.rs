@@ -193,6 +193,7 @@ impl CopyWorker {
             } else {
                 self.receiver.recv_timeout(limits::CHECKPOINT_COPY_RETRY)
             };
+
             let is_last = match next {
                 Ok(line) => {
                     self.waiting.push_back(line);
@@ -202,11 +203,13 @@ impl CopyWorker {
                 Err(RecvTimeoutError::Timeout) => false,
                 Err(RecvTimeoutError::Disconnected) => true,
             };
+
             // Drops the oldest lines: each line covers everything before it.
             while self.waiting.len() > limits::CHECKPOINT_COPIES_WAITING_MAX {
                 self.waiting.pop_front();
                 self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
             }
+
             if !self.waiting.is_empty() {
                 self.write();
             }

@@ -60,8 +60,8 @@ impl CopyDirectory {
                 Err(error) => {
                     let directory = directory.display();
                     tracing::warn!(
-                        "could not start the thread that copies checkpoints to \
-                                    {directory}; the next checkpoint retries: {error}"
+                        "could not start the thread that copies checkpoints to {directory}; the \
+                         next checkpoint retries: {error}"
                     );
                 }
             }

@@ -167,12 +167,8 @@ impl<L: Log> JournalWriter<L> {
     /// covered. Returns false if the log is full or unreachable: the records are durable all the
     /// same, and the checkpoint comes later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
-        let put_off = |error: &Error| {
-            tracing::warn!(
-                "could not write a checkpoint; retrying \
-                                                      later: {error}"
-            )
-        };
+        let put_off =
+            |error: &Error| tracing::warn!("could not write a checkpoint; retrying later: {error}");
         let mut appended = self.append_owed();
         if appended.is_ok() {
             let last = self.heads.last();

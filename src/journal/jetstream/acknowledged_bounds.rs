@@ -343,9 +343,9 @@ impl StreamBounds {
 }
 
 fn named<'b>(bounds: impl Iterator<Item = &'b StreamBound>) -> String {
-    let one =
+    let description =
         |bound: &StreamBound| format!("{} goes up to record {}", bound.source, bound.position);
-    bounds.map(one).collect::<Vec<_>>().join(", ")
+    bounds.map(description).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

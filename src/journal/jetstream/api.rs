@@ -287,14 +287,14 @@ mod tests {
 
     #[test]
     fn a_server_between_two_leaders_is_away_and_its_stream_not_called_broken() {
-        let told = |code: u32, err_code: u32| {
+        let api_error = |code: u32, err_code: u32| {
             let error = json!({ "code": code, "err_code": err_code, "description": "why" });
             let answer = json!({ "type": "io.nats.jetstream.api.v1", "error": error });
             read::<StreamDescription>(answer.to_string().as_bytes()).unwrap_err()
         };
 
         for code in [10_008, 10_009] {
-            let failed = told(503, code);
+            let failed = api_error(503, code);
             assert!(failed.to_string().contains(&format!("why ({code})")), "{failed}");
             for error in
                 [read_failed("it", failed.clone()), creation_failed(String::new(), "it", failed)]
@@ -303,7 +303,7 @@ mod tests {
             }
         }
 
-        let failed = told(400, 10_052);
+        let failed = api_error(400, 10_052);
         assert!(matches!(read_failed("it", failed.clone()), Error::Broken { .. }));
         assert!(matches!(creation_failed(String::new(), "it", failed), Error::UnsafeServer { .. }));
     }

@@ -91,7 +91,7 @@ impl StreamJournal {
         let bounds = StreamBounds::gather(api, options, directories, &lease)?;
         let followed_to = before.as_ref().map_or(0, |(_, mark)| mark.seq);
         let info = stream(api, options, &bounds, followed_to)?;
-        sync_check::hold_to_its_word(servers, options, api, &info)?;
+        sync_check::verify_durability(servers, options, api, &info)?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
         let watch = LeadershipWatch::start(api, options, renewal, created, Arc::clone(&last))?;

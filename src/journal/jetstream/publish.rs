@@ -128,8 +128,8 @@ impl StreamPublisher {
                 tracing::warn!(
                     stream,
                     after,
-                    "the server did not acknowledge a commit; checking \
-                                               whether it was stored: {failed}"
+                    "the server did not acknowledge a commit; checking whether it was stored: \
+                     {failed}"
                 );
             }
             match self.look(after, &id)? {

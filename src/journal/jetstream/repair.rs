@@ -280,13 +280,16 @@ impl LockedHost<'_> {
 
     fn note_of_stream(&self, info: &StreamDescription) -> Result<StreamRepair, Error> {
         let last_seq = info.state.last_seq;
-        let (kept, last, aside) = if self.opening.exists() {
+        let mut kept = Position(0);
+        let mut last = Position(0);
+        let mut aside = None;
+
+        if self.opening.exists() {
             let projection = ComparedProjection::open(self.data)?;
-            let compared = projection.compare(self.api, self.options, last_seq)?;
-            (compared.records, projection.last, Some(unused(self.data)))
-        } else {
-            (Position(0), Position(0), None)
-        };
+            kept = projection.compare(self.api, self.options, last_seq)?.records;
+            last = projection.last;
+            aside = Some(unused(self.data));
+        }
 
         let known = self.renewal.acknowledged().map_or(last, |known| known.position.max(last));
         let acknowledged = known.max(self.shown_outside()?);
@@ -322,11 +325,12 @@ impl LockedHost<'_> {
         }
 
         if let Some(journal) = noted {
-            let aside = aside.map_or_else(|| unused(self.data), Path::to_owned);
-            std::fs::create_dir_all(&aside).map_err(Error::io(aside.display().to_string()))?;
+            let directory = aside.map_or_else(|| unused(self.data), Path::to_owned);
+            let shown = directory.display().to_string();
+            std::fs::create_dir_all(&directory).map_err(Error::io(shown))?;
             for kind in ["watermark", "checkpoints"] {
                 let file = format!("{journal}.{kind}");
-                move_file(&self.state.join(&file), &aside.join(&file))?;
+                move_file(&self.state.join(&file), &directory.join(&file))?;
             }
         }
 

@@ -218,8 +218,11 @@ mod tests {
         for (key, value) in lossy {
             let mut config = of(&options());
             config[key] = value;
-            let said = differences(&options(), &config);
-            assert!(matches!(said.as_slice(), [one] if one.contains(key)), "{key}: {said:?}");
+            let messages = differences(&options(), &config);
+            assert!(
+                matches!(messages.as_slice(), [message] if message.contains(key)),
+                "{key}: {messages:?}"
+            );
         }
     }
 

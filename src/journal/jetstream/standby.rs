@@ -179,10 +179,10 @@ impl LeaseHolder {
 pub(super) enum FollowedProjection {
     /// Not opened yet.
     Cold(Box<LockedJournalDir>),
-    Warm(Box<CaughtUp>),
+    Warm(Box<CaughtUpProjection>),
 }
 
-pub(super) struct CaughtUp {
+pub(super) struct CaughtUpProjection {
     journal: Uuid,
     progress: StreamProgress,
     pub following: CatchingUp,
@@ -205,7 +205,7 @@ impl FollowedProjection {
         before: Option<&(Uuid, LogMark)>,
         bounds: Option<&StreamBounds>,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
-    ) -> Result<CaughtUp, Error> {
+    ) -> Result<CaughtUpProjection, Error> {
         let opening = match self {
             Self::Cold(opening) => *opening,
             Self::Warm(mut warm) => {
@@ -229,7 +229,7 @@ impl FollowedProjection {
         let (mark, known) = place_of(host, mark, bounds)?;
         let following = opening.follow(visit)?;
         let progress = StreamProgress { mark, known, is_refused: false };
-        Ok(CaughtUp { journal, progress, following })
+        Ok(CaughtUpProjection { journal, progress, following })
     }
 }
 
@@ -266,7 +266,7 @@ fn place_of(
     }
 }
 
-impl CaughtUp {
+impl CaughtUpProjection {
     /// Reads up to message `last` of the stream.
     pub fn catch_up(
         &mut self,

@@ -55,14 +55,14 @@ struct Config {
 enum SyncVerdict {
     Proved,
     /// These servers did not answer.
-    Open(Vec<String>),
+    Unanswered(Vec<String>),
     /// These servers sync later.
     Refuted(Vec<String>),
 }
 
 /// Refuses a stream with a server that syncs later than the config states, and warns if the servers
 /// prove nothing.
-pub fn hold_to_its_word(
+pub fn verify_durability(
     servers: &nats::Options,
     options: &Options,
     api: &JetStreamApi,
@@ -98,7 +98,7 @@ pub fn hold_to_its_word(
             tracing::info!("verified: {names} sync the journal before they acknowledge");
             Ok(())
         }
-        SyncVerdict::Open(silent) => {
+        SyncVerdict::Unanswered(silent) => {
             tracing::warn!(
                 "`durability` is \"synced\", but these servers did not state whether they sync \
                  before they acknowledge: {}",
@@ -152,7 +152,7 @@ fn judge(replicas: &[String], synced_by_server: &BTreeMap<String, bool>) -> Sync
     if !later.is_empty() {
         SyncVerdict::Refuted(later)
     } else if !silent.is_empty() {
-        SyncVerdict::Open(silent)
+        SyncVerdict::Unanswered(silent)
     } else {
         SyncVerdict::Proved
     }
@@ -166,7 +166,7 @@ mod tests {
     fn it_is_proved_when_every_server_that_keeps_the_stream_says_so() {
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let replicas = names(&["a", "b"]);
-        let judged = |synced_by_server: &[(&str, bool)]| {
+        let verdict_of = |synced_by_server: &[(&str, bool)]| {
             let synced_by_server = synced_by_server
                 .iter()
                 .map(|(name, synced)| ((*name).to_owned(), *synced))
@@ -174,10 +174,10 @@ mod tests {
             judge(&replicas, &synced_by_server)
         };
 
-        assert_eq!(judged(&[("a", true), ("b", true), ("c", false)]), SyncVerdict::Proved);
-        assert_eq!(judged(&[("a", true), ("c", true)]), SyncVerdict::Open(names(&["b"])));
-        assert_eq!(judged(&[("a", true), ("b", false)]), SyncVerdict::Refuted(names(&["b"])));
-        assert_eq!(judged(&[("a", false)]), SyncVerdict::Refuted(names(&["a"])));
+        assert_eq!(verdict_of(&[("a", true), ("b", true), ("c", false)]), SyncVerdict::Proved);
+        assert_eq!(verdict_of(&[("a", true), ("c", true)]), SyncVerdict::Unanswered(names(&["b"])));
+        assert_eq!(verdict_of(&[("a", true), ("b", false)]), SyncVerdict::Refuted(names(&["b"])));
+        assert_eq!(verdict_of(&[("a", false)]), SyncVerdict::Refuted(names(&["a"])));
     }
 
     #[test]

@@ -228,8 +228,7 @@ impl JournalFile {
             WalCheckpointResult::NoRoom => {
                 self.wal_bytes = 0;
                 tracing::warn!(
-                    "could not truncate the journal's write-ahead log, because the disk \
-                                is full"
+                    "could not truncate the journal's write-ahead log, because the disk is full"
                 );
                 Ok(())
             }

@@ -140,7 +140,7 @@ impl JournalReader {
     }
 
     pub fn record(&self, position: Position) -> Result<Option<HashedRecord>, Error> {
-        self.one(&mut self.by_position()?, position, &mut InternedNames::default())
+        self.query_record(&mut self.by_position()?, position, &mut InternedNames::default())
     }
 
     fn by_position(&self) -> Result<CachedStatement<'_>, Error> {
@@ -148,7 +148,7 @@ impl JournalReader {
         self.db.prepare_cached(&sql).map_err(|error| self.failed("a record", error))
     }
 
-    fn one(
+    fn query_record(
         &self,
         query: &mut CachedStatement<'_>,
         position: Position,
@@ -272,7 +272,7 @@ impl JournalReader {
                 reading = Some(begun.map_err(|error| self.failed("a record", error))?);
             }
             let missing = || Error::broken(at.0, "its record is missing");
-            let sealed = self.one(&mut query, at, &mut names)?.ok_or_else(missing)?;
+            let sealed = self.query_record(&mut query, at, &mut names)?.ok_or_else(missing)?;
             if let Some(next) = records.last() {
                 let follows = next.record.previous_hash == sealed.hash
                     && next.record.tree == sealed.record.tree
