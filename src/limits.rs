@@ -321,6 +321,9 @@ pub const BUSY_RETRY: Duration = Duration::from_millis(500);
 pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which a command that keeps an organism or its agents running checks whether they have
+/// ended.
+pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Connections that a command makes to a socket before it reports that another process serves the
 /// socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;

@@ -147,12 +147,14 @@ impl ReadCopies {
                         std::thread::sleep(LOOK);
                         continue;
                     }
+
                     if copies.lines.is_empty() {
                         let none = || {
                             format!("{} contains no copy of the checkpoints", directory.display())
                         };
                         self.lacking = directory_problem(directory).or_else(|| Some(none()));
                     }
+
                     self.add(&copies.file, copies.lines, true, true);
                 }
                 Err(reason) => {

@@ -234,6 +234,7 @@ impl TimelineBuilder {
                     }
                     _ => None,
                 };
+
                 let attempt = *attempt;
                 let failure = failure.clone();
                 self.add(

@@ -124,7 +124,7 @@ struct JournalProof {
     copies: ReadCopies,
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
-    at_hand: BTreeSet<String>,
+    available_keys: BTreeSet<String>,
     /// Whether the auditor stated which keys count. If so, no record can add a key.
     is_pinned: bool,
     unproved: Vec<String>,
@@ -150,13 +150,13 @@ impl JournalProof {
         let mark = mark.unwrap_or_default();
         let replaced = state.map(|state| replaced(data, state, about.journal)).transpose()?;
         let replaced = replaced.flatten();
-        self.take_keys(options)?;
+        self.select_keys(options)?;
         let due = JournalReader::open(data)?.checkpoints()?.pop().map(|line| line.position);
         let due = due.unwrap_or_default();
         self.copies = ReadCopies::read(data, options, self.journal, due)?;
         self.is_pinned = !options.keys.is_empty();
         if !self.is_pinned {
-            self.at_hand.extend(self.copies.pinned_keys.iter().cloned());
+            self.available_keys.extend(self.copies.pinned_keys.iter().cloned());
         }
 
         let reader = JournalReader::open(data)?;
@@ -194,13 +194,9 @@ impl JournalProof {
     }
 
     /// Determines which keys count.
-    fn take_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
-        let key = match options
-            .key_state
-            .as_ref()
-            .or(options.state.as_ref())
-            .map(|at| CheckpointKey::read(at))
-        {
+    fn select_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
+        let directory = options.key_state.as_ref().or(options.state.as_ref());
+        let key = match directory.map(|directory| CheckpointKey::read(directory)) {
             Some(Ok(key)) => key,
             // An auditor may be able to read the checkpoints, but not the private key.
             Some(Err(Error::Io { source, .. }))
@@ -212,11 +208,12 @@ impl JournalProof {
             None => None,
         };
 
-        self.at_hand.extend(options.keys.iter().cloned());
-        let key = key.filter(|key| options.keys.is_empty() || self.at_hand.contains(&key.public()));
-        self.at_hand.extend(key.as_ref().map(CheckpointKey::public));
+        self.available_keys.extend(options.keys.iter().cloned());
+        let key = key
+            .filter(|key| options.keys.is_empty() || self.available_keys.contains(&key.public()));
+        self.available_keys.extend(key.as_ref().map(CheckpointKey::public));
         if options.keys.is_empty() {
-            self.at_hand.extend(options.known_keys.iter().cloned());
+            self.available_keys.extend(options.known_keys.iter().cloned());
         }
 
         self.coverage = MacCoverage::new(self.journal, key.as_ref().map(CheckpointKey::mac));
@@ -233,6 +230,7 @@ impl JournalProof {
     ) -> Result<(), Error> {
         let mut due: HashMap<Position, &Checkpoint> =
             checkpoints.iter().map(|checkpoint| (checkpoint.position, checkpoint)).collect();
+
         let mut heads = std::mem::take(&mut self.heads);
         let result = scan(data, last, &mut heads, &mut |sealed, heads| {
             let position = sealed.record.position;
@@ -240,17 +238,20 @@ impl JournalProof {
                 let detail = "it is not the record that was acknowledged".to_owned();
                 return Err(Error::Broken { position: position.0, detail });
             }
+
             self.coverage.take(sealed.hash, sealed.mac, heads);
             self.take(&sealed)?;
             if let Some(checkpoint) = due.remove(&position) {
                 self.hold_to(checkpoint, heads)?;
             }
+
             self.copies.compare_later(heads);
             if position.0 % limits::SCAN_RECORDS == 0 || position == last {
                 progress(position.0, last.0);
             }
             Ok(())
         });
+
         self.heads = heads;
         result
     }
@@ -463,8 +464,8 @@ impl JournalProof {
 
     /// The keys that count: those that are available, and those that signed records have added.
     fn known_keys(&self) -> BTreeSet<&str> {
-        let at_hand = self.at_hand.iter().map(String::as_str);
-        if self.is_pinned { at_hand.collect() } else { self.signers.known(at_hand) }
+        let available_keys = self.available_keys.iter().map(String::as_str);
+        if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
     }
 
     fn unknown_keys(&self) -> BTreeSet<String> {

@@ -37,6 +37,7 @@ pub(super) fn agents(
             prompt,
         })
     });
+
     specs.collect()
 }
 

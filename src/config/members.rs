@@ -185,11 +185,11 @@ fn common(
     let gather = [("all", Gather::All), ("first", Gather::First)];
     let listens = role != Role::Client;
     // People have none of these settings: a question is asked once and has no time-out by default.
-    let works = listens && role != Role::Human;
+    let is_program = listens && role != Role::Human;
     let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
     let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
-    let timeout = works.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
-    let attempts = works.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
+    let timeout = is_program.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
+    let attempts = is_program.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
     let backlog = listens.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
     let calls = role != Role::Human;
     let gather = calls.then(|| read.choice("gather", &gather)).flatten();

@@ -79,6 +79,7 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
         let written = &peer.value.written;
         let own = member.name.value.as_str();
         let found = members.iter().find(|other| other.name.value.as_str() == name);
+
         let problem = match found {
             _ if name == own && member.role == Role::Agent => continue,
             _ if name == own => {
@@ -99,6 +100,7 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
                 if names.is_empty() {
                     continue;
                 }
+
                 let help = match nearest(name, names.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("there are {}", names.join(", ")),
@@ -107,6 +109,7 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
                 ConfigProblem::new(ProblemCode::UnknownPeer, &peer.place, message).help(help)
             }
         };
+
         problems.push(problem);
     }
 }

@@ -189,8 +189,8 @@ fn unknown(root: &TomlTable, variable: &str, value: &str) -> ConfigProblem {
     let help = match near {
         Some(near) => format!("did you mean {near}?"),
         None => format!(
-            "an override is {PREFIX}<SECTION>__<NAME>__<KEY>, in capitals, of a \
-                         section and name that the file has"
+            "an override is {PREFIX}<SECTION>__<NAME>__<KEY>, in capitals, of a section and name \
+             that the file has"
         ),
     };
 

@@ -145,7 +145,7 @@ impl PayloadResolver {
             let own = agent.final_name.as_ref().filter(|text| text.value.value != FINAL_DEFAULT);
             let ends = match own {
                 Some(text) => names
-                    .one(text, problems)
+                    .resolve_name(text, problems)
                     .map(|name| Located { value: name, place: text.place.clone() }),
                 None => {
                     let place = agent.final_name.as_ref().map(|text| text.place.clone());
@@ -355,6 +355,7 @@ fn contract(
     let names =
         |list: &[Located<PayloadName>]| list.iter().map(|name| name.value.clone()).collect();
     let peers = member.peers.iter().filter_map(|p| ListenerName::parse(&p.value.value).ok());
+
     Contract {
         description: member.description.clone(),
         accepts: names(accepts),
@@ -395,7 +396,7 @@ impl KnownPayloads {
     ) -> Vec<Located<PayloadName>> {
         let mut names: Vec<Located<PayloadName>> = Vec::new();
         for text in written {
-            let Some(name) = self.one(text, problems) else { continue };
+            let Some(name) = self.resolve_name(text, problems) else { continue };
             if names.iter().any(|known| known.value == name) {
                 let message = format!("`{}` is in this list twice", text.value.written);
                 let problem = ConfigProblem::new(ProblemCode::DuplicateEntry, &text.place, message);
@@ -408,7 +409,7 @@ impl KnownPayloads {
         names
     }
 
-    pub fn one(
+    pub fn resolve_name(
         &self,
         text: &Located<ExpandedText>,
         problems: &mut ConfigProblems,

@@ -65,8 +65,8 @@ fn find(
     let problem = if places.iter().any(|path| path.is_file()) {
         let message = format!("`{written}` cannot be executed");
         let help = format!(
-            "run `chmod +x {written}`, or name the interpreter first: \
-                            command = [\"python3\", \"{written}\"]"
+            "run `chmod +x {written}`, or name the interpreter first: command = [\"python3\", \
+             \"{written}\"]"
         );
         ConfigProblem::new(ProblemCode::CommandNotExecutable, &program.place, message).help(help)
     } else if name.contains('/') {

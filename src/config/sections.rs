@@ -119,6 +119,7 @@ pub(super) fn read(
     let http = http.then(|| in_section(root, &keys::HTTP, source, problems, http::read)).flatten();
     let telemetry = in_section(root, &keys::TELEMETRY, source, problems, telemetry::read);
     let LimitsSection { tree, money, payload_bytes } = limits_of(root, source, problems);
+
     let mut declared = Vec::new();
     let payloads = short_types::read(root, problems);
     let source_of = match (root.get(keys::WORKFLOWS.name), &payloads.place) {
@@ -126,6 +127,7 @@ pub(super) fn read(
         (None, Some(_)) => SchemaSource::FileOrSection,
         (None, None) => SchemaSource::File,
     };
+
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
     each(root, &keys::LISTENERS, problems, |name, reader| {
         declared.extend(listener(name, source_of, reader));
@@ -136,6 +138,7 @@ pub(super) fn read(
     each(root, &keys::AGENTS, problems, |name, reader| {
         declared.extend(agent(name, source_of, reader));
     });
+
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
     let mut operators = DeclaredOperators::default();
@@ -144,6 +147,7 @@ pub(super) fn read(
     each(root, &keys::SCHEDULES, problems, |name, reader| {
         schedules.extend(schedules::read(name, reader));
     });
+
     let unread = unread(root, &declared, &models);
     DeclaredSections {
         name,

@@ -163,6 +163,7 @@ impl DeclaredStorage {
         problems: &mut ConfigProblems,
     ) -> Option<StorageConfig> {
         let servers = self.nats.as_ref().map(|nats| nats.options(directory, around, problems));
+
         match (self.store, servers) {
             (StoreKind::Embedded, _) => Some(StorageConfig::Embedded),
             (StoreKind::JetStream, None) => {
@@ -189,6 +190,7 @@ impl DeclaredStorage {
                     known_keys: self.proof.known_keys.clone(),
                     checkpoints: self.proof.checkpoints(directory),
                 };
+
                 Some(StorageConfig::JetStream { servers: Box::new(servers?), journal })
             }
         }

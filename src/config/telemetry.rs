@@ -132,6 +132,7 @@ impl DeclaredTelemetry {
                     "write https, or insecure = true if the network is your own",
                 ),
             };
+
             let problem = ConfigProblem::new(
                 ProblemCode::BadAddress,
                 &text.place,
@@ -139,6 +140,7 @@ impl DeclaredTelemetry {
             );
             problems.push(problem.help(help));
         });
+
         parsed.ok()
     }
 
@@ -180,8 +182,8 @@ impl DeclaredTelemetry {
 fn is_name(name: &str) -> bool {
     const OWN: [&str; 5] =
         ["host", "content-length", "content-type", "transfer-encoding", "connection"];
-    let letter = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !name.is_empty() && name.bytes().all(letter) && !OWN.contains(&name)
+    let is_token_byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !name.is_empty() && name.bytes().all(is_token_byte) && !OWN.contains(&name)
 }
 
 fn is_value(text: &str) -> bool {

@@ -38,7 +38,7 @@ pub(super) fn fill(
             rest = "";
             break;
         };
-        match one(variable, &here, around) {
+        match value_of(variable, &here, around) {
             Ok(filled) => value.push_str(&filled),
             Err(problem) => {
                 problems.push(problem);
@@ -58,7 +58,7 @@ pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
 }
 
-fn one(
+fn value_of(
     variable: &str,
     here: &SourceRange,
     around: &ConfigEnvironment,

@@ -189,7 +189,7 @@ impl ListenerTrial {
 
     async fn quiet(&mut self, length: Duration) -> Result<(), String> {
         match timeout(length, self.events.recv()).await {
-            Err(_) => self.harness.is_there(),
+            Err(_) => self.harness.check_running(),
             Ok(Some(HostEvent::Left(why))) => Err(why),
             Ok(other) => Err(format!("reported {other:?} without having been asked")),
         }
@@ -241,6 +241,7 @@ impl ListenerTrial {
     /// Repeats a delivery until a program takes it, because a program on NATS needs time to join.
     async fn delivered_outcome(&mut self, request: &TrialRequest) -> Result<Outcome, String> {
         let until = Instant::now() + self.patience;
+
         loop {
             self.deliver(request);
             match self.outcome().await {
@@ -248,7 +249,7 @@ impl ListenerTrial {
                 Err(MissingOutcome::Nobody(_))
                     if self.way.is_remote() && Instant::now() < until =>
                 {
-                    self.harness.is_there()?;
+                    self.harness.check_running()?;
                     sleep(ASK_AGAIN).await;
                 }
                 Err(

@@ -267,6 +267,7 @@ impl ConnectionLog {
 
     fn note(&self, event: &Event) {
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+
         match event {
             Event::Connected => {
                 self.denials.forget_subscriptions();

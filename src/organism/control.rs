@@ -303,8 +303,7 @@ async fn reap_orphans() {
         Ok(ended) => ended,
         Err(error) => {
             return tracing::warn!(
-                "could not watch for ended child processes, so orphans \
-                                             remain zombies: {error}"
+                "could not watch for ended child processes, so orphans remain zombies: {error}"
             );
         }
     };
@@ -460,7 +459,7 @@ impl ControlConnection {
         }
 
         let responding = tokio::spawn(async move { context.respond(request, responses).await });
-        let left = self.read.has_left(is_kept);
+        let left = self.read.wait_until_left(is_kept);
         tokio::pin!(left);
         loop {
             let response = tokio::select! {
@@ -518,7 +517,7 @@ impl RequestReader {
     /// Waits until the client has left, or has sent too many bytes ahead. Reads meanwhile, because
     /// only a read shows that the client has left. On a kept connection, the bytes are its next
     /// request.
-    async fn has_left(&mut self, is_kept: bool) {
+    async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {
                 self.lines.clear();

@@ -51,7 +51,7 @@ pub enum PartitionStatus {
 pub struct PartitionedOrganism {
     name: Arc<str>,
     table: Arc<PartitionMap>,
-    keepers: Vec<JoinHandle<Result<(), Error>>>,
+    workers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
     control: Option<control::ControlServer>,
     exporter: Option<SpanExporter>,
@@ -83,36 +83,38 @@ impl PartitionedOrganism {
         let known = Arc::clone(&table);
         let members: KnownMembers = Arc::new(move || known.members());
         let _responder = table.rpc.answer_for_projections(&config, members).await?;
+
         let (stop, stopped) = watch::channel(None);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
-        let mut keepers = Vec::new();
-        let mut hands = BTreeMap::new();
+        let mut workers = Vec::new();
+        let mut heir_senders = BTreeMap::new();
 
         for &partition in partitions {
-            let (hand, hand_over) = mpsc::channel(1);
-            hands.insert(partition, hand);
+            let (heir_sender, hand_over) = mpsc::channel(1);
+            heir_senders.insert(partition, heir_sender);
             let config = Arc::new(config.of_partition(partition));
             let table = Arc::clone(&table);
             let stop = stopped.clone();
             let tracer = tracer.clone();
-            let keeper = PartitionWorker::new(config, partition, table, hand_over, stop, tracer);
-            keepers.push(tokio::spawn(keeper.keep()));
+            let worker = PartitionWorker::new(config, partition, table, hand_over, stop, tracer);
+            workers.push(tokio::spawn(worker.run()));
         }
 
-        let membership = GroupMembership::new(Arc::clone(&table), config.digest, hands);
+        let membership = GroupMembership::new(Arc::clone(&table), config.digest, heir_senders);
         drop(tokio::spawn(async move {
             if let Err(error) = membership.call(stopped).await {
                 tracing::error!(
-                    "the membership task failed, so this process hands over no \
-                                 partitions any more: {error}"
+                    "the membership task failed, so this process heir_senders over no partitions any \
+                     more: {error}"
                 );
             }
         }));
+
         let name = config.name.as_str().into();
         let control = None;
         let mut organism =
-            Self { name, table, keepers, stop, control, exporter, _responder, _lock: lock };
+            Self { name, table, workers, stop, control, exporter, _responder, _lock: lock };
         let context = control::ControlContext::of_several(Arc::clone(&organism.table), &config);
 
         match open_control_socket(&config, context) {
@@ -141,7 +143,7 @@ impl PartitionedOrganism {
 
     /// Whether every worker has ended, because each of their partitions is broken.
     pub fn has_ended(&self) -> bool {
-        self.keepers.iter().all(JoinHandle::is_finished)
+        self.workers.iter().all(JoinHandle::is_finished)
     }
 
     /// Stops in this order: closes the entry points, then in each partition ends the deliveries and
@@ -159,8 +161,8 @@ impl PartitionedOrganism {
     /// Waits until all workers have ended. Returns the first error, if any.
     pub async fn join(self) -> Result<(), Error> {
         let mut first = Ok(());
-        for keeper in self.keepers {
-            let ended = keeper.await.unwrap_or(Err(Error::Stopped));
+        for worker in self.workers {
+            let ended = worker.await.unwrap_or(Err(Error::Stopped));
             first = first.and(ended);
         }
 

@@ -65,6 +65,7 @@ pub fn preview(
     moment: &TurnSelector,
 ) -> Result<PromptPreview, Error> {
     let config = Arc::new(with_core_words(config)?);
+
     match moment {
         TurnSelector::Example => {
             let spec = spec_of(&config, agent)?;
@@ -79,6 +80,7 @@ pub fn preview(
         TurnSelector::Taken(thread, turn) => {
             let config = Arc::new(at_home(&config, thread));
             let past = past_turn(&config, agent, thread, *turn)?;
+
             match past.inputs {
                 Some(inputs) => rebuilt(&config, thread, &past, inputs),
                 None => with_todays_config(&config, thread, &past),
@@ -155,8 +157,7 @@ fn rebuilt(
     })?;
     let unreadable = |error: String| {
         nothing(format!(
-            "the request of turn {turn} of {agent} cannot be decoded ({stored}): \
-                         {error}"
+            "the request of turn {turn} of {agent} cannot be decoded ({stored}): {error}"
         ))
     };
 

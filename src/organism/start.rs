@@ -111,7 +111,7 @@ impl Organism {
 
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
-        let _responder = responder(&config);
+        let _responder = start_projection_responder(&config);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
         let clock = match purpose {
@@ -148,7 +148,7 @@ impl Organism {
 
 /// Starts to report projection positions as soon as NATS is reachable. Without this, a pump that
 /// starts on another host knows less about how far the stream had reached.
-fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
+fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();
     let config = Arc::clone(config);
@@ -163,8 +163,7 @@ fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(
-                    "could not subscribe to requests for the position of the \
-                                 projection: {error}"
+                    "could not subscribe to requests for the position of the projection: {error}"
                 );
             }
         }

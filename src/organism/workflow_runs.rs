@@ -247,20 +247,21 @@ fn add_typed_goals(
     gone.goals
         .retain(|goal| generated_answer(definition, goal).is_some_and(|answer| is_new(&answer)));
     let questions = workflow_questions(definition);
-    let mut asked = definition.clone();
-    asked.goals.retain(|goal| {
+    let mut requested = definition.clone();
+    requested.goals.retain(|goal| {
         let name = question_name(definition, goal);
         name.is_some_and(|name| is_new(&name))
     });
-    if let Some(report) = questions.iter().find(|one| is_undo_report(&one.question.local)) {
+    if let Some(report) = questions.iter().find(|pair| is_undo_report(&pair.question.local)) {
         gone.report_to.take_if(|_| !is_new(&report.answer));
-        asked.report_to.take_if(|_| !is_new(&report.question));
+        requested.report_to.take_if(|_| !is_new(&report.question));
     }
     let lacks_verdicts = has_verdicts(definition) && is_new(&verdict_name());
     let verdicts = lacks_verdicts.then(verdict_schema);
     let name = &definition.name.value;
     let goals = goal_schema(&gone).map(|schema| (format!("goals of {name}"), schema));
-    let questions = question_schema(&asked).map(|schema| (format!("questions of {name}"), schema));
+    let questions =
+        question_schema(&requested).map(|schema| (format!("questions of {name}"), schema));
     let verdicts = verdicts.map(|schema| (format!("verdicts of {name}"), schema));
     let delegates = delegate_schemas(definition).into_iter().filter(|(name, _)| is_new(name));
     let delegates: Vec<_> = delegates.map(|(name, schema)| (name.to_string(), schema)).collect();
@@ -277,7 +278,8 @@ fn closed_contract(
     definitions: &BTreeMap<Digest, Arc<WorkflowDefinition>>,
     contracts: &Contracts,
 ) -> Contract {
-    let peers: BTreeSet<_> = definitions.values().flat_map(|one| peers_of(one)).collect();
+    let peers: BTreeSet<_> =
+        definitions.values().flat_map(|definition| peers_of(definition)).collect();
     Contract {
         replies: vec![output_name(name), failed_name(name)],
         peers: peers.into_iter().filter(|peer| contracts.get(peer).is_some()).collect(),

@@ -15,11 +15,11 @@ struct HealthResponse {
     ok: bool,
     /// Reasons why the organism is not ready.
     #[serde(rename = "not_ready", skip_serializing_if = "Vec::is_empty")]
-    not_ready: Vec<HealthReason>,
+    not_ready: Vec<NotReadyReason>,
 }
 
 #[derive(Serialize)]
-struct HealthReason {
+struct NotReadyReason {
     #[serde(rename = "what")]
     what: &'static str,
     #[serde(rename = "why")]
@@ -54,7 +54,8 @@ pub(super) async fn metrics(State(health): State<HealthSource>) -> Response {
 fn respond(problems: Vec<ReadinessProblem>) -> Response {
     let ok = problems.is_empty();
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let reason = |ReadinessProblem { what, why, partition }| HealthReason { what, why, partition };
+    let reason =
+        |ReadinessProblem { what, why, partition }| NotReadyReason { what, why, partition };
     let response = HealthResponse { ok, not_ready: problems.into_iter().map(reason).collect() };
     // Serialising cannot fail, because the value is plain data.
     let body = serde_json::to_string(&response).unwrap_or_default() + "\n";

@@ -35,7 +35,7 @@ pub struct WebServer {
 
 impl WebServer {
     /// Opens the configured address. Returns `None` if the config has none. The server responds
-    /// immediately, and reports that it is not ready until [`WebServer::asks`] is called.
+    /// immediately, and reports that it is not ready until [`WebServer::set_health_source`] is called.
     pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(address) = config.http else { return Ok(None) };
         match Self::listen(address).await {
@@ -64,7 +64,7 @@ impl WebServer {
     }
 
     /// Sets the health monitor whose reports are served.
-    pub fn asks(&self, watcher: HealthMonitor) {
+    pub fn set_health_source(&self, watcher: HealthMonitor) {
         // Only the first monitor counts: it belongs to the organism that runs.
         self.health.set(watcher).ok();
     }

@@ -179,6 +179,7 @@ fn text_claim(key: &str, node: &TomlNode, read: &mut TableReader<'_>) -> Option<
             if table.entries.is_empty() {
                 read.empty(key, &place);
             }
+
             let mut claim = within(&TEXT, key, table, &place, read);
             let is = claim.text("is").map(|text| text.value.value);
             let contains = claim.one_or_more("contains").into_iter().map(CaseText::from);
@@ -204,6 +205,7 @@ fn failure_claim(node: &TomlNode, read: &mut TableReader<'_>) -> Option<FailureC
             if table.entries.is_empty() {
                 read.empty("failed", &place);
             }
+
             let mut claim = within(&FAILED, "failed", table, &place, read);
             let goal = claim.text("goal").map(CaseText::from);
             let code = claim.text("code").map(CaseText::from);

@@ -178,6 +178,7 @@ fn turn(path: &str, node: &TomlNode, read: &mut TableReader<'_>) -> Option<CaseT
             if !fault.required_with("fail", help) {
                 return None;
             }
+
             let kind = fault.text("fail").map(CaseText::from);
             let reason = fault.text("reason").map(|reason| reason.value.value);
             let fault = known_fault(&kind?, read.problems)?;

@@ -46,10 +46,12 @@ pub fn specs(
                 for route in routes {
                     problems_of_route(route, model, models, problems);
                 }
+
                 let routes = routes.iter().map(|route| route.value.value.clone()).collect();
                 ProviderConfig::Routed { routes, strategy: *strategy, attempts: *attempts }
             }
         };
+
         Some(ModelSpec {
             name: model.name.value.clone(),
             provider,

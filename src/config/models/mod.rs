@@ -264,25 +264,25 @@ fn settings(preset: &ProviderPreset, read: &mut TableReader<'_>) -> AnswerSettin
 }
 
 fn timeouts(read: &mut TableReader<'_>) -> HttpTimeouts {
-    let or = HttpTimeouts::default();
-    let mut one = |key: &str, default: Duration| {
+    let defaults = HttpTimeouts::default();
+    let mut timeout = |key: &str, default: Duration| {
         read.duration(key, limits::MODEL_TIMEOUT_CEILING).unwrap_or(default)
     };
 
     HttpTimeouts {
-        connect: one("connect_timeout", or.connect),
-        first_byte: one("first_byte_timeout", or.first_byte),
-        stall: one("stall_timeout", or.stall),
-        total: one("total_timeout", or.total),
+        connect: timeout("connect_timeout", defaults.connect),
+        first_byte: timeout("first_byte_timeout", defaults.first_byte),
+        stall: timeout("stall_timeout", defaults.stall),
+        total: timeout("total_timeout", defaults.total),
     }
 }
 
 fn price(read: &mut TableReader<'_>) -> Option<TokenPrice> {
-    let mut one = |key| read.number(key, 0.0, limits::PRICE_CEILING);
-    let input = one("price_in");
-    let output = one("price_out");
-    let cached = one("price_cached");
-    let cache_written = one("price_cache_written");
+    let mut price = |key| read.number(key, 0.0, limits::PRICE_CEILING);
+    let input = price("price_in");
+    let output = price("price_out");
+    let cached = price("price_cached");
+    let cache_written = price("price_cache_written");
     let currency = read.text("currency");
     let beside = ["price_cached", "price_cache_written", "currency"];
     let beside = beside.into_iter().any(|key| read.has(key));

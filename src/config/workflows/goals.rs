@@ -119,10 +119,12 @@ impl WorkflowReader<'_> {
         let needs = needs.map(|texts| self.goal_ids(texts, read.problems));
         let context = read.has("context").then(|| read.list("context"));
         let context = context.map(|texts| self.goal_ids(texts, read.problems));
+
         let output = self.goal_output(known, read);
         let retry = read.count32("retry", limits::ATTEMPTS_CEILING).unwrap_or_default();
         let on_failure = self.policy("on_failure", read);
         let timeout = read.duration("timeout", limits::WALL_TIME_CEILING);
+
         let budget = Budget {
             tokens: read.count("tokens", limits::TOKENS_CEILING),
             money: read.money("money"),
@@ -131,6 +133,7 @@ impl WorkflowReader<'_> {
         let budget_place = self.places.add(&read.place_of(budget_key));
         let supervision = self.supervision(read);
         let roles = self.roles(read);
+
         Some(GoalDefinition {
             id: id?,
             form: form?,
@@ -239,11 +242,13 @@ impl WorkflowReader<'_> {
             read.required_with("agent", "add agent, listener or workflow for the items");
             None
         };
+
         let max_items = read.count32("max_items", limits::EACH_ITEMS_CEILING);
         let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
         let on_item_failure = read.choice("on_item_failure", &ItemFailure::WORDS);
         let verify = self.item_check(read);
         let role = self.expression("role", read);
+
         Some(EachItem {
             items: items?,
             target: target?,

@@ -75,12 +75,14 @@ impl DeclaredWorkflows {
             let name = &definition.name;
             let label = format!("[workflows.{}]", name.value);
             payloads.notes.extend(exceeded_limits(definition, limits));
+
             let of_goals = goal_schema(definition).map(|text| (format!("{label} goals"), text));
             let of_questions =
                 question_schema(definition).map(|text| (format!("{label} questions"), text));
             let delegates = delegate_schemas(definition).into_iter();
             let of_roles = delegates.map(|(name, text)| (format!("{label} {name}"), text));
             let of_roles: Vec<_> = of_roles.collect();
+
             let generated = [(label, generated_schema(definition))].into_iter();
             for (label, text) in generated.chain(of_goals).chain(of_questions).chain(of_roles) {
                 let Err(found) = payloads.add_generated(&label, &text) else { continue };
@@ -88,6 +90,7 @@ impl DeclaredWorkflows {
                 let message = format!("the payloads of the workflow have no schema: {found}");
                 problems.push(ConfigProblem::new(ProblemCode::SchemaBroken, &place, message));
             }
+
             Contract {
                 description: definition.description.clone(),
                 accepts: vec![input_name(definition)],
@@ -226,6 +229,7 @@ impl WorkflowReader<'_> {
         let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
         let schema = read.one_or_more("schema");
         let known = self.payloads.known_of(&schema, read.problems);
+
         let input = self.input(&known, read);
         let output = self.output(read);
         let peers = self.names(read.list("peers"), read.problems);
@@ -239,16 +243,19 @@ impl WorkflowReader<'_> {
             }
             policy => policy.unwrap_or_default(),
         };
+
         let report_to = self.name("report_to", read);
         let timeout = read.duration("timeout", limits::WALL_TIME_CEILING);
         let budget = Budget {
             tokens: read.count("tokens", limits::TOKENS_CEILING),
             money: read.money("money"),
         };
+
         let mut unread = Vec::new();
         let goals = self.goals(&known, read, &mut unread);
         let name = name?;
         let place = self.places.add(&name.place);
+
         let definition = WorkflowDefinition {
             name: Placed::new(name.value, place),
             description,
@@ -298,7 +305,7 @@ impl WorkflowReader<'_> {
         text: &Located<ExpandedText>,
         read: &mut TableReader<'_>,
     ) -> Option<Placed<PayloadName>> {
-        let name = known.one(text, read.problems)?;
+        let name = known.resolve_name(text, read.problems)?;
         Some(Placed::new(name, self.places.add(&text.place)))
     }
 
@@ -379,6 +386,7 @@ impl WorkflowReader<'_> {
     fn prompt(&mut self, read: &mut TableReader<'_>) -> Option<Placed<String>> {
         let text = read.text("prompt");
         let path = read.text("prompt_file");
+
         match (text, path) {
             (Some(_), Some(path)) => {
                 let message = "the prompt is written twice, as text and as a file";

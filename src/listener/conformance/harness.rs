@@ -96,7 +96,7 @@ impl TrialHarness {
 
     /// Returns an error if the program has exited. Checks only programs on NATS, because a process
     /// host reports an exit by itself.
-    pub fn is_there(&mut self) -> Result<(), String> {
+    pub fn check_running(&mut self) -> Result<(), String> {
         let Self::Nats { child, .. } = self else { return Ok(()) };
         match child.try_wait() {
             Ok(None) => Ok(()),

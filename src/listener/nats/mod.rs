@@ -202,6 +202,7 @@ impl KitState {
         let mut stopped = std::pin::pin!(stopped);
         let mut deliveries = select(deliveries, own);
         let mut denials = 0;
+
         loop {
             tokio::select! {
                 message = deliveries.next() => {
@@ -220,6 +221,7 @@ impl KitState {
                 }
                 () = &mut stopped, if !self.is_leaving() => {
                     self.leave_by.get_or_init(|| Instant::now() + limits::CANCEL_GRACE);
+
                     // Without a connection, draining fails after its timeout, and no delivery can
                     // arrive anyway.
                     let (all, own) = deliveries.get_mut();

@@ -28,13 +28,13 @@ pub(super) struct GroupMembership {
     holder: String,
     config: Digest,
     /// Channel to the worker of each partition of this process.
-    keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
+    heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
     /// The last handover: partition, receiver and time. Cleared when the receiver announces the
     /// partition.
     given: Option<(u32, MemberId, Instant)>,
     /// Members that did not take over a partition in time, with the time of that attempt.
-    spurned: BTreeMap<MemberId, Instant>,
+    failed_heirs: BTreeMap<MemberId, Instant>,
     warned: BTreeSet<MemberId>,
 }
 
@@ -49,13 +49,13 @@ impl GroupMembership {
     pub fn new(
         table: Arc<PartitionMap>,
         config: Digest,
-        keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
+        heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     ) -> Self {
         let holder = this_process();
         let known = LiveMembers::default();
-        let spurned = BTreeMap::new();
+        let failed_heirs = BTreeMap::new();
         let warned = BTreeSet::new();
-        Self { table, holder, config, keepers, known, given: None, spurned, warned }
+        Self { table, holder, config, heir_senders, known, given: None, failed_heirs, warned }
     }
 
     /// Announces this member until it is stopped. Then announces that the member leaves.
@@ -95,10 +95,9 @@ impl GroupMembership {
                 self.warn_of(&entry);
                 self.known.update(entry, Instant::now());
             }
-            Err(error) => tracing::debug!(
-                "ignored a member's announcement that cannot be decoded: \
-                                           {error}"
-            ),
+            Err(error) => {
+                tracing::debug!("ignored a member's announcement that cannot be decoded: {error}")
+            }
         }
     }
 
@@ -123,13 +122,13 @@ impl GroupMembership {
     fn consider(&mut self) {
         let now = Instant::now();
         self.known.forget_silent(now);
-        if self.is_under_way(now) {
+        if self.settle_handover(now) {
             return;
         }
 
         let Some(PartitionHandover { from, to, of }) = self.known.due(now) else { return };
-        let spurned = self.spurned.get(&to).copied();
-        let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_RETRY);
+        let failed_at = self.failed_heirs.get(&to).copied();
+        let again = failed_at.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_RETRY);
         if from != MemberId::here() || again {
             return;
         }
@@ -140,23 +139,23 @@ impl GroupMembership {
         };
 
         let Some(partition) = of.into_iter().min_by_key(busy) else { return };
-        let (Some(keeper), Some(heir)) = (self.keepers.get(&partition), self.known.get(to)) else {
+        let (Some(sender), Some(heir)) = (self.heir_senders.get(&partition), self.known.get(to))
+        else {
             return;
         };
 
         let holder = heir.holder.clone();
         tracing::info!(
             partition,
-            "handing the partition over to {holder}, which has fewer \
-                                   partitions"
+            "handing the partition over to {holder}, which has fewer partitions"
         );
-        if keeper.try_send(PartitionHeir { id: to, holder }).is_ok() {
+        if sender.try_send(PartitionHeir { id: to, holder }).is_ok() {
             self.given = Some((partition, to, now));
         }
     }
 
-    /// Whether the last handover has not been completed yet.
-    fn is_under_way(&mut self, now: Instant) -> bool {
+    /// Forgets a handover that has arrived or timed out. Returns whether one is still under way.
+    fn settle_handover(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
         let is_leaving = self.table.statuses().contains(&PartitionStatus::Leaving);
@@ -167,11 +166,10 @@ impl GroupMembership {
         if !arrived {
             tracing::warn!(
                 partition,
-                "the process that the partition was handed over to did not \
-                                       take it"
+                "the process that the partition was handed over to did not take it"
             );
-            self.spurned.insert(to, now);
-            self.spurned.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_RETRY);
+            self.failed_heirs.insert(to, now);
+            self.failed_heirs.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_RETRY);
         }
 
         self.given = None;

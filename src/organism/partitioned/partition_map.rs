@@ -213,8 +213,7 @@ impl PartitionMap {
         match pump {
             Some(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
             None => tracing::warn!(
-                "refused a request; no pump runs here that could record the \
-                                    refusal: {}",
+                "refused a request; no pump runs here that could record the refusal: {}",
                 denied.refusal
             ),
         }

@@ -58,29 +58,29 @@ impl PartitionWorker {
     }
 
     /// Runs until the worker is stopped, or the partition is broken.
-    pub async fn keep(mut self) -> Result<(), Error> {
-        let kept = self.in_turns().await;
-        if let Err(error) = &kept {
+    pub async fn run(mut self) -> Result<(), Error> {
+        let result = self.run_terms().await;
+        if let Err(error) = &result {
             tracing::error!(partition = self.partition, "stopped pumping the partition: {error}");
             self.table.put(self.partition, PartitionLocation::Broken(error.to_string()));
         }
-        kept
+        result
     }
 
-    async fn in_turns(&mut self) -> Result<(), Error> {
+    async fn run_terms(&mut self) -> Result<(), Error> {
         while let Some((core, journal)) = self.stand_by().await? {
-            let bequest = journal.handover();
+            let handover = journal.handover();
             let journal = Box::new(journal);
             let natives = HashMap::new();
             let clock = PumpClockMode::Running;
-            let works =
+            let runtime =
                 PumpRuntime::start(&self.config, core, journal, natives, clock, &self.tracer).await;
-            let is_over = match works {
+
+            let is_over = match runtime {
                 Err(error) if is_passing_at_start(&error) => {
                     tracing::warn!(
                         partition = self.partition,
-                        "could not start to pump the \
-                                                                partition: {error}"
+                        "could not start to pump the partition: {error}"
                     );
                     self.table.put(self.partition, PartitionLocation::Elsewhere(error.to_string()));
                     // Another process may be able to pump the partition, and this process may be
@@ -88,8 +88,9 @@ impl PartitionWorker {
                     sleep(limits::STANDBY_RETRY).await;
                     false
                 }
-                works => self.pump(works?, &bequest).await?,
+                runtime => self.pump(runtime?, &handover).await?,
             };
+
             if is_over {
                 return Ok(());
             }
@@ -100,26 +101,26 @@ impl PartitionWorker {
 
     /// Waits as standby for the lease. Returns `None` if the worker must stop.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
-        let (_let_go, released) = channel();
-        let (tell, acquired) = oneshot::channel();
+        let (release, released) = channel();
+        let (sender, mut acquired) = oneshot::channel();
         let config = Arc::clone(&self.config);
         let table = Arc::clone(&self.table);
         let partition = self.partition;
         let wait = move || {
             let waiting =
                 LeaseWait { config: &config, released: &released, table: &table, partition };
-            tell.send(waiting.wait_for_turn()).ok();
+            sender.send(waiting.wait_for_turn()).ok();
         };
 
         let name = format!("standby-{partition}");
         let thread = std::thread::Builder::new().name(name).spawn(wait);
         thread.map_err(Error::io("starting a standby's thread"))?;
-        let mut acquired = acquired;
         tokio::select! {
             result = &mut acquired => return result.unwrap_or(Err(Error::Stopped)),
             _ = self.stop.wait_for(Option::is_some) => {}
         }
-        drop(_let_go);
+
+        drop(release);
         if let Some((_, journal)) = acquired.await.unwrap_or(Ok(None))? {
             // The stop came at the moment when the lease was acquired, so the lease is released
             // again.
@@ -132,29 +133,33 @@ impl PartitionWorker {
 
     /// Runs the pump. Returns true if the worker must stop. Returns false if another pump takes
     /// over, so that the worker must stand by.
-    async fn pump(&mut self, works: PumpRuntime, bequest: &LeaseHandover) -> Result<bool, Error> {
+    async fn pump(
+        &mut self,
+        runtime: PumpRuntime,
+        handover: &LeaseHandover,
+    ) -> Result<bool, Error> {
         let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
             Err(error) => {
                 // Without the subscription, no client can reach this pump, and the next pump serves
                 // them better.
-                works.drain("nobody can be answered over NATS").await?;
+                runtime.drain("nobody can be answered over NATS").await?;
                 return Err(error);
             }
         };
 
-        self.table.watched().insert(self.partition, works.watched());
+        self.table.watched().insert(self.partition, runtime.watched());
         // Discard requests for handovers that came before this pump started.
         while self.hand_over.try_recv().is_ok() {}
 
-        self.table.put(self.partition, PartitionLocation::Here(Box::new(works.service())));
+        self.table.put(self.partition, PartitionLocation::Here(Box::new(runtime.service())));
         // A pump continues to record during a stop or a handover, so its position is followed until
         // it has ended.
-        let recorded = works.handle().recorded();
+        let recorded = runtime.handle().recorded();
         let publishing =
             tokio::spawn(publish_recorded(Arc::clone(&self.table), self.partition, recorded));
         let stop_reason = tokio::select! {
-            () = works.ended() => None,
+            () = runtime.ended() => None,
             stop_reason = self.stop.wait_for(Option::is_some) => {
                 Some(WorkerStop::Stop(stop_reason.ok().and_then(|why| why.clone()).unwrap_or_default()))
             }
@@ -162,16 +167,16 @@ impl PartitionWorker {
         };
 
         self.table.put(self.partition, PartitionLocation::Leaving);
-        let over = works.end();
+        let over = runtime.end();
         let ending = async {
             match &stop_reason {
-                Some(WorkerStop::Stop(reason)) => works.drain(reason).await,
+                Some(WorkerStop::Stop(reason)) => runtime.drain(reason).await,
                 Some(WorkerStop::HandOver(heir)) => {
-                    bequest.to(heir.id);
+                    handover.to(heir.id);
                     let reason = format!("handed over to {}", heir.holder);
-                    works.drain_until(&reason, self.long_enough()).await
+                    runtime.drain_until(&reason, self.long_enough()).await
                 }
-                None => works.finish_detached().await,
+                None => runtime.finish_detached().await,
             }
         };
 
@@ -181,6 +186,7 @@ impl PartitionWorker {
             over.await;
             serving.stop();
         });
+
         self.table.watched().remove(&self.partition);
         serving.drain().await;
         publishing.await.ok();
@@ -191,8 +197,7 @@ impl PartitionWorker {
             Err(Error::Journal(error)) if is_passing(&error) => {
                 tracing::warn!(
                     partition = self.partition,
-                    "another process took over the \
-                                                            partition: {error}"
+                    "another process took over the partition: {error}"
                 );
                 Ok(is_stop)
             }

@@ -46,6 +46,7 @@ impl PumpRpc {
         let mut questions = self.subscribe(subject).await?;
         let places: Vec<PathBuf> =
             (0..config.partitions()).map(|partition| config.of_partition(partition).data).collect();
+
         let client = self.transport.client().clone();
         let answering = tokio::spawn(async move {
             // Handled one at a time, because each reads only one record of a file.
@@ -57,6 +58,7 @@ impl PumpRpc {
                 else {
                     continue;
                 };
+
                 let known = members();
                 let report = move || ProjectionReport::of(&data, known);
                 match tokio::task::spawn_blocking(report).await {
@@ -69,6 +71,7 @@ impl PumpRpc {
                 }
             }
         });
+
         Ok(Some(ProjectionResponder(answering)))
     }
 }

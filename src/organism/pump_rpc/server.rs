@@ -43,17 +43,20 @@ impl PumpRpc {
         partition: u32,
     ) -> Result<PartitionSubscription, Error> {
         let mut messages = self.subscribe(self.transport.subject(partition)).await?;
+
         // Every request in progress holds a sender of this channel, so the channel closes when all
         // requests are done.
         let (responding, responded) = mpsc::channel(1);
         let client = self.transport.client().clone();
         let handler =
             RequestHandler { client: client.clone(), table: Arc::clone(table), partition };
+
         let receiving = tokio::spawn(async move {
             let mut partial = PartialRequests::default();
             // Bounds the requests in progress, so that clients elsewhere cannot exhaust this
             // process.
             let places = Arc::new(Semaphore::new(limits::SERVICE_REQUESTS_MAX));
+
             while let Some(message) = messages.next().await {
                 let Some((inbox, request)) = partial.add(&message) else { continue };
                 // If no place is free, the request gets no response, and its client repeats it.
@@ -66,6 +69,7 @@ impl PumpRpc {
                 }));
             }
         });
+
         Ok(PartitionSubscription { client, receiving, responded })
     }
 }
@@ -106,8 +110,7 @@ impl PartialRequests {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {
             tracing::warn!(
-                "refused a request whose reply subject `{inbox}` is not an inbox of its \
-                            sender"
+                "refused a request whose reply subject `{inbox}` is not an inbox of its sender"
             );
             return None;
         }
