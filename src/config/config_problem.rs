@@ -100,6 +100,7 @@ codes! {
     OperatorKey = "operator-key",
     CheckpointsInside = "checkpoints-inside",
     RecordingMissing = "recording-missing",
+    RecordingUnreadable = "recording-unreadable",
     // Codes about transports.
     ToolChoice = "tool-choice",
     ReportSchema = "report-schema",

@@ -28,6 +28,7 @@ use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::thread::OperatorKeys;
+use crate::xml::element::Element;
 use host::{CaseHost, PendingDeliveries};
 use record::CaseRecord;
 use runner::CaseRunner;
@@ -143,6 +144,12 @@ impl Drop for TemporaryDirectory {
             tracing::warn!("{} cannot be removed: {error}", self.0.display());
         }
     }
+}
+
+/// The texts of an element's children, or its own text if it has none.
+fn texts_of(element: &Element) -> String {
+    let texts: Vec<_> = element.children().map(|child| child.text().trim().to_owned()).collect();
+    if texts.is_empty() { element.text().trim().to_owned() } else { texts.join("; ") }
 }
 
 /// The problem of a case at a place of its file.

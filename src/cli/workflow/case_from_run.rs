@@ -17,6 +17,7 @@ use super::super::startup::ConfigArg;
 /// Writes the case of the run in thread `run` at the end of `file`, or to standard output.
 pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let thread = known(run)?;
+    let given = given.or_else(|| config_of(file?));
     let config = ConfigArg { config: given.clone() }.load_to_read()?;
     let place = JournalTarget { config: given, data: None, state: None };
     let mut records: Vec<Record> = Vec::new();
@@ -66,6 +67,12 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     append(file, &head, &case)?;
     note!("{} has the case; `organism workflow test {}` runs it", file.display(), file.display());
     Ok(CommandExit::Done.into())
+}
+
+/// The config that a case file tests. A file with mistakes is reported later.
+fn config_of(file: &Path) -> Option<PathBuf> {
+    let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
+    cases.config
 }
 
 /// Refuses a case for a file that tests another config than that of the run.

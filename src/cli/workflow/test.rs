@@ -9,7 +9,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{
-    self, CaseFile, Config, ConfigEnvironment, ConfigProblems, WorkflowCase, check_cases,
+    self, CaseFile, Config, ConfigEnvironment, ConfigProblem, ConfigProblems, WorkflowCase,
+    check_cases,
 };
 use crate::organism::run_case;
 
@@ -17,6 +18,11 @@ use super::super::config_error_carets;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::startup;
 use super::case_from_run;
+
+/// Lines of a text that a failed case shows without `--full`.
+const SHOWN_LINES: usize = 12;
+/// Characters of a line that it shows.
+const SHOWN_CHARS: usize = 400;
 
 #[derive(Debug, clap::Args)]
 pub struct CaseArgs {
@@ -35,6 +41,9 @@ pub struct CaseArgs {
     /// Write a JSON object for each case.
     #[arg(long)]
     json: bool,
+    /// Show the texts of failed cases whole. `--json` always does.
+    #[arg(long, conflicts_with_all = ["from", "json"])]
+    full: bool,
 }
 
 pub fn run(args: &CaseArgs) -> anyhow::Result<ExitCode> {
@@ -134,7 +143,7 @@ async fn run_all(files: &[(CaseFile, Config)], args: &CaseArgs) -> anyhow::Resul
             let problems = run_case(config, case, interrupted).await?;
             let mut problems = problems.ok_or_else(stopped)?;
             problems.sort();
-            show(case, &problems, begun.elapsed(), args.json);
+            show(case, problems.clone(), begun.elapsed(), args);
             match problems.is_empty() {
                 true => counts.0 += 1,
                 false => counts.1 += 1,
@@ -153,9 +162,9 @@ async fn run_all(files: &[(CaseFile, Config)], args: &CaseArgs) -> anyhow::Resul
     Ok(if failed == 0 { CommandExit::Done } else { CommandExit::WorkflowFailed })
 }
 
-fn show(case: &WorkflowCase, problems: &ConfigProblems, took: Duration, json: bool) {
+fn show(case: &WorkflowCase, problems: ConfigProblems, took: Duration, args: &CaseArgs) {
     let passed = problems.is_empty();
-    if json {
+    if args.json {
         let problems: Vec<_> = problems.iter().collect();
         let line = json!({
             "case": case.name.text,
@@ -170,7 +179,24 @@ fn show(case: &WorkflowCase, problems: &ConfigProblems, took: Duration, json: bo
 
     let mark = if passed { '✓' } else { '✗' };
     put_line!("{mark} {}  {:.1} s", case.name.text, took.as_secs_f64());
+    let shown = |mut problem: ConfigProblem| {
+        problem.help = problem.help.map(|help| if args.full { help } else { shortened(&help) });
+        problem
+    };
     if !passed {
-        config_error_carets::note_problems(problems);
+        config_error_carets::note_problems(&problems.into_iter().map(shown).collect());
     }
+}
+
+/// The beginning of a text, which says what is left out.
+fn shortened(text: &str) -> String {
+    let cut = |line: &str| line.chars().take(SHOWN_CHARS).collect::<String>();
+    let beginning: Vec<_> = text.lines().take(SHOWN_LINES).map(cut).collect();
+    let beginning = beginning.join("\n");
+    if beginning == text {
+        return beginning;
+    }
+
+    let left = text.chars().count().saturating_sub(beginning.chars().count());
+    format!("{beginning}\n… and {left} characters more; --full shows them")
 }

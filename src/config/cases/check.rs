@@ -2,12 +2,13 @@
 
 use crate::contract::Role;
 use crate::ids::ListenerName;
-use crate::workflow::{WorkflowDefinition, input_payload};
+use crate::workflow::{InputError, WorkflowDefinition, input_payload};
 use crate::xml::element::Element;
 
 use super::super::Config;
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::keys::nearest;
+use super::super::source_text::SourceRange;
 use super::{CaseInput, CaseText, WorkflowCase};
 
 /// Reports every name of the cases that the config does not have.
@@ -90,13 +91,8 @@ fn check_client(case: &WorkflowCase, config: &Config, problems: &mut ConfigProbl
 
 fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &mut ConfigProblems) {
     match &case.input {
-        CaseInput::Values { values, place } => {
-            if let Err(error) = input_payload(definition, values, false) {
-                let message = error.to_string();
-                let message = message.split("; add --input").next().unwrap_or_default();
-                let problem = ConfigProblem::new(ProblemCode::MissingKey, place, message);
-                problems.push(problem.help("write them as input = { NAME = \"value\" }"));
-            }
+        CaseInput::Values { values, names, place } => {
+            check_input(values, names, place, definition, problems);
         }
         CaseInput::Payload(text) => {
             if Element::read_document(text.text.trim()).is_none() {
@@ -139,6 +135,48 @@ fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &m
             "" | "undo_" if path.text.ends_with('*') => {}
             _ => check_path(path, &goals, problems),
         }
+    }
+}
+
+/// Reports every input that the workflow does not have; if there is none, the first that it lacks.
+fn check_input(
+    values: &[(String, String)],
+    names: &[CaseText],
+    place: &SourceRange,
+    definition: &WorkflowDefinition,
+    problems: &mut ConfigProblems,
+) {
+    let mut values = values.to_vec();
+    let mut has_unknown = false;
+    while let Err(error) = input_payload(definition, &values, false) {
+        let message = error.to_string();
+        let message = message.split("; add --input").next().unwrap_or_default();
+        let named = |name: &str| names.iter().find(|known| known.text == name);
+        let place_of = |name: &str| named(name).map_or(place, |known| &known.place);
+        let problem = match &error {
+            InputError::Unknown { name, known } => {
+                has_unknown = true;
+                values.retain(|(value, _)| value != name);
+                let problem = ConfigProblem::new(ProblemCode::UnknownKey, place_of(name), message);
+                let near = nearest(name, known.iter().map(String::as_str));
+                problems.push(problem.maybe(near.map(|near| format!("did you mean `{near}`?"))));
+                continue;
+            }
+            // The unknown one was probably meant for it.
+            InputError::Missing(_) if has_unknown => return,
+            InputError::Missing(_) => ConfigProblem::new(ProblemCode::MissingKey, place, message)
+                .help("write it as input = { NAME = \"value\" }"),
+            InputError::Twice(name) => {
+                ConfigProblem::new(ProblemCode::WrongType, place_of(name), message)
+                    .help("it takes one value")
+            }
+            InputError::Nested(name) => {
+                ConfigProblem::new(ProblemCode::WrongType, place_of(name), message)
+                    .help("write the whole payload as XML: input = \"<NAME>…</NAME>\"")
+            }
+        };
+        problems.push(problem);
+        return;
     }
 }
 

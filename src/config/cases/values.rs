@@ -17,7 +17,8 @@ const FAULT: KnownSection = KnownSection {
 #[derive(Debug, Clone)]
 pub enum CaseInput {
     /// Values by name; a list has one entry for each value.
-    Values { values: Vec<(String, String)>, place: SourceRange },
+    /// `names` holds each name once, with its place.
+    Values { values: Vec<(String, String)>, names: Vec<CaseText>, place: SourceRange },
     /// The whole payload.
     Payload(CaseText),
 }
@@ -93,18 +94,20 @@ impl CaseFault {
 pub(super) fn input(read: &mut TableReader<'_>) -> CaseInput {
     let place = read.place_of("input");
     let Some(node) = read.node("input") else {
-        return CaseInput::Values { values: Vec::new(), place };
+        return no_values(place);
     };
 
     match &node.value {
         TomlValue::Text(_) => match read.text("input").map(CaseText::from) {
             Some(text) => CaseInput::Payload(text),
-            None => CaseInput::Values { values: Vec::new(), place },
+            None => no_values(place),
         },
         TomlValue::Table(table) => {
             let mut values = Vec::new();
+            let mut names = Vec::new();
             for entry in &table.entries {
                 let name = &entry.key.value;
+                names.push(CaseText { text: name.clone(), place: entry.key.place.clone() });
                 let items = match &entry.node.value {
                     TomlValue::List(items) => items.as_slice(),
                     _ => std::slice::from_ref(&entry.node),
@@ -120,13 +123,17 @@ pub(super) fn input(read: &mut TableReader<'_>) -> CaseInput {
                     }
                 }
             }
-            CaseInput::Values { values, place }
+            CaseInput::Values { values, names, place }
         }
         _ => {
             read.wrong_kind("input", node, "a table, or the payload as XML");
-            CaseInput::Values { values: Vec::new(), place }
+            no_values(place)
         }
     }
+}
+
+fn no_values(place: SourceRange) -> CaseInput {
+    CaseInput::Values { values: Vec::new(), names: Vec::new(), place }
 }
 
 fn plain_value(node: &TomlNode) -> Option<String> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value as Json, json};
 
 use crate::model::http::{BadAddress, ProviderEndpoint};
+use crate::model::playback::PlaybackModel;
 use crate::model::remote::Options;
 use crate::model::{KeySource, ProviderKey};
 
@@ -73,6 +74,12 @@ fn recording_file(
         let message = format!("there is no recording `{}`", recording.value.written);
         let problem = ConfigProblem::new(ProblemCode::RecordingMissing, &recording.place, message);
         problems.push(problem.help(near_or_rule(&full)));
+    } else if let Err(error) = PlaybackModel::load(&full) {
+        let written = &recording.value.written;
+        let message = format!("the recording `{written}` cannot be played: {}", error.reason());
+        let code = ProblemCode::RecordingUnreadable;
+        let problem = ConfigProblem::new(code, &recording.place, message);
+        problems.push(problem.help("docs/AGENTS.md describes the form of a recording"));
     }
 
     full

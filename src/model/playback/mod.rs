@@ -37,6 +37,22 @@ pub enum LoadError {
     Twice { path: String, agent: String, thread: String, turn: u32 },
 }
 
+impl LoadError {
+    /// The reason in one line, without the path and without text of the recording.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Io { source, .. } => source.to_string(),
+            Self::Form { source, .. } => {
+                let whole = source.to_string();
+                format!("{}: {}", whole.lines().next().unwrap_or_default(), source.message())
+            }
+            Self::Twice { agent, thread, turn, .. } => {
+                format!("it holds agent `{agent}`, thread `{thread}`, turn {turn} twice")
+            }
+        }
+    }
+}
+
 type TurnKey = (ListenerName, String, u32);
 
 /// A provider that plays recorded turns. Cheap to clone.

@@ -43,6 +43,18 @@ pub fn answer_payloads(
     Ok(found.into_iter().map(|one| one.text.into_bytes()).collect())
 }
 
+/// An answer to `request` in its shortest form, for a hint.
+pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message) -> String {
+    let names = known_names(config, sender, request);
+    let is_agent = config.contracts.get(sender).is_some_and(|one| one.role == Role::Agent);
+    let is_typed = read_goal_answer(request.payload.as_str()).is_some();
+    match names.first() {
+        Some(name) if !is_agent || is_typed => format!("<{0}>…</{0}>", name.local),
+        Some(_) => "…".to_owned(),
+        None => String::new(),
+    }
+}
+
 /// The final answer of an agent with this text.
 fn final_text(text: &str) -> Vec<u8> {
     let name = QName::from(&goal_answer());

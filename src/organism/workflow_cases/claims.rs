@@ -1,7 +1,7 @@
 //! Compares the run of a case with what the case expects.
 
-use super::failed;
 use super::record::{CaseCall, CaseRecord};
+use super::{failed, texts_of};
 use crate::config::{
     CaseText, Config, ConfigProblems, FailureClaim, PathClaims, SourceRange, TextClaim,
     WorkflowCase,
@@ -10,10 +10,10 @@ use crate::pump::driver::CallCompletion;
 use crate::workflow::{GoalPhase, called_once, failed_name, output_name};
 use crate::xml::element::{Element, Node};
 
-/// Lines of a text that a problem shows.
-const SHOWN_LINES: usize = 12;
-/// Characters of a line that a problem shows.
-const SHOWN_CHARS: usize = 160;
+/// Characters that a message quotes of a line, around the first difference.
+const QUOTED_CHARS: usize = 160;
+/// Characters of them before the difference.
+const QUOTED_BEFORE: usize = 40;
 
 /// How a run ended.
 enum RunEnd {
@@ -91,7 +91,7 @@ fn end_of(case: &WorkflowCase, completion: &CallCompletion) -> RunEnd {
             }
             _ => {
                 let code = payload.attribute("code").unwrap_or(payload.local_name()).to_owned();
-                return RunEnd::Failed { goal: String::new(), code, reason: payload.text() };
+                return RunEnd::Failed { goal: String::new(), code, reason: texts_of(&payload) };
             }
         }
     }
@@ -102,7 +102,7 @@ fn end_of(case: &WorkflowCase, completion: &CallCompletion) -> RunEnd {
 
 fn described(end: &RunEnd) -> String {
     match end {
-        RunEnd::Output { text } => shortened(text),
+        RunEnd::Output { text } => text.clone(),
         RunEnd::Failed { goal, code, reason } if goal.is_empty() => format!("{code}: {reason}"),
         RunEnd::Failed { goal, code, reason } => format!("goal `{goal}`, {code}: {reason}"),
     }
@@ -120,15 +120,7 @@ fn next_step(end: &RunEnd) -> String {
 }
 
 fn came(text: &str) -> String {
-    format!("it was:\n{}", shortened(text))
-}
-
-fn shortened(text: &str) -> String {
-    let cut = |line: &str| line.chars().take(SHOWN_CHARS).collect::<String>();
-    let lines: Vec<_> = text.trim_end().lines().take(SHOWN_LINES).map(cut).collect();
-    let more = text.trim_end().lines().count().saturating_sub(lines.len());
-    let rest = if more > 0 { format!("\n… {more} more lines") } else { String::new() };
-    format!("{}{rest}", lines.join("\n"))
+    format!("it was:\n{}", text.trim_end())
 }
 
 fn check_failure(
@@ -236,7 +228,9 @@ fn check_never(
     };
     if let Some(call) = record.calls.iter().find(|call| is_meant(&call.path)) {
         let message = format!("`{}` was called at `{}`", call.request.to, call.path);
-        problems.push(failed(&never.place, message, came(call.request.payload.as_str())));
+        let text = call.document();
+        let text = text.as_deref().unwrap_or(call.request.payload.as_str());
+        problems.push(failed(&never.place, message, came(text)));
     }
 }
 
@@ -330,19 +324,28 @@ fn report_difference(
         let has_ended = expected.is_none() && actual.is_none();
         (expected != actual || has_ended).then_some((number, expected, actual))
     });
-    let quoted = |line: Option<&str>| match line {
-        Some(line) => format!("`{}`", line.chars().take(SHOWN_CHARS).collect::<String>()),
-        None => "the end".to_owned(),
-    };
     let message = match different {
         Some((number, expected, actual)) if expected != actual => format!(
             "{noun} differs in line {number}: expected {}, got {}",
-            quoted(expected),
-            quoted(actual)
+            quoted(expected, actual),
+            quoted(actual, expected)
         ),
         _ => format!("{noun} differs"),
     };
     problems.push(failed(place, message, came(text)));
+}
+
+/// The part of a line around its first difference from the other line.
+fn quoted(line: Option<&str>, other: Option<&str>) -> String {
+    let Some(line) = line else { return "the end".to_owned() };
+    let mut others = other.unwrap_or_default().chars();
+    let same = line.chars().take_while(|character| others.next() == Some(*character)).count();
+    let length = line.chars().count();
+    let begin = if length > QUOTED_CHARS { same.saturating_sub(QUOTED_BEFORE) } else { 0 };
+    let part: String = line.chars().skip(begin).take(QUOTED_CHARS).collect();
+    let before = if begin > 0 { "…" } else { "" };
+    let after = if length > begin + QUOTED_CHARS { "…" } else { "" };
+    format!("`{before}{part}{after}`")
 }
 
 /// Whether two elements are the same. An expected name without a namespace stands for any namespace,

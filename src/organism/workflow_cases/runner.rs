@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::answer_payloads::answer_payloads;
+use super::answer_payloads::{answer_example, answer_payloads};
 use super::call_paths::CallPaths;
 use super::host::{PendingDeliveries, ScriptedDelivery};
 use super::script::CaseScript;
@@ -120,7 +120,7 @@ impl<'a> CaseRunner<'a> {
 
         let (payload, place) = match &self.case.input {
             CaseInput::Payload(text) => (text.text.trim().to_owned(), &text.place),
-            CaseInput::Values { values, place } => {
+            CaseInput::Values { values, place, .. } => {
                 let payload = input_payload(definition, values, false)
                     .map_err(|error| Error::Preview { detail: error.to_string() })?;
                 (fit_children(&self.config.schemas, payload).to_xml(), place)
@@ -355,15 +355,13 @@ impl<'a> CaseRunner<'a> {
 
     /// Reports a path without an answer, or an answer that was refused.
     fn report_missing(&mut self, path: &str, listener: &str, messages: &[std::sync::Arc<Message>]) {
-        let refusal = messages.last().and_then(|message| {
+        let huh = messages.last().and_then(|message| {
             let payload = Element::read_document(message.payload.as_str())?;
-            (payload.local_name() == "huh").then(|| payload.text().trim().to_owned())
+            (payload.local_name() == "huh").then_some(payload)
         });
         let answer = self.script.answer(path);
-        if let (Some(refusal), Some(last)) = (refusal, answer.and_then(|one| one.turns.last())) {
-            let message = format!("the answer at `{path}` is refused: {refusal}");
-            let problem = ConfigProblem::new(ProblemCode::AnswerRefused, last.place(), message);
-            self.report(problem.help("correct it, or add the answer of the next turn"));
+        if let (Some(huh), Some(last)) = (huh, answer.and_then(|one| one.turns.last())) {
+            self.report(refused_by_gate(path, last, &huh));
             return;
         }
 
@@ -384,7 +382,14 @@ impl<'a> CaseRunner<'a> {
                 let help = match nearest(path, unused) {
                     Some(near) => format!("did you mean it by `{near}`, which nothing has taken?"),
                     None => {
-                        format!("add {key} = \"…\" to the answers, or {{ fail = \"timeout\" }}")
+                        let example = messages
+                            .first()
+                            .map(|request| answer_example(self.config, &request.to, request));
+                        let example = example.unwrap_or_default();
+                        format!(
+                            "add {key} = \"{example}\" to [case.answers], or {key} = {{ fail = \
+                             \"timeout\" }}"
+                        )
                     }
                 };
                 (&self.case.name.place, message, help)
@@ -425,6 +430,21 @@ impl<'a> CaseRunner<'a> {
             self.report(problem.help("take it out, or correct the path"));
         }
     }
+}
+
+/// The problem of a turn of an agent that the gate has refused whole.
+fn refused_by_gate(path: &str, turn: &CaseTurn, huh: &Element) -> ConfigProblem {
+    let texts = |name: &str| {
+        let named = huh.children().filter(|child| child.local_name() == name);
+        named.map(|child| child.text().trim().to_owned()).collect::<Vec<_>>().join("; ")
+    };
+    let message = format!("the answer at `{path}` is refused: {}", texts("reason"));
+    let next = "correct it, or add the answer of the next turn";
+    let help = match texts("expected") {
+        expected if expected.is_empty() => next.to_owned(),
+        expected => format!("expected: {expected}\n{next}"),
+    };
+    ConfigProblem::new(ProblemCode::AnswerRefused, turn.place(), message).help(help)
 }
 
 fn refused(path: &str, turn: &CaseTurn, refusal: &Refusal) -> ConfigProblem {

@@ -1,5 +1,7 @@
 //! `organism workflow test`: cases of a workflow with agents, listeners and a person.
 
+mod reports;
+
 use std::process::Stdio;
 
 use super::{CommandOutput, House, until};

@@ -33,7 +33,7 @@ fn the_cases_of_the_essay_pass_without_a_model() {
 
 #[test]
 fn the_cases_of_the_documents_pass_without_a_person() {
-    assert_shipped_cases_pass("documents", 2);
+    assert_shipped_cases_pass("documents", 4);
 }
 
 /// Runs an example, writes a case from it, and runs the case.
@@ -66,6 +66,15 @@ fn assert_run_becomes_a_case(name: &'static str, answers: &[&str]) {
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.err.contains("write its case to another file"), "{refused:?}");
     assert_eq!(example.read("other.toml"), other);
+
+    // Without --config, the config is that of the file. There are several in `config/`.
+    let third = case.replace("name = \"", "name = \"third ");
+    std::fs::write(example.place.path().join("third.toml"), &third).unwrap();
+    let mut command = example.prepared(env!("CARGO_BIN_EXE_organism"));
+    let added = command.args(["workflow", "test", "--from", THREAD, "third.toml"]).output();
+    let added = super::CommandOutput::from(added.unwrap());
+    assert_eq!(added.code, Some(0), "{added:?}");
+    assert_eq!(example.read("third.toml").matches("[[case]]").count(), 2);
 }
 
 #[test]
