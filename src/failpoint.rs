@@ -1,6 +1,7 @@
 //! Failpoints: named places in the code where a test can abort the process
 //! (`ORGANISM_FAILPOINT=place[:nth]`) or make a thread wait for a file (with
-//! `ORGANISM_FAILPOINT_UNTIL=path`).
+//! `ORGANISM_FAILPOINT_UNTIL=path`). `place@thread` counts only the passes for threads of the bus
+//! whose ids begin with that text, at places that concern one thread.
 //!
 //! Must not know other modules. Without the variable, a failpoint costs one atomic load.
 
@@ -47,6 +48,8 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
+    /// Beginning of the ids of threads for which the place counts; `None` for all.
+    thread: Option<String>,
     passes_left: AtomicU64,
     /// File that the thread waits for. Without one, the process aborts.
     until: Option<PathBuf>,
@@ -57,13 +60,30 @@ static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 /// Aborts the process or waits for the file, if this failpoint is selected and is passed for the
 /// `nth` time.
 pub fn failpoint(place: &str) {
+    pass(place, None);
+}
+
+/// Like [`failpoint`], for a place that concerns one thread of the bus.
+pub fn failpoint_in(place: &str, thread: &str) {
+    pass(place, Some(thread));
+}
+
+fn pass(place: &str, thread: Option<&str>) {
     let Some(armed) = ARMED.get_or_init(armed_by_environment) else { return };
-    if armed.place == place && armed.passes_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+    let is_meant = armed.is_meant(place, thread);
+    if is_meant && armed.passes_left.fetch_sub(1, Ordering::Relaxed) == 1 {
         let Some(file) = &armed.until else { std::process::abort() };
         tracing::warn!(place, "this thread waits at a failpoint of a test");
         while !file.exists() {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+impl ArmedFailpoint {
+    fn is_meant(&self, place: &str, thread: Option<&str>) -> bool {
+        let begins = |begin: &str| thread.is_some_and(|thread| thread.starts_with(begin));
+        self.place == place && self.thread.as_deref().is_none_or(begins)
     }
 }
 
@@ -73,7 +93,13 @@ fn armed_by_environment() -> Option<ArmedFailpoint> {
         Some((place, nth)) => (place, nth.parse().ok()?),
         None => (text.as_str(), 1),
     };
+    let (place, thread) = match place.split_once('@') {
+        Some((place, thread)) => (place, Some(thread.to_owned())),
+        None => (place, None),
+    };
 
+    let place = place.to_owned();
+    let passes_left = AtomicU64::new(nth);
     let until = std::env::var_os("ORGANISM_FAILPOINT_UNTIL").map(PathBuf::from);
-    Some(ArmedFailpoint { place: place.to_owned(), passes_left: AtomicU64::new(nth), until })
+    Some(ArmedFailpoint { place, thread, passes_left, until })
 }

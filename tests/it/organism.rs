@@ -6,6 +6,7 @@ mod answers;
 mod approvals;
 mod asleep;
 mod blobs;
+mod bookings;
 mod budgets;
 mod busy;
 mod cancel;

@@ -39,7 +39,7 @@ use uuid::Uuid;
 
 use crate::bus::Host;
 use crate::clock::Time;
-use crate::failpoint::failpoint;
+use crate::failpoint::{failpoint, failpoint_in};
 use crate::ids::{Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
 use crate::limits;
@@ -332,8 +332,8 @@ impl Pump {
 
     fn perform_all(&mut self, effects: Vec<Effect>) -> Result<(), Error> {
         for effect in effects {
-            if matches!(effect, Effect::Deliver(_)) {
-                failpoint("before-deliver");
+            if let Effect::Deliver(delivery) = &effect {
+                failpoint_in("before-deliver", delivery.thread.as_str());
                 self.verify_lead()?;
             }
             self.perform(effect);
@@ -348,6 +348,7 @@ impl Pump {
 
         match effect {
             Effect::Deliver(delivery) => {
+                let thread = delivery.thread.clone();
                 match self.hosts.get(&delivery.listener) {
                     Some(host) => {
                         host.deliver(delivery);
@@ -355,7 +356,7 @@ impl Pump {
                     }
                     None => self.handle.unhosted(&delivery),
                 }
-                failpoint("after-deliver");
+                failpoint_in("after-deliver", thread.as_str());
             }
             Effect::Withdraw { listener, call, attempt } => {
                 if let Some(host) = self.hosts.get(&listener) {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value as Json;
 
+use super::bookings::{booking_listeners, copy_booker, ledger};
 use super::workflow::messages;
 use super::workflow_reviews::{KilledRun, dies_and_ends_alike};
 use super::{CommandOutput, House};
@@ -310,21 +311,9 @@ fn a_run_that_is_killed_beside_a_delegation_resumes_and_ends_alike() {
     assert!(deaths >= 3, "it died {deaths} times before the run was over");
 }
 
-const BOOKING: &str = r#"
-[listeners.hotel]
-command = ["./booker.py", "ledger"]
-schema = "booking.xsd"
-accepts = ["book", "cancel"]
-replies = ["booked", "cancelled", "booking-failed"]
-attempts = 1
-undo.book = { payload = "cancel", with = { number = "reply/number" } }
-
-[listeners.bank]
-command = ["./booker.py", "ledger"]
-schema = "booking.xsd"
-accepts = ["charge", "notify"]
-replies = ["charge-failed", "notified"]
-
+const BOOKING: &str = concat!(
+    booking_listeners!(),
+    r#"
 [workflows.research]
 input = { question = "text" }
 on_failure = "undo"
@@ -333,7 +322,8 @@ peers = ["hotel"]
 [workflows.research.goals]
 report = { agent = "lead", roles = { agent = "specialist", max = 2 }, prompt = "Answer: {{input/question}}" }
 pay = { listener = "bank", payload = "charge", with = { n = "'1'" } }
-"#;
+"#
+);
 
 #[test]
 fn calls_beneath_a_role_are_undone_and_a_role_cannot_hide_them_from_check() {
@@ -353,13 +343,10 @@ fn calls_beneath_a_role_are_undone_and_a_role_cannot_hide_them_from_check() {
         ("lead", "report", "Booked."),
     ];
     let house = house(&format!("{config}{BOOKING}"), &turns);
-    for file in ["booker.py", "booking.xsd"] {
-        house.copy(file);
-    }
+    copy_booker(&house);
     let sent = send(&house, &[]);
     assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
-    let ledger = std::fs::read_to_string(house.path("ledger")).unwrap();
-    assert_eq!(ledger, "book 7\ncharge 1\ncancel 7-1\n");
+    assert_eq!(ledger(&house), ["book 7", "charge 1", "cancel 7-1"]);
     house.verified();
 
     let without = format!("{config}{}", BOOKING.replace("peers = [\"hotel\"]\n", ""));

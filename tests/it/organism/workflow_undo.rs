@@ -6,30 +6,20 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
+use super::bookings::{booking_listeners, copy_booker, ledger};
 use super::kill::start;
 use super::{CommandOutput, House, until};
 
-const CONFIG: &str = r#"
+const CONFIG: &str = concat!(
+    r#"
 organism.name = "talk"
 clients.desk.peers = ["trip"]
 humans.owner.description = "Owns the trip."
 models.voice = { provider = "playback", recording = "recording.toml" }
 agents.writer = { model = "voice", peers = ["hotel"] }
-
-[listeners.hotel]
-command = ["./booker.py", "ledger"]
-schema = "booking.xsd"
-accepts = ["book", "cancel"]
-replies = ["booked", "cancelled", "booking-failed"]
-attempts = 1
-undo.book = { payload = "cancel", with = { number = "reply/number" } }
-
-[listeners.bank]
-command = ["./booker.py", "ledger"]
-schema = "booking.xsd"
-accepts = ["charge", "notify"]
-replies = ["charge-failed", "notified"]
-
+"#,
+    booking_listeners!(),
+    r#"
 [workflows.leg]
 input = { n = "text" }
 [workflows.leg.goals]
@@ -43,7 +33,8 @@ first = { listener = "hotel", payload = "book", with = { n = "input/n" } }
 second = { agent = "writer", prompt = "Book number 2." }
 third = { workflow = "leg", with = { n = "'3'" } }
 pay = { listener = "bank", payload = "charge", with = { n = "input/n" } }
-"#;
+"#
+);
 
 const RECORDING: &str = r#"
 recorded = "written by hand; no model is called"
@@ -68,20 +59,12 @@ const REQUEST: &str =
 fn house(config: &str) -> House {
     let house = House::with(config);
     house.write("recording.toml", RECORDING);
-    for file in ["booker.py", "booking.xsd"] {
-        house.copy(file);
-    }
+    copy_booker(&house);
     house
 }
 
 fn send(house: &House, more: &[&str]) -> CommandOutput {
     house.send_text(REQUEST, &[&["--new", "sess-travel00", "--key", "once"], more].concat())
-}
-
-/// The lines of the ledger.
-fn ledger(house: &House) -> Vec<String> {
-    let text = std::fs::read_to_string(house.path("ledger")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
 }
 
 /// How often each booking was cancelled, by its number; 0 for one that was not.

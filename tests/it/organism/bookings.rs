@@ -1,0 +1,42 @@
+//! The listeners `hotel` and `bank`, whose calls a workflow undoes, with their ledger.
+
+use super::House;
+
+/// Sections of a config for both listeners. A booking is cancelled by its number.
+macro_rules! booking_listeners {
+    () => {
+        r#"
+[listeners.hotel]
+command = ["./booker.py", "ledger"]
+schema = "booking.xsd"
+accepts = ["book", "cancel"]
+replies = ["booked", "cancelled", "booking-failed"]
+attempts = 1
+undo.book = { payload = "cancel", with = { number = "reply/number" } }
+
+[listeners.bank]
+command = ["./booker.py", "ledger"]
+schema = "booking.xsd"
+accepts = ["charge", "notify"]
+replies = ["charge-failed", "notified"]
+"#
+    };
+}
+
+pub(super) use booking_listeners;
+
+/// Last line of the bank's section, to add settings to it.
+pub const BANK: &str = "replies = [\"charge-failed\", \"notified\"]\n";
+
+/// Copies the program of both listeners and its schema.
+pub fn copy_booker(house: &House) {
+    for file in ["booker.py", "booking.xsd"] {
+        house.copy(file);
+    }
+}
+
+/// The lines of the ledger.
+pub fn ledger(house: &House) -> Vec<String> {
+    let text = std::fs::read_to_string(house.path("ledger")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}

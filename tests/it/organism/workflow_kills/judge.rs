@@ -1,0 +1,217 @@
+//! Judges the record of a killed run: its calls, their attempts, and the states in which it was killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use organism::ids::{Attempt, CallId};
+use organism::thread::{Closing, Fact, Record};
+
+use super::super::House;
+use super::super::bookings::ledger;
+use super::super::model_calls::records;
+use super::super::workflow::messages;
+
+/// Thread of the run.
+const RUN: &str = "sess-grandrun.";
+const AGENTS: [&str; 3] = ["writer", "critic", "reader"];
+
+/// A call of the run, as its facts show it.
+struct CallHistory {
+    callee: String,
+    /// Labels of its thread, from the run on.
+    label: String,
+    /// Local name of its request.
+    request: String,
+    /// Local name of its reply.
+    reply: Option<String>,
+    handed_over: BTreeSet<Attempt>,
+    /// Attempts that have ended, with a result or without one.
+    ended: usize,
+    lost: BTreeSet<Attempt>,
+    reserved: BTreeSet<Attempt>,
+    charged: BTreeSet<Attempt>,
+    closed: Option<Closing>,
+}
+
+impl CallHistory {
+    fn is_in_flight(&self) -> bool {
+        self.handed_over.len() > self.ended
+    }
+
+    fn is_completed(&self) -> bool {
+        self.closed == Some(Closing::Completed)
+    }
+}
+
+/// The calls at the moment of a death, by the labels of their threads.
+#[derive(Default)]
+pub struct DeathState {
+    pub in_flight: BTreeSet<String>,
+    pub completed: BTreeSet<String>,
+}
+
+/// Everything that the record of one run shows.
+pub struct RunHistory {
+    calls: BTreeMap<CallId, CallHistory>,
+    /// One for each start after the first.
+    pub deaths: Vec<DeathState>,
+}
+
+impl RunHistory {
+    pub fn of(house: &House) -> Self {
+        let mut history = Self { calls: BTreeMap::new(), deaths: Vec::new() };
+        let mut has_booted = false;
+        for record in records(house) {
+            let boots = record.facts.iter().any(|fact| matches!(fact, Fact::Booted { .. }));
+            if boots && has_booted {
+                history.deaths.push(history.present_state());
+            }
+            has_booted |= boots;
+            history.read(record);
+        }
+        history
+    }
+
+    fn present_state(&self) -> DeathState {
+        let mut state = DeathState::default();
+        for call in self.calls.values() {
+            if call.is_in_flight() {
+                state.in_flight.insert(call.label.clone());
+            }
+            if call.is_completed() {
+                state.completed.insert(call.label.clone());
+            }
+        }
+        state
+    }
+
+    fn read(&mut self, record: Record) {
+        for fact in record.facts {
+            match fact {
+                Fact::Accepted { message, opening: Some(_), .. } => {
+                    let thread = message.thread.as_str();
+                    let call = CallHistory {
+                        callee: message.to.to_string(),
+                        label: thread.strip_prefix(RUN).unwrap_or_default().to_owned(),
+                        request: message.name.local.to_string(),
+                        reply: None,
+                        handed_over: BTreeSet::new(),
+                        ended: 0,
+                        lost: BTreeSet::new(),
+                        reserved: BTreeSet::new(),
+                        charged: BTreeSet::new(),
+                        closed: None,
+                    };
+                    self.calls.insert(CallId(message.id), call);
+                }
+                Fact::Accepted { message, opening: None, .. } => {
+                    if let Some(call) = message.cause.and_then(|id| self.calls.get_mut(&CallId(id)))
+                    {
+                        call.reply.get_or_insert(message.name.local.to_string());
+                    }
+                }
+                Fact::HandedOver { call, attempt } => {
+                    let history = self.call(call);
+                    assert_eq!(history.closed, None, "{} was handed over again", history.label);
+                    assert!(history.handed_over.insert(attempt), "{call} {attempt}");
+                }
+                Fact::OutcomeReceived { call, .. } => self.call(call).ended += 1,
+                Fact::AttemptFailed { call, attempt, .. } => {
+                    let history = self.call(call);
+                    history.ended += 1;
+                    history.lost.insert(attempt);
+                }
+                Fact::Reserved { call, attempt, .. } => {
+                    self.call(call).reserved.insert(attempt);
+                }
+                Fact::Charged { call, attempt, .. } => {
+                    self.call(call).charged.insert(attempt);
+                }
+                Fact::CallClosed { call, how } => self.call(call).closed = Some(how),
+                _ => {}
+            }
+        }
+    }
+
+    fn call(&mut self, call: CallId) -> &mut CallHistory {
+        self.calls.get_mut(&call).unwrap()
+    }
+
+    fn of_agents(&self) -> impl Iterator<Item = &CallHistory> {
+        self.calls.values().filter(|call| AGENTS.contains(&&*call.callee))
+    }
+
+    /// Number of turns of agents whose results were lost.
+    pub fn repeated_turns(&self) -> usize {
+        self.of_agents().map(|call| call.lost.len()).sum()
+    }
+
+    /// Number of model calls that were charged because their results were lost.
+    pub fn charged_turns(&self) -> usize {
+        self.of_agents().map(|call| call.charged.len()).sum()
+    }
+
+    /// Asserts that calls which are not repeated were handed over once, and that each repeated attempt
+    /// stands on record beside the end of the one before.
+    pub fn assert_attempts(&self) {
+        for call in self.calls.values() {
+            let CallHistory { callee, label, handed_over, .. } = call;
+            if matches!(&**callee, "hotel" | "bank") {
+                assert!(handed_over.len() <= 1, "{callee} was given {label} twice");
+            }
+            assert!(handed_over.len() <= call.ended, "{callee}: {label} has not ended");
+        }
+    }
+
+    /// Asserts that each model call whose result was lost is charged, and that its thread shows it.
+    pub fn assert_charged_and_shown(&self, house: &House) {
+        for call in self.of_agents() {
+            let lost: BTreeSet<_> = call.lost.intersection(&call.reserved).copied().collect();
+            assert_eq!(call.charged, lost, "{}", call.label);
+        }
+        if let Some(charged) = self.of_agents().find(|call| !call.charged.is_empty()) {
+            let shown = house.organism(&["thread", &format!("{RUN}{}", charged.label)]);
+            assert!(shown.out.contains("its result is lost"), "{shown:?}");
+        }
+    }
+
+    /// Asserts that each completed booking was cancelled exactly once, and that everything else which
+    /// may have been carried out, or which could not be cancelled, stands in the list of the failed
+    /// workflow: neither more nor less.
+    pub fn assert_undone(&self, house: &House) {
+        let lines = ledger(house);
+        let mut expected = BTreeSet::new();
+        for (id, call) in self.calls.iter().filter(|(_, call)| call.label.starts_with("trip.")) {
+            let label = format!("trip.undo_{id}");
+            let undos: Vec<_> = self.calls.values().filter(|undo| undo.label == label).collect();
+            let is_booking = call.request == "book" && call.is_completed();
+            if !is_booking {
+                assert!(undos.is_empty(), "{} is no completed booking, and was undone", call.label);
+                let is_left = !call.lost.is_empty() && !call.label.starts_with("trip.undo_");
+                expected.extend(is_left.then(|| call.label.clone()));
+                continue;
+            }
+
+            let [undo] = &undos[..] else { panic!("{} undos of {}", undos.len(), call.label) };
+            if undo.lost.is_empty() {
+                assert_eq!(undo.reply.as_deref(), Some("cancelled"), "{}", call.label);
+            } else {
+                expected.insert(call.label.clone());
+            }
+        }
+
+        let done = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();
+        let is_cancelled = |call: &&CallHistory| call.request == "cancel" && call.lost.is_empty();
+        assert!(done("cancel ") >= self.calls.values().filter(is_cancelled).count(), "{lines:?}");
+        assert!(done("cancel ") <= done("book "), "{lines:?}");
+        assert_eq!(listed(house), expected, "{lines:?}");
+    }
+}
+
+/// Labels of the threads whose calls the failed workflow lists as not undone.
+fn listed(house: &House) -> BTreeSet<String> {
+    let failed = messages(house, "trip-failed");
+    let [failed] = &failed[..] else { panic!("{failed:?}") };
+    let payload = failed["payload"].as_str().unwrap();
+    let threads = payload.split("<thread>").skip(1).map(|rest| rest.split('<').next().unwrap());
+    threads.map(|thread| thread.strip_prefix(RUN).unwrap().to_owned()).collect()
+}
