@@ -269,8 +269,8 @@ pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
 /// Tokens that count for the framing around each message, each tool and the prompt.
 pub const FRAMING_TOKENS: u64 = 8;
-/// Percentage that is added to the token count of OpenAI's vocabulary of 2024 for models with
-/// another vocabulary. That vocabulary is larger than most and counts fewer tokens.
+/// Percentage added to a count made with OpenAI's vocabulary of 2024, for models with another
+/// vocabulary. Most vocabularies are smaller and give more tokens.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
 /// Tokens that count for a stub in place of an oversized result.
 pub const STUB_TOKENS: u64 = 64;
@@ -579,10 +579,11 @@ pub const STANDBY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub const STANDBY_READ_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay before a standby contacts an unreachable server again.
 pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
-/// Maximum delay before a standby tries again: after a full disk, or after a long read of a stream
-/// that is refused.
+/// Maximum delay before a standby tries again after a full disk, or after reading a stream that it
+/// refuses.
 pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
-/// Delay before a refused stream is read again, as a multiple of the duration of the last read.
+/// Delay before a standby reads a refused stream again, as a multiple of the duration of its last
+/// read.
 pub const STANDBY_READ_SHARE: u32 = 10;
 /// How long a request waits for a partition that has no pump; slightly longer than a takeover.
 pub const PARTITION_TIMEOUT: Duration = Duration::from_secs(10);

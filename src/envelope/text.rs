@@ -74,7 +74,7 @@ pub fn close_delivery(out: &mut String) {
     out.push_str("</e:delivery>");
 }
 
-/// Writes a message from the end of its tag name to the end of the element.
+/// Writes the rest of an open message element: its attributes, envelope, payload and end tag.
 fn message_body(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     let Message { id, kind, from, to, thread, seq, cause, call, time, .. } = message;
     put(out, format_args!(" id=\"{id}\" kind=\"{}\" seq=\"{seq}\"", kind.as_str()));

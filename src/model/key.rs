@@ -123,8 +123,8 @@ impl KeyFilter {
         let piece = piece.as_bytes();
         let first = key.first().copied().unwrap_or_default();
         memchr::memchr_iter(first, piece).any(|at| {
-            let there = piece.get(at..).unwrap_or_default();
-            there.starts_with(key) || key.starts_with(there)
+            let tail = piece.get(at..).unwrap_or_default();
+            tail.starts_with(key) || key.starts_with(tail)
         })
     }
 

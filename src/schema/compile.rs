@@ -96,7 +96,7 @@ impl SchemaCompiler {
             |code: &str, message: String| Err(vec![SchemaProblem::new(label, 1, code, message)]);
 
         match self.ask(bundle) {
-            Ok(verdict) => judge(bundle, verdict),
+            Ok(verdict) => problems_of(bundle, verdict),
             Err(CompileFailure::Slow) => {
                 let limit = limits::SCHEMA_COMPILE_TIMEOUT.as_secs_f32();
                 let message = format!(
@@ -242,7 +242,7 @@ fn verdict(documents: &[Vec<u8>]) -> CompileVerdict {
     CompileVerdict { good, messages: messages.collect() }
 }
 
-fn judge(
+fn problems_of(
     bundle: &SchemaBundle,
     verdict: CompileVerdict,
 ) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {

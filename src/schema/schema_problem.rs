@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A problem of a schema, with its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaProblem {
-    /// Path of the file as named in the config, or as found from there.
+    /// Path of the file: as written in the config, or derived from that path for an included file.
     #[serde(rename = "file")]
     pub file: String,
     /// Line from 1; 0 if the problem concerns the whole file.

@@ -24,7 +24,7 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether a warning about an outage of the collector was logged, and its end was not.
+    /// Whether a warning about an unreachable collector was logged that no later success has ended.
     warned: bool,
     /// Whether a rejection of spans by the collector was logged before.
     is_rejection_logged: bool,

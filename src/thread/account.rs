@@ -53,7 +53,7 @@ impl Tree {
         let thread = shown.as_ref().map(|(thread, _)| thread).or(reserved_in.as_ref());
         self.spend(thread, agent, spent);
         if let Some((thread, agent)) = shown {
-            self.shows(&thread, &agent);
+            self.count_shown(&thread, &agent);
         }
     }
 

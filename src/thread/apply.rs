@@ -60,7 +60,7 @@ impl State {
             Fact::AttemptFailed { call, attempt, failure } => {
                 home.attempt_failed(*call, *attempt, failure);
             }
-            Fact::NotTaken { call, .. } => home.not_taken(*call),
+            Fact::NotTaken { call, .. } => home.revert_hand_over(*call),
             Fact::CallClosed { call, how } => {
                 self.calls.remove(call);
                 home.close_call(*call, *how);
@@ -231,7 +231,7 @@ impl Tree {
     }
 
     /// Reverts the hand-over of a call, because no listener took it.
-    fn not_taken(&mut self, call: CallId) {
+    fn revert_hand_over(&mut self, call: CallId) {
         let call = self.calls.get_mut(&call).filter(|_| !mutant("count-what-nobody-took"));
         if let Some(call) = call {
             call.handed_over = None;
@@ -361,11 +361,11 @@ impl Tree {
             let thread = call.thread.clone();
             let agent = call.callee.clone();
             call.handled.push(pending.message);
-            self.shows(&thread, &agent);
+            self.count_shown(&thread, &agent);
         }
     }
 
-    pub(super) fn shows(&mut self, thread: &ThreadId, agent: &ListenerName) {
+    pub(super) fn count_shown(&mut self, thread: &ThreadId, agent: &ListenerName) {
         if let Some(thread) = self.threads.get_mut(thread) {
             *thread.shown.of(agent) += 1;
         }

@@ -11,7 +11,7 @@ use crate::system::ActionReport;
 /// The kinds of operator actions: a closed list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperatorVerb {
-    /// Accepts directories, or a stream, of another project as this project's own.
+    /// Accepts directories or a stream that belong to another project as this project's own.
     #[serde(rename = "adopt")]
     Adopt,
     /// Accepts damage that a start refuses: a loss of records, or another key.
@@ -45,7 +45,7 @@ pub struct OperatorIdentity {
     pub host: Option<String>,
 }
 
-/// Author of a decision about a thread tree, and the reason.
+/// The person who decided about a tree, and the reason for the decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionOrigin {
     #[serde(rename = "who", default)]

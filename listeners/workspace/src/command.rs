@@ -132,8 +132,8 @@ impl RunningCommand {
         self.child.wait().map(drop)
     }
 
-    /// Reads the available output, after waiting at most `patience` for some. Returns the exit
-    /// status once the supervisor has ended.
+    /// Waits at most `patience` for output, and reads what is available. Returns the exit status
+    /// once the supervisor has ended, otherwise `None`.
     fn look(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         // When both outputs are closed, only the end of the process remains to be seen.
         let silent = self.stdout.is_over() && self.stderr.is_over();

@@ -129,7 +129,8 @@ impl LineFeedView {
     }
 }
 
-/// Offsets at which `old` occurs, overlapping or not, up to the maximum number that is counted.
+/// Offsets at which `old` occurs in `text`, including overlapping ones. Stops at the maximum number
+/// of matches that messages count.
 fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(old);
     let mut found = Vec::new();

@@ -113,14 +113,14 @@ impl ChangePlan {
 
 /// Applies one edit to the content of a file.
 fn made(path: &str, now: Option<&[u8]>, kind: &EditKind) -> Result<Vec<u8>, ActionFailure> {
-    let there = || {
+    let existing = || {
         let message = format!("there is no file `{path}`");
         now.ok_or_else(|| ActionFailure::new(FailureCode::NotFound, message))
     };
 
     match kind {
-        EditKind::Substring { old, new } => edit::replace_substring(path, there()?, old, new),
-        EditKind::Insert { line, body } => edit::insert(path, there()?, line, body),
+        EditKind::Substring { old, new } => edit::replace_substring(path, existing()?, old, new),
+        EditKind::Insert { line, body } => edit::insert(path, existing()?, line, body),
         EditKind::Replace { body } => Ok(edit::replace(now, body)),
         EditKind::Create { body } if now.is_none() => Ok(body.as_bytes().to_vec()),
         EditKind::Create { .. } => {

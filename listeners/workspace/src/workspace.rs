@@ -35,11 +35,11 @@ pub struct Options {
     pub time: Duration,
     /// Further variables of the listener's environment that commands get.
     pub passed: Vec<String>,
-    /// Whether packages are installed as soon as they are proposed. For listeners whose calls all
-    /// need approval.
+    /// Whether packages are installed as soon as they are proposed. Only for a listener whose calls
+    /// all need approval.
     pub installs: bool,
-    /// Whether files that other programs execute on their own may be written like other files. For
-    /// listeners whose calls all need approval.
+    /// Whether files that other programs execute on their own may be written like other files. Only
+    /// for a listener whose calls all need approval.
     pub approved: bool,
 }
 

@@ -158,12 +158,12 @@ impl AgentFinals {
     ) -> Result<(), Finding> {
         let Some(report) = self.report(name) else { return Ok(()) };
         let Some(payload) = Element::read(payload) else { return Ok(()) };
-        self.judge(&report.read(&payload), place)
+        self.check_format(&report.read(&payload), place)
     }
 
     /// Checks the format of a report. Its content is not checked: the system decides elsewhere
     /// whether the call succeeded.
-    pub fn judge(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
+    pub fn check_format(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
             return Err(Finding::new(FINAL_EMPTY, place, message));

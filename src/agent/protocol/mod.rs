@@ -154,25 +154,25 @@ impl TurnReader<'_> {
                 && text_answer::is_text(item, &grammar, &slots)
         };
         // Feedback treats an element that stays text as text, too.
-        sorted.spoke = extraction.items.iter().any(stays_text);
+        sorted.has_text = extraction.items.iter().any(stays_text);
         let items: Vec<_> = extraction.items.iter().filter(|item| !stays_text(item)).collect();
 
         match protocol.prompt_input.transport {
             ActionTransport::Xml => {
-                let mut judge = xml::XmlPolicy { raw, finals };
-                items.iter().for_each(|item| sorted.take(item, &mut judge));
+                let mut policy = xml::XmlPolicy { raw, finals };
+                items.iter().for_each(|item| sorted.take(item, &mut policy));
                 xml::refuse(&mut sorted, &end.calls);
             }
             ActionTransport::Native => {
-                let mut judge = native::NativePolicy { raw, tools };
-                items.iter().for_each(|item| sorted.take(item, &mut judge));
+                let mut policy = native::NativePolicy { raw, tools };
+                items.iter().for_each(|item| sorted.take(item, &mut policy));
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
             ActionTransport::XmlFinal => {
                 let slots = &slots;
                 let grammar = &grammar;
                 let stop = end.stop;
-                let mut judge = xml_final::XmlFinalPolicy {
+                let mut policy = xml_final::XmlFinalPolicy {
                     raw,
                     slots,
                     grammar,
@@ -183,8 +183,8 @@ impl TurnReader<'_> {
                 };
                 let feedback_findings =
                     xml_final::strangers(slots, &extraction.unknown_roots, finals);
-                items.iter().for_each(|item| sorted.take(item, &mut judge));
-                warnings = judge.warnings;
+                items.iter().for_each(|item| sorted.take(item, &mut policy));
+                warnings = policy.warnings;
                 sorted.reading.feedback.extend(feedback_findings);
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
@@ -210,7 +210,7 @@ impl TurnReader<'_> {
     }
 }
 
-/// Removes the turn's nonce from the turn's feedback. The feedback is read in the next turn, which
+/// Replaces the turn's nonce in the turn's feedback, because the next turn reads the feedback and
 /// has another nonce.
 fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
@@ -281,7 +281,7 @@ impl AgentProtocol {
             _ => {}
         }
 
-        if sorted.is_idle() && !sorted.noted && (sorted.spoke || silent) {
+        if sorted.is_idle() && !sorted.noted && (sorted.has_text || silent) {
             feedback_findings.push(match self.prompt_input.transport {
                 ActionTransport::Xml => self.choices.no_action(raw, unknown),
                 ActionTransport::Native => {

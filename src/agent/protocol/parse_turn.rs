@@ -59,7 +59,7 @@ pub(super) enum ElementVerdict {
     /// The element is refused, and the refusal is recorded.
     Refuse(Finding),
     /// The element is no action. The agent gets the finding as feedback.
-    Tell(Finding),
+    Feedback(Finding),
 }
 
 /// Rules of a protocol for the elements in a model's text.
@@ -85,31 +85,31 @@ pub(super) struct ParsedItems {
     /// Number of actions so far, including broken ones.
     index: usize,
     /// Whether the turn contains text besides payloads and reasoning.
-    pub spoke: bool,
+    pub has_text: bool,
     /// Whether the model wrote a note explicitly.
     pub noted: bool,
 }
 
 impl ParsedItems {
-    pub fn take(&mut self, item: &ExtractedItem, judge: &mut dyn ElementPolicy) {
+    pub fn take(&mut self, item: &ExtractedItem, policy: &mut dyn ElementPolicy) {
         match item {
-            ExtractedItem::Text(text) => self.spoke |= !text.trim().is_empty(),
+            ExtractedItem::Text(text) => self.has_text |= !text.trim().is_empty(),
             ExtractedItem::Reasoning { text, .. } => self.thought(text),
             ExtractedItem::Action(action) => {
-                let verdict = judge.action(action);
-                self.judged(verdict, action);
+                let verdict = policy.action(action);
+                self.apply_verdict(verdict, action);
             }
             ExtractedItem::Unknown(unknown) => {
                 let payload = unknown.attempt.clone().into_bytes();
                 self.act(TurnAction { name: PayloadName::from(&unknown.name), payload });
             }
-            ExtractedItem::UnknownElement(element) => match judge.unknown_element(element) {
+            ExtractedItem::UnknownElement(element) => match policy.unknown_element(element) {
                 Some(finding) => self.reading.feedback.push(finding),
                 None => self.refuse(element.attempt.clone(), named(&element.finding)),
             },
-            ExtractedItem::Broken(broken) => match judge.broken(broken) {
+            ExtractedItem::Broken(broken) => match policy.broken(broken) {
                 Some(ElementVerdict::Act(action)) => self.act(action),
-                Some(ElementVerdict::Tell(finding)) => self.reading.feedback.push(finding),
+                Some(ElementVerdict::Feedback(finding)) => self.reading.feedback.push(finding),
                 Some(ElementVerdict::Refuse(finding)) => {
                     self.refuse(broken.attempt.clone(), finding)
                 }
@@ -120,7 +120,7 @@ impl ParsedItems {
         }
     }
 
-    fn judged(&mut self, verdict: ElementVerdict, action: &extract::ExtractedAction) {
+    fn apply_verdict(&mut self, verdict: ElementVerdict, action: &extract::ExtractedAction) {
         match verdict {
             ElementVerdict::Take => {
                 let name = PayloadName::from(action.name());
@@ -129,7 +129,7 @@ impl ParsedItems {
             }
             ElementVerdict::Act(action) => self.act(action),
             ElementVerdict::Refuse(finding) => self.refuse(action.payload(), finding),
-            ElementVerdict::Tell(finding) => self.reading.feedback.push(finding),
+            ElementVerdict::Feedback(finding) => self.reading.feedback.push(finding),
         }
     }
 

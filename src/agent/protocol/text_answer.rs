@@ -55,7 +55,7 @@ pub(super) fn take(
     }
 
     let place = TextLocation::default();
-    let report = finals.judge(text, place.clone()).and_then(|()| finals.write(text, place));
+    let report = finals.check_format(text, place.clone()).and_then(|()| finals.write(text, place));
     match report {
         Ok(answer) => sorted.act(answer),
         Err(finding) => sorted.reading.feedback.push(finding),

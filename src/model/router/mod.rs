@@ -232,12 +232,12 @@ impl CallAttempts<'_> {
         self.tries += 1;
         let mut has_begun = false;
         let on_chunk = &mut self.on_chunk;
-        let mut hear = |chunk: AnswerChunk<'_>| {
+        let mut forward = |chunk: AnswerChunk<'_>| {
             has_begun = true;
             on_chunk(chunk);
         };
 
-        let called = route.model.call(self.request, &mut hear).await;
+        let called = route.model.call(self.request, &mut forward).await;
         self.is_void = has_begun;
 
         match called {

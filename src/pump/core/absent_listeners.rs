@@ -99,7 +99,7 @@ impl AbsentListeners {
 
     /// Records that the delivery of `call` is the probe. Returns the time after which the listener
     /// counts as present, unless the probe is returned before.
-    pub fn probes(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
+    pub fn start_probe(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
         }
@@ -188,7 +188,12 @@ impl Core {
 
     /// Handles a returned delivery, which no listener took: reverts the start of the delivery and
     /// its attempt number.
-    pub(super) fn not_taken(&mut self, step: &mut Step, source: &AttemptSource, detail: String) {
+    pub(super) fn handle_returned_delivery(
+        &mut self,
+        step: &mut Step,
+        source: &AttemptSource,
+        detail: String,
+    ) {
         let AttemptSource { listener, call, attempt } = source;
         let listener = listener.clone();
         let call = *call;
@@ -213,7 +218,7 @@ impl Core {
         self.record_absence(step, &listener, call);
         if contract.serial_per_thread {
             // Later calls of the thread wait until this call is settled.
-            self.scheduler.holds_thread(&listener, &thread, call);
+            self.scheduler.hold_thread(&listener, &thread, call);
         }
 
         self.scheduler.put_back(&listener, &thread, call);
@@ -252,7 +257,7 @@ impl Core {
     }
 
     /// Fails a call that has waited for an absent listener until its deadline.
-    pub(super) fn untaken(&mut self, step: &mut Step, call: CallId) {
+    pub(super) fn fail_untaken(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call).filter(|_| self.scheduler.is_waiting(call)) else {
             return;
         };

@@ -71,7 +71,7 @@ impl Core {
         };
 
         if let Err(refusal) = &ruling {
-            step.verdict(Verdict::Refused(refusal.digest));
+            step.push_verdict(Verdict::Refused(refusal.digest));
             let thread = self.state.call(call).map(|open| open.thread.clone());
             let open = thread.is_some().then_some(call);
             self.refuse(step, &by, thread.as_ref(), open, refusal.clone());

@@ -19,16 +19,16 @@ use crate::xml::scan::scan;
 /// Result of a call, before it becomes a message.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition recorded for messages that were not delivered to the callee. If it is `Late` and
-    /// the call failed, the request is recorded as failed.
+    /// Disposition for messages that were not delivered to the callee. With `Late`, the request of
+    /// a failed call still gets `Failed`.
     pub undelivered: Disposition,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
 
 impl CallResult {
-    fn system(how: Closing, unheard: Disposition, answer: &CorePayload) -> Self {
+    fn system(how: Closing, undelivered: Disposition, answer: &CorePayload) -> Self {
         let payloads = vec![(MessageKind::System, answer.name(), answer.payload())];
-        Self { how, undelivered: unheard, payloads }
+        Self { how, undelivered, payloads }
     }
 
     fn replies(payloads: Vec<Checked>) -> Self {
@@ -88,16 +88,16 @@ impl Core {
         self.fail_with(step, call, code, text, Disposition::Late);
     }
 
-    /// Like [`Core::fail`]; `unheard` is the disposition of messages that were not handled.
+    /// Like [`Core::fail`]; `undelivered` is the disposition of messages that were not handled.
     pub(super) fn fail_with(
         &mut self,
         step: &mut Step,
         call: CallId,
         code: ErrorCode,
         text: &str,
-        unheard: Disposition,
+        undelivered: Disposition,
     ) {
-        self.close_failed(step, call, (code, text), unheard, false);
+        self.close_failed(step, call, (code, text), undelivered, false);
     }
 
     /// Like [`Core::fail_with`], for a failure that no retry can fix.
@@ -107,9 +107,9 @@ impl Core {
         call: CallId,
         code: ErrorCode,
         text: &str,
-        unheard: Disposition,
+        undelivered: Disposition,
     ) {
-        self.close_failed(step, call, (code, text), unheard, true);
+        self.close_failed(step, call, (code, text), undelivered, true);
     }
 
     fn close_failed(
@@ -117,7 +117,7 @@ impl Core {
         step: &mut Step,
         call: CallId,
         (code, text): (ErrorCode, &str),
-        unheard: Disposition,
+        undelivered: Disposition,
         is_lasting: bool,
     ) {
         let Some(open) = self.state.call(call) else { return };
@@ -125,7 +125,7 @@ impl Core {
         let message = text.to_owned();
         let from = self.leg_name(call);
         let error = CorePayload::Error { code, about, message, from, is_lasting };
-        self.close(step, call, CallResult::system(Closing::Failed, unheard, &error));
+        self.close(step, call, CallResult::system(Closing::Failed, undelivered, &error));
     }
 
     pub(super) fn cancel_call(&mut self, step: &mut Step, call: CallId, text: &str) {
@@ -275,12 +275,18 @@ impl Core {
     }
 
     /// Removes a call: its timers, its undelivered messages, and the delivery in flight.
-    fn shut(&mut self, step: &mut Step, closed: &ClosingCall, how: Closing, unheard: Disposition) {
+    fn shut(
+        &mut self,
+        step: &mut Step,
+        closed: &ClosingCall,
+        how: Closing,
+        undelivered: Disposition,
+    ) {
         self.stop_timers(step, closed);
         let open = self.state.call(closed.id);
         let pending = open.map(|open| {
-            let unheard = open.pending.iter().map(|pending| Arc::clone(&pending.message));
-            unheard.collect::<Vec<_>>()
+            let messages = open.pending.iter().map(|pending| Arc::clone(&pending.message));
+            messages.collect::<Vec<_>>()
         });
         let bound = self.bound_calls(closed.id);
         let goal = self.goal_of(closed.id);
@@ -288,14 +294,14 @@ impl Core {
 
         for message in pending.unwrap_or_default() {
             let is_request = message.id == closed.id.0;
-            let fate = match how {
-                Closing::Failed if is_request && unheard == Disposition::Late => {
+            let disposition = match how {
+                Closing::Failed if is_request && undelivered == Disposition::Late => {
                     Disposition::Failed
                 }
-                _ => unheard,
+                _ => undelivered,
             };
             if self.is_in_flight(&message) {
-                self.dispose(step, message.id, fate);
+                self.dispose(step, message.id, disposition);
             }
             if message.kind == MessageKind::System && mutant("answer-a-fault") {
                 let answer = CorePayload::error(ErrorCode::ListenerFailed, "nobody took this");

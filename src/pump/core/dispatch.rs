@@ -20,7 +20,7 @@ impl Core {
     /// listener awaits no result.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
-        if self.is_busy_with(id) || self.hearing == Some(id) || self.closing.contains(&id) {
+        if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
             return;
         }
 
@@ -85,7 +85,7 @@ impl Core {
                 self.scheduler.start(&listener);
                 self.timeouts.arm(call, attempt, step.time.plus(timeout));
                 if admission == Admission::OneProbe {
-                    let at = self.scheduler.absences.probes(&listener, call, step.time);
+                    let at = self.scheduler.absences.start_probe(&listener, call, step.time);
                     step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
                 }
                 self.fact(step, Fact::HandedOver { call, attempt });

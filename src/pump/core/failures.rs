@@ -55,7 +55,7 @@ impl Core {
         if failure.is_retried() && failures < contract.attempts_of(request) {
             if contract.serial_per_thread {
                 // Later calls of the thread wait until this call is settled.
-                self.scheduler.holds_thread(&listener, &thread, call);
+                self.scheduler.hold_thread(&listener, &thread, call);
             }
             let at = step.time.plus(backoff(call, failures));
             return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
@@ -137,7 +137,7 @@ impl Core {
             Alarm::Deadline { call, attempt } => self.deadline(step, call, attempt),
             Alarm::Retry { call } => self.retry(step, call),
             Alarm::Probe => self.probe(step),
-            Alarm::Untaken { call } => self.untaken(step, call),
+            Alarm::Untaken { call } => self.fail_untaken(step, call),
             Alarm::Lost { call, attempt } => self.attempt_lost(step, call, attempt),
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),

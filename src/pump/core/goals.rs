@@ -69,13 +69,13 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
         }
         _ => false,
     };
-    let judged = payloads.into_iter().map(|payload| match payload {
+    let allowed = payloads.into_iter().map(|payload| match payload {
         Ok(checked) if is_wrong(&checked) => {
             Err(refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, &checked))
         }
         other => other,
     });
-    judged.collect()
+    allowed.collect()
 }
 
 /// The goal of a call.

@@ -74,7 +74,7 @@ impl Core {
                     || (contract.serial_per_thread && is_out)
             });
             if holds {
-                self.scheduler.holds_thread(&call.callee, thread, *id);
+                self.scheduler.hold_thread(&call.callee, thread, *id);
             }
         }
 
@@ -190,8 +190,8 @@ impl Core {
         let by = match by {
             Ok(operator) => operator,
             Err(refusal) => {
-                let nobody = ListenerName::operator();
-                return self.refuse(step, &nobody, Some(&thread), None, refusal);
+                let operator = ListenerName::operator();
+                return self.refuse(step, &operator, Some(&thread), None, refusal);
             }
         };
 

@@ -79,7 +79,7 @@ pub struct Core {
     draining: bool,
     /// The call whose outcome is being processed. It is woken only after the last payload of the
     /// outcome.
-    hearing: Option<CallId>,
+    outcome_call: Option<CallId>,
     /// Calls that this step closes or has closed. None of them is woken, so that the end of one
     /// call does not decide how the next one ends.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
@@ -99,7 +99,7 @@ impl Core {
             budgets: Budgets::new(limits),
             config,
             draining: false,
-            hearing: None,
+            outcome_call: None,
             closing: HashSet::default(),
         }
     }
@@ -158,7 +158,11 @@ impl Core {
                 self.attempt_failed(&mut step, &AttemptSource { listener, call, attempt }, failure);
             }
             Event::NotTaken { listener, call, attempt, detail } => {
-                self.not_taken(&mut step, &AttemptSource { listener, call, attempt }, detail);
+                self.handle_returned_delivery(
+                    &mut step,
+                    &AttemptSource { listener, call, attempt },
+                    detail,
+                );
             }
             Event::Stray { listener, named, payloads } => {
                 self.stray(&mut step, listener, named, payloads);

@@ -54,7 +54,7 @@ impl Core {
                 Meaning::Reply | Meaning::GoalAnswer | Meaning::Note => Ok(checked),
                 _ => Err(refusal_of(RefusalRule::CallClosed, CALL_CLOSED, &checked)),
             });
-            step.verdict(verdict(&taken));
+            step.push_verdict(verdict(&taken));
             match taken {
                 Ok(checked) if is_reply(&checked) => self.late_reply(step, call, orphan, &checked),
                 Ok(checked) => self.own_note(step, listener, thread, call, &checked),

@@ -94,13 +94,13 @@ impl Core {
             };
             self.record_presence(&context.listener);
             self.record_outcome_received(step, &mut context, source.attempt, &running);
-            self.hearing = Some(context.call);
+            self.outcome_call = Some(context.call);
             if context.receives_refusals {
                 self.agent_outcome(step, &context, &contract, payloads, turn);
             } else {
                 self.listener_outcome(step, &context, payloads);
             }
-            self.hearing = None;
+            self.outcome_call = None;
             self.wake(step, context.call);
         } else {
             step.begin_record(ThreadId::organism(), input);
@@ -152,7 +152,7 @@ impl Core {
                 let spoiled =
                     |checked: Checked| refusal_of(RefusalRule::CallClosed, SPOILED, &checked);
                 let refusal = payload.map_or_else(|refusal| refusal, spoiled);
-                step.verdict(Verdict::Refused(refusal.digest));
+                step.push_verdict(Verdict::Refused(refusal.digest));
                 self.refuse_in(step, context, refusal);
             }
             let text = format!("{} gave an answer that cannot be used", context.listener);
@@ -279,7 +279,7 @@ impl Core {
 
     /// Records the verdict on a payload. If the payload was refused, also handles the refusal.
     fn settle(&mut self, step: &mut Step, context: &OutcomeContext, taken: Gated) {
-        step.verdict(verdict(&taken));
+        step.push_verdict(verdict(&taken));
         if let Err(refusal) = taken {
             self.refuse_payload(step, context, refusal);
         }
@@ -338,7 +338,7 @@ impl Core {
         for payload in payloads {
             let stray = |checked: Checked| refusal_of(RefusalRule::StrayAnswer, &message, &checked);
             let refusal = payload.map_or_else(|refusal| refusal, stray);
-            step.verdict(Verdict::Refused(refusal.digest));
+            step.push_verdict(Verdict::Refused(refusal.digest));
             self.refuse(step, &listener, None, None, refusal);
         }
     }
@@ -361,7 +361,7 @@ impl Core {
             let stale =
                 |checked: Checked| refusal_of(RefusalRule::StaleAttempt, &message, &checked);
             let refusal = payload.map_or_else(|refusal| refusal, stale);
-            step.verdict(Verdict::Refused(refusal.digest));
+            step.push_verdict(Verdict::Refused(refusal.digest));
             self.refuse(step, sender, thread, Some(source.call), refusal);
         }
     }

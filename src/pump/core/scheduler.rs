@@ -271,7 +271,7 @@ impl Scheduler {
 
     /// Marks the thread of a call as occupied. Used after a restart, and while the call waits for a
     /// retry.
-    pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+    pub fn hold_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.threads.entry(thread.clone()).or_default().current = Some(call);
     }

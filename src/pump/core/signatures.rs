@@ -40,20 +40,20 @@ impl Core {
             return Err(refusal(&unsigned(&self.operators)));
         };
 
-        self.judge(step.time, decision, signature).map_err(|message| refusal(&message))?;
+        self.validate(step.time, decision, signature).map_err(|message| refusal(&message))?;
 
         let Some(operator) = self.operators.owner(&signature.key).cloned() else {
             return Ok(ListenerName::operator());
         };
 
         let DecisionSignature { nonce, time, .. } = *signature;
-        step.decided_by(&operator);
+        step.set_operator(&operator);
         self.fact(step, Fact::Signed { operator: operator.clone(), nonce, time });
         Ok(operator)
     }
 
     /// Reason why a signature is invalid, or `None` if it is valid.
-    fn judge(
+    fn validate(
         &self,
         now: Time,
         decision: &SignedDecision<'_>,

@@ -40,7 +40,7 @@ impl Step {
     }
 
     /// Records the verdict on the next payload of the outcome or the answer.
-    pub(super) fn verdict(&mut self, verdict: Verdict) {
+    pub(super) fn push_verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {
                 verdicts.push(verdict);
@@ -53,7 +53,7 @@ impl Step {
     }
 
     /// Sets the operator whose signature proved the decision.
-    pub(super) fn decided_by(&mut self, operator: &ListenerName) {
+    pub(super) fn set_operator(&mut self, operator: &ListenerName) {
         if let Some((_, Input::Decided { by, .. } | Input::Cancel { by, .. })) = &mut self.record {
             *by = operator.clone();
         }

@@ -84,13 +84,13 @@ impl Pump {
             let requested_at = since_boot();
             self.persist(|journal| journal.write(&mut records).map(drop))?;
             self.lead.acknowledged(requested_at);
-            self.meter.written(&records, self.core.state());
+            self.meter.record_written(&records, self.core.state());
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
             self.perform_all(early)?;
             self.persist(|journal| journal.show(&records))?;
             self.recorded.send_replace(Position(self.journal.next().0.saturating_sub(1)));
-            self.meter.committed(&records);
+            self.meter.count_records(&records);
         }
 
         self.perform_all(effects)
@@ -137,7 +137,7 @@ impl Pump {
                 Ok(()) => break,
                 Err(error) if error.is_passing() && !self.waiters.is_stopping() => {
                     has_waited = true;
-                    self.meter.counts().waits(Some(&error));
+                    self.meter.counts().set_obstacle(Some(&error));
                     self.wait_out(&error);
                 }
                 Err(error) => return Err(error),
@@ -145,7 +145,7 @@ impl Pump {
         }
 
         if has_waited {
-            self.meter.counts().waits(None);
+            self.meter.counts().set_obstacle(None);
             self.watch.was_kept(since);
         }
 

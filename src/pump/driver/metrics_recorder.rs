@@ -61,14 +61,14 @@ impl MetricsRecorder {
 
     /// Handles records that are durable and applied to `state`. Must be called before their effects
     /// are performed.
-    pub fn written(&mut self, records: &[Record], state: &State) {
+    pub fn record_written(&mut self, records: &[Record], state: &State) {
         if let Some(spans) = &mut self.spans {
-            records.iter().for_each(|record| spans.recorded(record, state));
+            records.iter().for_each(|record| spans.record_facts(record, state));
         }
     }
 
     /// Updates the counters for durable records.
-    pub fn committed(&mut self, records: &[Record]) {
+    pub fn count_records(&mut self, records: &[Record]) {
         let took = self.lap();
         self.counts.commit.took(took);
         let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
@@ -86,7 +86,9 @@ impl MetricsRecorder {
 
     fn input(&mut self, input: &Input) {
         match input {
-            Input::Deadline { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::TimedOut),
+            Input::Deadline { call, attempt } => {
+                self.end_delivery(*call, *attempt, DeliveryEnd::TimedOut)
+            }
             Input::Lost { listener, .. } => {
                 if let Some(own) = self.counts.of(listener) {
                     let lost = AttemptFailure::Lost { detail: String::new() };
@@ -124,30 +126,32 @@ impl MetricsRecorder {
             Fact::Refused { refusal, .. } => counts.refusals.increment(refusal.rule as usize),
             Fact::CallClosed { how, .. } => counts.closed.increment(*how as usize),
             Fact::OutcomeReceived { call, attempt } => {
-                self.ended(*call, *attempt, DeliveryEnd::Answered)
+                self.end_delivery(*call, *attempt, DeliveryEnd::Answered)
             }
-            Fact::NotTaken { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::NotTaken),
+            Fact::NotTaken { call, attempt } => {
+                self.end_delivery(*call, *attempt, DeliveryEnd::NotTaken)
+            }
             Fact::AttemptFailed { call, attempt, failure } => {
                 if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
                     && let Some(own) = counts.at(*listener)
                 {
                     own.failures.increment(kind(failure).unwrap_or_default());
                 }
-                self.ended(*call, *attempt, DeliveryEnd::Failed);
+                self.end_delivery(*call, *attempt, DeliveryEnd::Failed);
             }
             _ => {}
         }
     }
 
-    pub fn performs(&mut self, effect: &Effect, state: &State) {
+    pub fn record_effect(&mut self, effect: &Effect, state: &State) {
         if let Some(spans) = &mut self.spans {
-            spans.performs(effect, state);
+            spans.record_effect(effect, state);
         }
 
         match effect {
             Effect::Deliver(delivery) => self.handed_over(delivery),
             Effect::Withdraw { call, attempt, .. } => {
-                self.ended(*call, *attempt, DeliveryEnd::Withdrawn);
+                self.end_delivery(*call, *attempt, DeliveryEnd::Withdrawn);
             }
             _ => {}
         }
@@ -162,7 +166,7 @@ impl MetricsRecorder {
     }
 
     /// Records the end of a delivery. Only the first end of a delivery counts.
-    fn ended(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
+    fn end_delivery(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
         own.ended.increment(how as usize);

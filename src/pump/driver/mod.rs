@@ -344,7 +344,7 @@ impl Pump {
     }
 
     fn perform(&mut self, effect: Effect) {
-        self.meter.performs(&effect, self.core.state());
+        self.meter.record_effect(&effect, self.core.state());
 
         match effect {
             Effect::Deliver(delivery) => {
@@ -366,7 +366,7 @@ impl Pump {
             }
             Effect::Receipt { submission, receipt } => {
                 failpoint("before-receipt");
-                self.waiters.receipt(submission, receipt);
+                self.waiters.send_receipt(submission, receipt);
                 failpoint("after-receipt");
             }
             Effect::CountBusy { client } => self.busy.count(&client, self.watch.now()),
@@ -379,9 +379,9 @@ impl Pump {
                 let wait = NoticeReason::Held(hold);
                 self.waiters.watchers.notify(&Notice { thread, call, listener, wait });
             }
-            Effect::Ruled { ticket, ruling } => self.waiters.ruled(ticket, ruling),
+            Effect::Ruled { ticket, ruling } => self.waiters.send_ruling(ticket, ruling),
             Effect::Reserved { call, attempt, answer } => {
-                self.waiters.reserved(call, attempt, answer);
+                self.waiters.answer_reservation(call, attempt, answer);
             }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }

@@ -177,7 +177,7 @@ impl PumpMetrics {
     }
 
     /// Records whether the journal accepts records; `error` is the reason why it does not.
-    pub(super) fn waits(&self, error: Option<&Error>) {
+    pub(super) fn set_obstacle(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
             Error::Unavailable { .. } | Error::Denied(_) => WriteObstacle::Server,
             _ => WriteObstacle::Disk,

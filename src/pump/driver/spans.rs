@@ -48,7 +48,7 @@ impl PumpSpans {
     }
 
     /// Handles a durable record, whose facts are already in `state`.
-    pub fn recorded(&mut self, record: &Record, state: &State) {
+    pub fn record_facts(&mut self, record: &Record, state: &State) {
         self.now = record.time;
         for fact in &record.facts {
             match fact {
@@ -75,28 +75,28 @@ impl PumpSpans {
     /// refusals are assigned.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
-            self.ended(*call, *attempt, Some("timeout"));
+            self.end_delivery(*call, *attempt, Some("timeout"));
         }
 
         for fact in &record.facts {
             match fact {
-                Fact::OutcomeReceived { call, attempt } => self.ended(*call, *attempt, None),
+                Fact::OutcomeReceived { call, attempt } => self.end_delivery(*call, *attempt, None),
                 Fact::NotTaken { call, attempt } => {
-                    self.ended(*call, *attempt, Some("not-taken"));
+                    self.end_delivery(*call, *attempt, Some("not-taken"));
                 }
                 Fact::AttemptFailed { call, attempt, failure } => {
-                    self.ended(*call, *attempt, Some(failure.word()));
+                    self.end_delivery(*call, *attempt, Some(failure.word()));
                 }
                 _ => {}
             }
         }
     }
 
-    pub fn performs(&mut self, effect: &Effect, state: &State) {
+    pub fn record_effect(&mut self, effect: &Effect, state: &State) {
         match effect {
             Effect::Deliver(delivery) => self.handed_over(delivery, state),
             Effect::Withdraw { call, attempt, .. } => {
-                self.ended(*call, *attempt, Some("cancelled"));
+                self.end_delivery(*call, *attempt, Some("cancelled"));
             }
             _ => {}
         }
@@ -185,7 +185,7 @@ impl PumpSpans {
 
     /// Ends the span of a delivery; only its first end counts. `error` is set unless the answer was
     /// refused.
-    fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
+    fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
         span.error = span.error.or(error.map(Cow::Borrowed));

@@ -25,7 +25,7 @@ enum Destination {
 #[derive(Clone, Default)]
 pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>>);
 
-/// The bound on the number of external requests in the pump's inbox.
+/// Bounds the number of external requests in the pump's inbox.
 #[derive(Clone)]
 pub(super) struct InboxBound(Arc<Semaphore>);
 

@@ -108,7 +108,7 @@ impl Waiters {
         }
     }
 
-    pub fn receipt(&mut self, submission: MessageId, receipt: Receipt) {
+    pub fn send_receipt(&mut self, submission: MessageId, receipt: Receipt) {
         let Some(mut waiter) = self.receipts.remove(&submission) else { return };
         if let Receipt::Accepted { thread, .. } = &receipt
             && let Some(notices) = waiter.notices.take()
@@ -128,14 +128,19 @@ impl Waiters {
         waiter.receipt.send(receipt).ok();
     }
 
-    pub fn ruled(&mut self, ticket: Uuid, ruling: Result<(), Refusal>) {
+    pub fn send_ruling(&mut self, ticket: Uuid, ruling: Result<(), Refusal>) {
         if let Some(waiter) = self.rulings.remove(&ticket) {
             // The send fails if the requester has left. The ruling is recorded.
             waiter.send(ruling).ok();
         }
     }
 
-    pub fn reserved(&mut self, call: CallId, attempt: Attempt, answer: Result<(), NotReserved>) {
+    pub fn answer_reservation(
+        &mut self,
+        call: CallId,
+        attempt: Attempt,
+        answer: Result<(), NotReserved>,
+    ) {
         if let Some(waiter) = self.reservations.remove(&(call, attempt)) {
             // The send fails if the requesting attempt was cancelled.
             waiter.send(answer).ok();

@@ -101,7 +101,7 @@ pub struct AcceptedForm<'t> {
     pub cause: Option<MessageId>,
     /// The call of the message. Absent if the kind of the message implies it; `null` if the message
     /// has no call.
-    #[serde(rename = "call", default, deserialize_with = "there")]
+    #[serde(rename = "call", default, deserialize_with = "present")]
     pub call: Option<Option<CallId>>,
     #[serde(rename = "time")]
     pub time: Option<Time>,
@@ -117,7 +117,7 @@ pub struct AcceptedForm<'t> {
     pub key: Option<String>,
 }
 
-fn there<'t, D: serde::Deserializer<'t>>(d: D) -> Result<Option<Option<CallId>>, D::Error> {
+fn present<'t, D: serde::Deserializer<'t>>(d: D) -> Result<Option<Option<CallId>>, D::Error> {
     Option::deserialize(d).map(Some)
 }
 

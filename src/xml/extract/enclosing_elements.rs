@@ -1,5 +1,5 @@
-//! Watches the elements around a value during the search for the close tag of the value. A value
-//! never extends over the close tag of an enclosing element and the next open tag of that element.
+//! Watches the elements around a value during the search for the value's close tag. A value must
+//! not span the close tag of an enclosing element and a later open tag of the same element.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};

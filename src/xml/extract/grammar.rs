@@ -246,8 +246,9 @@ impl ActionGrammar {
             WrittenName::Unbound(name) => unqualified(name),
             WrittenName::Bare(local) if !by_local_name => unqualified(local),
             WrittenName::Bare(local) => {
-                let kin = |q: &QName| q.namespace == parent.name.namespace && &*q.local == *local;
-                named(&kin)
+                let is_same =
+                    |q: &QName| q.namespace == parent.name.namespace && &*q.local == *local;
+                named(&is_same)
                     .or_else(|| unqualified(local))
                     .or_else(|| named(&|q| &*q.local == *local))
             }

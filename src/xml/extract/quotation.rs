@@ -127,8 +127,8 @@ impl TurnWalk<'_> {
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
 
-    /// Returns the end of the quotation that the element from `at` to `end` begins. Further
-    /// complete actions may stand before the closing mark.
+    /// Returns the end of the quotation that begins before the element from `at` to `end`; `None`
+    /// if there is none. The quotation may contain further complete actions.
     pub fn quotation_end(
         &mut self,
         at: usize,

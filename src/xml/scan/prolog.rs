@@ -33,7 +33,7 @@ pub(super) fn read(text: &str) -> DocumentProlog {
     prolog.end = start + "<?xml".len() + length + "?>".len();
     let declaration = body.get(..length).unwrap_or_default();
     match pseudo_attributes(declaration) {
-        Some(list) => judge(&list, start, &mut prolog),
+        Some(list) => check_declaration(&list, start, &mut prolog),
         None => prolog.form = Some(ScanViolation::form(start, "a malformed XML declaration")),
     }
 
@@ -64,7 +64,7 @@ fn pseudo_attributes(mut rest: &str) -> Option<Vec<(&str, &str)>> {
     }
 }
 
-fn judge(list: &[(&str, &str)], at: usize, prolog: &mut DocumentProlog) {
+fn check_declaration(list: &[(&str, &str)], at: usize, prolog: &mut DocumentProlog) {
     let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
     let known: &[&[&str]] = &[
         &["version"],

@@ -315,7 +315,7 @@ impl NativeTools {
     }
 }
 
-/// Joins several findings into one, at the place of the first.
+/// Joins several findings into one that has the place of the first finding.
 fn joined(found: &[Finding]) -> Finding {
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
     match found.first() {

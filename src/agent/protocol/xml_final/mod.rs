@@ -41,11 +41,11 @@ impl ElementPolicy for XmlFinalPolicy<'_> {
         let name = PayloadName::from(action.name());
         if self.slots.is_final(&name) {
             let source = self.raw.get(action.source.clone()).unwrap_or_default();
-            return judged(self.report(&action.element, source, "", place));
+            return verdict_of(self.report(&action.element, source, "", place));
         }
 
         if self.slots.is_progress(&name) || name == system::name("progress") {
-            return ElementVerdict::Tell(suppressed(place));
+            return ElementVerdict::Feedback(suppressed(place));
         }
 
         if is_note(&name) {
@@ -65,7 +65,7 @@ impl ElementPolicy for XmlFinalPolicy<'_> {
             return None;
         }
         let place = broken.finding.place.clone();
-        Some(judged(self.cut_short(&broken.attempt, &place)))
+        Some(verdict_of(self.cut_short(&broken.attempt, &place)))
     }
 
     fn unknown_element(&mut self, element: &extract::UnknownElement) -> Option<Finding> {
@@ -74,7 +74,7 @@ impl ElementPolicy for XmlFinalPolicy<'_> {
     }
 }
 
-fn judged(report: Result<TurnAction, Finding>) -> ElementVerdict {
+fn verdict_of(report: Result<TurnAction, Finding>) -> ElementVerdict {
     match report {
         Ok(action) => ElementVerdict::Act(action),
         Err(finding) => ElementVerdict::Refuse(finding),
@@ -108,7 +108,7 @@ impl XmlFinalPolicy<'_> {
         };
 
         let text = text.trim();
-        self.finals.judge(text, place.clone())?;
+        self.finals.check_format(text, place.clone())?;
         self.finals.write(&format!("{text}{mark}"), place)
     }
 
