@@ -184,8 +184,8 @@ impl ReadCopies {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the later checkpoints at the last position of `heads` with the records up to it. Matching
-    /// copies that are kept elsewhere vouch for these records.
+    /// Compares the later checkpoints at the last position of `heads` with the records up to it.
+    /// Matching copies that are kept elsewhere vouch for these records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {

@@ -1,4 +1,4 @@
-//! Exports the whole record or one tree, for other programs and for archives.
+//! Exports the records of all trees or of one tree, for other programs and for archives.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;

@@ -197,7 +197,8 @@ impl LiveQueue {
     fn push_text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         let mut pending = self.pending();
         for text in pieces(text) {
-            let (source, text) = (source.clone(), text.to_owned());
+            let source = source.clone();
+            let text = text.to_owned();
             pending.push(LiveEvent::Text { source, part, text });
         }
         drop(pending);

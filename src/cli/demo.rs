@@ -1,6 +1,6 @@
 //! `organism demo`: runs the research desk example on a directory, and then proves the record.
 //!
-//! Only the model's turns are recorded ones, and marked as such. Everything else really happens.
+//! The model's turns come from a recording, and are marked so. Everything else runs as usual.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! How commands reach the organism that runs on a journal: over its socket, over NATS, or by starting
-//! one.
+//! How commands reach the organism that runs on a journal: over its socket, over NATS, or by
+//! starting one.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -66,13 +66,13 @@ fn progress_bar(json: bool) -> ProgressBar {
 fn summary(promoted: &PromotedJournal) -> String {
     let PromotedJournal { journal, stream, records, trees, checkpoints, blobs, published, .. } =
         promoted;
-    let there = match records - published {
+    let suffix = match records - published {
         0 => String::new(),
         before => format!(", {before} of them were there already"),
     };
 
     format!(
-        "journal      {journal}\nstream       {stream}, {}\nrecords      {records} in {}{there}\n\
+        "journal      {journal}\nstream       {stream}, {}\nrecords      {records} in {}{suffix}\n\
          checkpoints  {checkpoints}, {}\nlast hash    {}\nheads        {}\n\
          read back and the same; start the organism\n",
         count(promoted.messages, "message"),

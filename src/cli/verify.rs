@@ -241,12 +241,13 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     lines.extend(losses.map(|loss| {
         let kept = loss.kept;
         let acknowledged = loss.acknowledged;
-        let of = loss.journal.map(|journal| format!(" of the journal {journal}"));
-        let of = of.unwrap_or_default();
+        let journal = loss.journal.map(|journal| format!(" of the journal {journal}"));
+        let journal = journal.unwrap_or_default();
         format!(
-            "lost         records after {kept} up to {acknowledged}{of}, accepted by an operator"
+            "lost         records after {kept} up to {acknowledged}{journal}, accepted by an operator"
         )
     }));
+
     let accepted = report.accepted.iter();
     lines.extend(accepted.map(|records| {
         let first = records.first;

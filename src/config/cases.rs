@@ -1,7 +1,7 @@
 //! Case files: tests of workflows with recorded answers, faults, and what a run has to show.
 //!
-//! `docs/WORKFLOWS.md` describes the format. This module reads a file and checks it against the config
-//! that it tests; it must not know how a case runs.
+//! `docs/WORKFLOWS.md` describes the format. This module reads a file and checks it against the
+//! config that it tests; it must not know how a case runs.
 
 mod check;
 mod claims;
@@ -127,7 +127,7 @@ fn cases(read: &mut TableReader<'_>) -> Vec<WorkflowCase> {
     cases
 }
 
-/// Reads a case. What is missing is reported and stays empty, so that the rest can be checked.
+/// Reads a case. Reports missing parts and leaves them empty, so that the rest can be checked.
 fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> WorkflowCase {
     let what = match table.get("name").map(|name| &name.value) {
         Some(TomlValue::Text(name)) => format!("case `{}`", name.value),

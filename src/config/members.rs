@@ -237,9 +237,9 @@ fn common(
 /// Where the payloads that a listener accepts can be declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaSource {
-    /// Only in the listener's own `schema`.
+    /// Payloads are declared only in the listener's own `schema`.
     File,
-    /// In the listener's own `schema`, or in the section `payloads`.
+    /// Payloads are declared in the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
     /// As `FileOrSection`. Agents and humans may omit `accepts`; they then accept only the payloads
     /// that workflows declare.

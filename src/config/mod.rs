@@ -222,9 +222,10 @@ impl Config {
 /// Where the journal is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageConfig {
-    /// Only in the data directory.
+    /// The journal is in the data directory alone.
     Embedded,
-    /// In a stream on these servers. The data directory has a projection for readers.
+    /// The journal is in a stream on these servers. The data directory has a projection for
+    /// readers.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
@@ -263,7 +264,7 @@ pub struct AgentSpec {
     /// deliveries are the same in both cases.
     #[serde(skip)]
     pub is_remote: bool,
-    /// Name of the model, which is one of the config's.
+    /// Name of the agent's model, as the config declares it.
     #[serde(rename = "model")]
     pub model: String,
     #[serde(rename = "transport")]

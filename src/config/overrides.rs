@@ -224,7 +224,8 @@ fn all(root: &TomlTable) -> Vec<String> {
     sections.collect()
 }
 
-/// The overrides of every text beneath `table`.
+/// Names of the override variables for every text beneath `table`; `before` is the name of the
+/// table.
 fn texts(table: &TomlTable, before: &str) -> Vec<String> {
     let of_entry = |entry: &TomlEntry| {
         let name = format!("{before}__{}", shouted(&entry.key.value));

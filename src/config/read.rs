@@ -88,14 +88,14 @@ impl<'a> TableReader<'a> {
 
     /// Like [`TableReader::required`], but with the given help text.
     pub fn required_with(&mut self, key: &str, help: &str) -> bool {
-        let there = self.table.get(key).is_some();
-        if !there && !self.mistyped.contains(&key) {
+        let is_present = self.table.get(key).is_some();
+        if !is_present && !self.mistyped.contains(&key) {
             let message = format!("{} needs `{key}`", self.what);
             let problem = ConfigProblem::new(ProblemCode::MissingKey, &self.place, message);
             self.problems.push(problem.help(help));
         }
 
-        there
+        is_present
     }
 
     pub fn flag(&mut self, key: &str) -> Option<bool> {

@@ -149,8 +149,8 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     None
 }
 
-/// The schedules, whose clients exist and whose payloads pass the gate. `contracts` are those of the
-/// config, if they have no problem; without them, payloads are not checked.
+/// The schedules, whose clients exist and whose payloads pass the gate. `contracts` are those of
+/// the config, if they have no problem; without them, payloads are not checked.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,

@@ -174,7 +174,8 @@ impl ShortTypeReader<'_> {
             return Some((occurs, self.words(node, name, what)?));
         }
 
-        // The value of a variable may be a secret: the text is quoted as it is written, or not at all.
+        // The value of a variable may be a secret: the text is quoted as it is written, or not at
+        // all.
         let quoted = if node.private { "this".to_owned() } else { format!("`{}`", text.written) };
         let near = if node.private { None } else { nearest(name, ShortType::names()) };
         let help = near.map_or_else(type_rule, |near| format!("did you mean \"{near}\"?"));

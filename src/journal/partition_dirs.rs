@@ -16,10 +16,10 @@ pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
         let directory = partition_in(data, partition);
         (Some(partition), directory)
     });
-    let there: Vec<_> = all.filter(|(_, directory)| directory.join(DATABASE).exists()).collect();
-    if there.is_empty() || data.join(DATABASE).exists() {
+    let journals: Vec<_> = all.filter(|(_, directory)| directory.join(DATABASE).exists()).collect();
+    if journals.is_empty() || data.join(DATABASE).exists() {
         vec![(None, data.to_owned())]
     } else {
-        there
+        journals
     }
 }

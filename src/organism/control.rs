@@ -450,8 +450,9 @@ impl ControlConnection {
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let context = context.clone();
         let is_query = request.is_query();
-        // A follower of the journals or of the live channel gets no last response that an orderly stop could wait for. It
-        // also gets the records that are written during the stop, until the pump has ended.
+        // A follower of the journals or of the live channel gets no last response that an orderly
+        // stop could wait for. It also gets the records that are written during the stop, until the
+        // pump has ended.
         let is_follower =
             matches!(request, ServiceRequest::FollowJournals | ServiceRequest::FollowLive(_));
         if is_follower {

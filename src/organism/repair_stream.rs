@@ -1,5 +1,5 @@
-//! Repairs a journal on JetStream whose stream has lost acknowledged records or has forked, or holds
-//! records that are not proved.
+//! Repairs a journal on JetStream whose stream has lost acknowledged records or has forked, or
+//! holds records that are not proved.
 
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
@@ -68,9 +68,9 @@ pub struct AcceptedPartition {
     pub damage: StreamDamage,
 }
 
-/// Accepts damage because of which a start refuses the stream of a partition. Nothing can be removed
-/// from a stream, so the records stay, and an action in that partition records which of them are
-/// not proved. A checkpoint follows. Returns the partitions with damage of these kinds.
+/// Accepts damage because of which a start refuses the stream of a partition. Nothing can be
+/// removed from a stream, so the records stay, and an action in that partition records which of
+/// them are not proved. A checkpoint follows. Returns the partitions with damage of these kinds.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,

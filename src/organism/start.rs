@@ -22,11 +22,11 @@ use crate::service::announcement::{self, Announcement, CommandPresence};
 /// Purpose of a start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StartPurpose {
-    /// It runs until it is stopped.
+    /// The organism runs until it is stopped.
     Service,
-    /// It ends together with a command.
+    /// The organism ends together with a command.
     Command,
-    /// It runs a test case of a workflow.
+    /// The organism runs a test case of a workflow.
     Case,
 }
 
@@ -152,13 +152,14 @@ fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();
     let config = Arc::clone(config);
-    let here = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
+    let members = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
     Some(AbortOnDrop(tokio::spawn(async move {
-        let answered = async {
+        let started = async {
             let rpc = PumpRpc::connect(&servers, &config.name).await?;
-            rpc.answer_for_projections(&config, Arc::new(move || here.clone())).await
+            rpc.answer_for_projections(&config, Arc::new(move || members.clone())).await
         };
-        match answered.await {
+
+        match started.await {
             Ok(Some(mut responder)) => responder.ended().await,
             Ok(None) => {}
             Err(error) => {

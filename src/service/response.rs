@@ -138,8 +138,8 @@ pub enum SubmitUpdate {
 
 impl SubmitUpdate {
     /// Whether the update reports the failure of a call: the core says so, or a workflow whose run
-    /// has failed. A leg of a `first` group that has no payloads because another leg replied has not
-    /// failed.
+    /// has failed. A leg of a `first` group that has no payloads because another leg replied has
+    /// not failed.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

@@ -77,7 +77,7 @@ impl TreeWatch {
             tokio::select! {
                 notice = self.notices.recv() => match notice {
                     Some(notice) => {
-                        if let Some(wait) = self.take(notice) {
+                        if let Some(wait) = self.apply_notice(notice) {
                             return wait;
                         }
                     }
@@ -89,7 +89,7 @@ impl TreeWatch {
         }
     }
 
-    fn take(&mut self, notice: Notice) -> Option<TreeWait> {
+    fn apply_notice(&mut self, notice: Notice) -> Option<TreeWait> {
         let Notice { thread, call, listener, wait } = notice;
         match wait {
             NoticeReason::Held(hold) => {
@@ -110,7 +110,8 @@ impl TreeWatch {
                 Some(TreeWait { thread, listener, wait: WaitKind::Pause { route, until } })
             }
             NoticeReason::Model(state) => {
-                let (since, due) = (Instant::now(), limits::NOTICE_AFTER);
+                let since = Instant::now();
+                let due = limits::NOTICE_AFTER;
                 self.models.insert(call, ModelWait { thread, listener, state, since, due });
                 None
             }

@@ -35,7 +35,8 @@ pub struct WebServer {
 
 impl WebServer {
     /// Opens the configured address. Returns `None` if the config has none. The server responds
-    /// immediately, and reports that it is not ready until [`WebServer::set_health_source`] is called.
+    /// immediately, and reports that it is not ready until [`WebServer::set_health_source`] is
+    /// called.
     pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(address) = config.http else { return Ok(None) };
         match Self::listen(address).await {

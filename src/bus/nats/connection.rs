@@ -14,8 +14,8 @@ use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 #[derive(Debug)]
 pub struct NatsConnection {
     link: BlockingClient,
-    /// Locked only to queue or take messages, never while one is sent, so that a host never waits for
-    /// the network.
+    /// Locked only to queue or take messages, never while one is sent, so that a host never waits
+    /// for the network.
     outbox: Mutex<SendQueue>,
 }
 

@@ -1,6 +1,6 @@
 //! The live channel of agents on other machines (docs/PROTOCOL.md, section 13). While a pump has
-//! readers of text, it asks the hosts of its agents for the texts of their models, again and again. A
-//! host sends texts only to pumps that have asked lately.
+//! readers of text, it asks the hosts of its agents for the texts of their models, again and again.
+//! A host sends texts only to pumps that have asked lately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,9 @@ impl NatsShared {
             };
 
             let subject = self.subjects().cancels();
-            let (reply, body, unsent) = (None, Vec::new(), Box::new(unsent));
+            let reply = None;
+            let body = Vec::new();
+            let unsent = Box::new(unsent);
             self.wire.put(connection::OutboundPublish { subject, reply, headers, body, unsent });
             self.wire.send();
             sleep(limits::LIVE_INTEREST_INTERVAL).await;
@@ -101,7 +103,8 @@ pub(super) struct HostTexts {
 
 #[derive(Debug, Default)]
 struct TextWatchers {
-    /// Time of the last request of each pump for texts, by the token of the pump in its reply subjects.
+    /// Time of the last request of each pump for texts, by the token of the pump in its reply
+    /// subjects.
     pumps: HashMap<String, Instant>,
     /// Whether a task relays events.
     is_relaying: bool,
@@ -135,8 +138,8 @@ impl HostTexts {
     /// Whether the pump behind this reply subject has asked lately.
     fn is_watched_at(&self, reply: &str) -> bool {
         let watchers = self.watchers();
-        let asked = reply.rsplit('.').nth(1).and_then(|pump| watchers.pumps.get(pump));
-        asked.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
+        let last_request = reply.rsplit('.').nth(1).and_then(|pump| watchers.pumps.get(pump));
+        last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
     /// Removes pumps that have not asked lately. Without pumps the task that relays has to end.

@@ -99,7 +99,8 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     }
 }
 
-/// Reports the begin of a further subscription as a loss, because events between the two are missing.
+/// Reports the begin of a further subscription as a loss, because events between the two are
+/// missing.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

@@ -117,7 +117,7 @@ impl DeclaredWorkflows {
         }
     }
 
-    /// Resolves what definitions name in the rest of the config, and checks them.
+    /// Resolves the names of members and payloads in the definitions, and checks the definitions.
     pub fn configured(
         mut self,
         sections: &DeclaredSections,

@@ -8,7 +8,8 @@ use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::PlaceTable;
 
-/// Completes the payload names of a definition. The check of the definition reports names that are not accepted.
+/// Completes the payload names of a definition. The check of the definition reports names that are
+/// not accepted.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,

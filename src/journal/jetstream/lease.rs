@@ -255,8 +255,8 @@ impl Lease {
     /// Whether the lease is free: released, or not renewed for [`limits::LEASE_LAPSE`]. `seen` is
     /// the result of the earlier looks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
-        // Time without access to the server does not count: nobody can tell then whether the holder
-        // lives.
+        // Time without access to the server does not count: the holder may renew the lease
+        // meanwhile.
         let found = self.found().inspect_err(|_| seen.0 = None)?;
         let Some(found) = found else { return Ok(LeaseAvailability::Free(0)) };
         let Ok(theirs) = serde_json::from_slice::<LeaseEntry>(&found.body) else {
@@ -482,18 +482,18 @@ mod tests {
     fn a_directory_is_known_again_and_another_one_under_its_path_is_not() {
         let above = tempfile::tempdir().unwrap();
         let home = above.path().join("data");
-        let of = |home: &std::path::Path| {
+        let home_of = |home: &std::path::Path| {
             std::fs::create_dir_all(home).unwrap();
             LeaseEntry::here(home).home
         };
 
-        let first = of(&home);
-        assert_eq!(of(&home), first, "whoever has its lock knows that the holder is gone");
-        // Like another container.
+        let first = home_of(&home);
+        assert_eq!(home_of(&home), first, "whoever has its lock knows that the holder is gone");
+        // Another directory at the same path, as in another container.
         std::fs::remove_dir_all(&home).unwrap();
-        let other = of(&home);
+        let other = home_of(&home);
         assert_ne!(other, first, "two containers may call it the same");
         std::fs::write(home.join("home"), "").unwrap();
-        assert!(of(&home) != other, "a name that was cut short is none");
+        assert!(home_of(&home) != other, "a name that was cut short is none");
     }
 }

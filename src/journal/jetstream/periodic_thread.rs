@@ -14,7 +14,8 @@ pub(super) struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Runs `again` every `every` until it returns false or this is dropped. A drop runs `last` once.
+    /// Runs `again` every `every` until it returns false or this is dropped. A drop runs `last`
+    /// once.
     pub fn start(
         name: &str,
         every: Duration,

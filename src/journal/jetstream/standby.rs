@@ -133,7 +133,7 @@ impl Standby {
             Ok(info) => info.state.last_seq,
             // The process that pumps has to create the stream, or to report it as missing.
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => 0,
-            // What was read so far need not be read again.
+            // Keeps what was read so far, so that it need not be read again.
             Err(ApiFailure::NoResponse(_)) => 0,
             Err(failed) => return Err(read_failed(&format!("the stream {name}"), failed)),
         };

@@ -65,7 +65,7 @@ impl StreamDamage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamContent {
     NoRecords,
-    /// Records, and no MAC, as before MACs existed.
+    /// The stream has records and no MAC, as before MACs existed.
     WithoutMac,
     WithMac,
 }

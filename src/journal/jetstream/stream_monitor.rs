@@ -1,5 +1,5 @@
-//! Beside the pump, a thread that checks whether the stream is still the same one and still has
-//! every acknowledged message, so that no pump goes on writing to a journal that is lost.
+//! Monitors the stream of a running pump. A thread checks whether the stream is still the same one
+//! and still has every acknowledged message, so that no pump continues to write to a lost journal.
 //!
 //! Lease renewal runs on another thread, so that no slow look at the stream delays it.
 

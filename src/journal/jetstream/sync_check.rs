@@ -142,13 +142,13 @@ fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, 
 }
 
 fn judge(replicas: &[String], synced_by_server: &BTreeMap<String, bool>) -> SyncVerdict {
-    let of = |wanted: Option<bool>| -> Vec<String> {
+    let replicas_with = |wanted: Option<bool>| -> Vec<String> {
         let fits = |replica: &&String| synced_by_server.get(*replica).copied() == wanted;
         replicas.iter().filter(fits).cloned().collect()
     };
 
-    let later = of(Some(false));
-    let silent = of(None);
+    let later = replicas_with(Some(false));
+    let silent = replicas_with(None);
     if !later.is_empty() {
         SyncVerdict::Refuted(later)
     } else if !silent.is_empty() {

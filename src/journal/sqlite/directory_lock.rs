@@ -50,8 +50,8 @@ impl DirectoryLock {
     }
 }
 
-/// Returns an error if no pump could write the journal in `data` now: [`Error::InUse`] if another pump
-/// does. A missing journal is free.
+/// Returns an error if no pump could write the journal in `data` now: [`Error::InUse`] if another
+/// pump does. A missing journal is free.
 pub fn is_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
     match directory.try_lock_shared() {

@@ -91,8 +91,8 @@ impl LockedJournalDir {
     }
 
     /// Verifies the chain of `journal` up to `last`. Returns the first record of an end that no MAC
-    /// of a pump covers, or that the MACs of this host contradict. A file without any MAC is such an
-    /// end if this host has acknowledged a record of the journal.
+    /// of a pump covers, or that the MACs of this host contradict. A file without any MAC is such
+    /// an end if this host has acknowledged a record of the journal.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {

@@ -183,8 +183,8 @@ impl CatchingUp {
     }
 
     /// Appends the next items in one commit; `epoch` is that of their writer. If this process dies
-    /// before it has caught up, its successor learns of that epoch only here. `judge` sees the items
-    /// before anything is written, and may refuse them.
+    /// before it has caught up, its successor learns of that epoch only here. `judge` sees the
+    /// items before anything is written, and may refuse them.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

@@ -53,9 +53,9 @@ pub fn scan(
     let workers = cores.min(limits::SCAN_WORKERS_MAX) as u64;
     std::thread::scope(|scope| {
         let work = |worker: u64| {
-            // Queue: bounded, because workers read faster than the caller verifies, and a journal does
-            // not fit into memory. Each worker has its own queue, so that the caller takes the chunks
-            // in order although they are read in parallel.
+            // Queue: bounded, because workers read faster than the caller verifies, and a journal
+            // does not fit into memory. Each worker has its own queue, so that the caller takes the
+            // chunks in order although they are read in parallel.
             let (sender, receiver) = sync_channel(limits::SCAN_CHUNKS_AHEAD);
             let mine = (worker..chunks).step_by(workers as usize).map(span);
             scope.spawn(move || send_all(data, mine, &sender));
