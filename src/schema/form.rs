@@ -95,7 +95,7 @@ impl<E> FormFilling<'_, E> {
             return Ok(value.map(|value| element.with_text(value)));
         }
 
-        if !required && !self.yes(of.doc.as_deref())? {
+        if !required && !self.ask_whether(of.doc.as_deref())? {
             return Ok(None);
         }
 
@@ -118,7 +118,7 @@ impl<E> FormFilling<'_, E> {
         Ok(chosen.and_then(|name| among.iter().find(|parameter| parameter.name == name)))
     }
 
-    fn yes(&mut self, doc: Option<&str>) -> Result<bool, E> {
+    fn ask_whether(&mut self, doc: Option<&str>) -> Result<bool, E> {
         let choices = vec!["yes".to_owned(), "no".to_owned()];
         let content = TextContent { kind: "add it,".to_owned(), choices, range: None };
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))

@@ -137,17 +137,17 @@ impl ExportTask {
                 let rejected = rejected.min(count(sent));
                 self.counts.exported.add(count(sent).saturating_sub(rejected));
                 if rejected > 0 {
-                    self.rejected(rejected, &why);
+                    self.count_rejected(rejected, &why);
                 }
                 self.done(sent);
             }
             ExportVerdict::TooLarge if sent > 1 => self.at_once = sent / 2,
             ExportVerdict::TooLarge => {
-                self.rejected(1, "it answers HTTP 413");
+                self.count_rejected(1, "it answers HTTP 413");
                 self.done(sent);
             }
             ExportVerdict::Never { why } => {
-                self.rejected(count(sent), &why);
+                self.count_rejected(count(sent), &why);
                 self.done(sent);
             }
             ExportVerdict::Later { why, after } => return Some(self.delay(&why, after)),
@@ -164,13 +164,12 @@ impl ExportTask {
             let address = self.collector.address();
             let dropped = self.counts.dropped.get();
             tracing::warn!(
-                "the collector at {address} accepts spans again; {dropped} spans were \
-                            dropped"
+                "the collector at {address} accepts spans again; {dropped} spans were dropped"
             );
         }
     }
 
-    fn rejected(&mut self, spans: u64, why: &str) {
+    fn count_rejected(&mut self, spans: u64, why: &str) {
         self.counts.rejected.add(spans);
         if !std::mem::replace(&mut self.is_rejection_logged, true) {
             let address = self.collector.address();

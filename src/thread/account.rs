@@ -33,7 +33,7 @@ impl Tree {
                 let reserved = attempt.and_then(|attempt| self.release_reservation(*call, attempt));
                 let thread = reserved.and_then(|reserved| reserved.thread);
                 let tokens = tokens_in.saturating_add(*tokens_out);
-                self.used(*call, thread, agent.as_ref(), Spending { tokens, money: *money });
+                self.record_use(*call, thread, agent.as_ref(), Spending { tokens, money: *money });
             }
             _ => {}
         }
@@ -41,7 +41,7 @@ impl Tree {
 
     /// Records the use of a model turn. `reserved_in` is the thread that reserved it, if the call
     /// is closed already.
-    fn used(
+    fn record_use(
         &mut self,
         call: CallId,
         reserved_in: Option<ThreadId>,

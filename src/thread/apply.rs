@@ -34,7 +34,7 @@ impl State {
         }
 
         if let Fact::Accepted { message, opening, key } = fact {
-            return self.accepted(tree, message, opening.as_ref(), key.as_deref());
+            return self.accept_message(tree, message, opening.as_ref(), key.as_deref());
         }
 
         let Some(home) = self.trees.get_mut(tree) else { return };
@@ -58,7 +58,7 @@ impl State {
             }
             Fact::OutcomeReceived { call, attempt } => home.receive_outcome(*call, *attempt),
             Fact::AttemptFailed { call, attempt, failure } => {
-                home.attempt_failed(*call, *attempt, failure);
+                home.record_failure(*call, *attempt, failure);
             }
             Fact::NotTaken { call, .. } => home.revert_hand_over(*call),
             Fact::CallClosed { call, how } => {
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    fn accepted(
+    fn accept_message(
         &mut self,
         tree: &ThreadId,
         message: &Arc<Message>,
@@ -115,7 +115,7 @@ impl State {
             self.mark_sent(message.id);
         }
         if let Some(key) = key {
-            self.key_used(message, key);
+            self.remember_key(message, key);
         }
     }
 
@@ -161,7 +161,7 @@ impl State {
     }
 
     /// Sets the position of the latest record of `tree`, all of whose facts are applied.
-    pub fn reached(&mut self, tree: &ThreadId, position: Position) {
+    pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
     }
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    fn key_used(&mut self, message: &Message, key: &str) {
+    fn remember_key(&mut self, message: &Message, key: &str) {
         let fresh = KeyUse {
             calls: Vec::new(),
             thread: message.thread.clone(),
@@ -429,7 +429,7 @@ impl Tree {
             && let Some(opener) = self.calls.get_mut(opener)
         {
             opener.remote_calls.remove(&id);
-            opener.leg_closed(id);
+            opener.close_awaited_leg(id);
         }
     }
 
@@ -443,7 +443,7 @@ impl Tree {
 
     /// Records a failed attempt. A failure that does not state what the attempt used leaves the
     /// attempt's reservation in place until the reservation is charged.
-    fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
+    fn record_failure(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
             call.handed_over = None;
@@ -488,7 +488,7 @@ impl Call {
         self.awaiting.push(AwaitedAction { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
     }
 
-    fn leg_closed(&mut self, leg: CallId) {
+    fn close_awaited_leg(&mut self, leg: CallId) {
         for awaited in &mut self.awaiting {
             awaited.open.retain(|(open, _)| *open != leg);
         }

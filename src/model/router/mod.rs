@@ -125,7 +125,7 @@ impl ModelRouter {
                 let pause = self.jitter.lock().unwrap_or_else(PoisonError::into_inner).pause(round);
                 tokio::time::sleep(pause).await;
             }
-            for route in trial.rested(&mut order).await {
+            for route in trial.routes_without_pause(&mut order).await {
                 match trial.ask(route, self.name_of(route)).await {
                     RetryDecision::Answered(end) => return Ok(*end),
                     RetryDecision::Final => return Err(trial.gave_up()),
@@ -172,13 +172,16 @@ enum RetryDecision {
 impl CallAttempts<'_> {
     /// Returns the routes that have no pause. If every route has one, waits for the shortest pause.
     /// A route whose pause is longer than the maximum wait counts as failed.
-    async fn rested<'r>(&mut self, order: &mut Vec<&'r RoutedModel>) -> Vec<&'r RoutedModel> {
+    async fn routes_without_pause<'r>(
+        &mut self,
+        order: &mut Vec<&'r RoutedModel>,
+    ) -> Vec<&'r RoutedModel> {
         let now = Instant::now();
         order.retain(|route| {
             let until = route.limiter.rests_until();
             let rest = until.map_or(Duration::ZERO, |until| until.duration_since(now));
             if rest > limits::RETRY_AFTER_MAX {
-                self.refused(route.model.route(), rest);
+                self.record_skipped(route.model.route(), rest);
             }
             rest <= limits::RETRY_AFTER_MAX
         });
@@ -203,7 +206,7 @@ impl CallAttempts<'_> {
     }
 
     /// Records that a route was skipped because its provider had requested a pause.
-    fn refused(&mut self, route: ModelRoute, rest: Duration) {
+    fn record_skipped(&mut self, route: ModelRoute, rest: Duration) {
         let message = "it asked to be left alone after an earlier request".to_owned();
         let retry_after = Some(Duration::from_secs(rest.as_secs()));
         let error = Error::RateLimited { route, message, retry_after };

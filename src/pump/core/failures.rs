@@ -14,7 +14,7 @@ use crate::system::{CorePayload, ErrorCode};
 use crate::thread::{Call, Fact, Input, TimerEnd};
 
 impl Core {
-    pub(super) fn attempt_failed(
+    pub(super) fn handle_failure(
         &mut self,
         step: &mut Step,
         source: &AttemptSource,
@@ -139,11 +139,11 @@ impl Core {
             Alarm::Probe => self.probe(step),
             Alarm::Untaken { call } => self.fail_untaken(step, call),
             Alarm::Lost { call, attempt } => self.attempt_lost(step, call, attempt),
-            Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
+            Alarm::Timer { timer, call } => self.fire_timer(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
             Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),
             Alarm::Held { call } => self.hold_alarm(step, call),
-            Alarm::Unsettled { call, attempt } => self.unsettled(step, call, attempt),
+            Alarm::Unsettled { call, attempt } => self.charge_unsettled(step, call, attempt),
             Alarm::Schedule { timer } => self.schedule_alarm(step, timer),
             Alarm::ScheduledRun { request } => self.send_scheduled(step, request, None),
         }
@@ -197,7 +197,7 @@ impl Core {
         self.enqueue(step, &callee, &thread, call);
     }
 
-    fn timer_fired(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
+    fn fire_timer(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
         let root = self.state.calls.get(&call).cloned();
         let tree = root.as_ref().and_then(|root| self.state.trees.get(root));
         let set = tree.and_then(|tree| tree.timers.get(&timer)).cloned();

@@ -217,7 +217,7 @@ impl Core {
         step.begin_record(thread.root(), Input::Held { call });
 
         match held {
-            Some(held) if Some(held.hold) == wanted => self.hold_expired(step, call, held.hold),
+            Some(held) if Some(held.hold) == wanted => self.expire_hold(step, call, held.hold),
             Some(held) => {
                 if held.hold == Hold::Approval {
                     let reason = "the config asks for no approval of it any more";
@@ -230,7 +230,7 @@ impl Core {
         }
     }
 
-    fn hold_expired(&mut self, step: &mut Step, call: CallId, hold: Hold) {
+    fn expire_hold(&mut self, step: &mut Step, call: CallId, hold: Hold) {
         let Some(open) = self.state.call(call) else { return };
         let since = open.request().map_or(step.time, |request| request.time);
         let listener = open.callee.clone();

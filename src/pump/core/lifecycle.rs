@@ -34,7 +34,7 @@ impl Core {
         self.draining = false;
         let organism = ThreadId::organism();
         let config = self.config;
-        step.booted(journal);
+        step.set_journal(journal);
         step.begin_record(organism.clone(), Input::Boot { detail: detail.clone() });
         let core_version = CORE_VERSION;
         self.fact(step, Fact::Booted { journal, epoch, config, core_version, blobs });
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    pub(super) fn joined(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
+    pub(super) fn handle_join(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
         let input = Input::Joined { listener: listener.clone(), detail: detail.clone() };
         step.begin_record(ThreadId::organism(), input);
         self.record_presence(&listener);

@@ -138,7 +138,7 @@ impl Core {
         for fact in &record.facts {
             self.state.apply(&record.tree, record.time, fact);
         }
-        self.state.reached(&record.tree, record.position);
+        self.state.finish_record(&record.tree, record.position);
     }
 
     /// Processes one event as the step at `position`. The returned step has a record only if
@@ -155,7 +155,7 @@ impl Core {
                 self.outcome(&mut step, source, payloads, turn, arrived);
             }
             Event::Failed { listener, call, attempt, failure } => {
-                self.attempt_failed(&mut step, &AttemptSource { listener, call, attempt }, failure);
+                self.handle_failure(&mut step, &AttemptSource { listener, call, attempt }, failure);
             }
             Event::NotTaken { listener, call, attempt, detail } => {
                 self.handle_returned_delivery(
@@ -177,7 +177,7 @@ impl Core {
             }
             Event::Decide(decision) => self.decide(&mut step, decision),
             Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
-            Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
+            Event::Joined { listener, detail } => self.handle_join(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Standstill(standstill) => self.standstill(&mut step, standstill),
             Event::Busy(BusyCount { client, since, count }) => {

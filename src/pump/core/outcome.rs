@@ -309,7 +309,7 @@ impl Core {
             }
             Spent::WindowFull => {
                 let text = "the model's context window is full, and the turn that was to be the \
-                            last did not end the task";
+                    last did not end the task";
                 (ErrorCode::BudgetSpent, text)
             }
         };

@@ -101,7 +101,7 @@ impl Core {
 
     /// Charges a reservation of an earlier pump. The current pump's own reservations end with their
     /// attempts.
-    pub(super) fn unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+    pub(super) fn charge_unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if attempt.epoch == self.state.epoch {
             return;
         }

@@ -71,9 +71,9 @@ impl Core {
         };
 
         if !signature.holds(statement) && !mutant("take-any-signature") {
-            return Err("its signature is of something else: it was changed after it was \
-                        signed"
-                .to_owned());
+            return Err(
+                "its signature is of something else: it was changed after it was signed".to_owned()
+            );
         }
 
         let is_here = signature.journal == self.state.journal;

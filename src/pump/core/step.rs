@@ -59,7 +59,7 @@ impl Step {
         }
     }
 
-    pub(super) fn booted(&mut self, journal: Uuid) {
+    pub(super) fn set_journal(&mut self, journal: Uuid) {
         self.journal = journal;
     }
 

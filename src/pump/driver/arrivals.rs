@@ -29,7 +29,7 @@ impl Arrivals {
         *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }
 
-    pub fn stepped(&self, listener: &ListenerName, call: CallId, attempt: Attempt) {
+    pub fn remove(&self, listener: &ListenerName, call: CallId, attempt: Attempt) {
         self.lock().remove(&(listener.clone(), call, attempt));
     }
 
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(arrivals.stamp(&listener, call, attempt), first);
         assert_eq!(arrivals.all(), [(answer(), first)]);
 
-        arrivals.stepped(&listener, call, attempt);
+        arrivals.remove(&listener, call, attempt);
         assert_eq!(arrivals.all(), []);
     }
 }

@@ -83,7 +83,7 @@ impl Pump {
             // one, so its success proves nothing about the time in between.
             let requested_at = since_boot();
             self.persist(|journal| journal.write(&mut records).map(drop))?;
-            self.lead.acknowledged(requested_at);
+            self.lead.record_acknowledgement(requested_at);
             self.meter.record_written(&records, self.core.state());
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();

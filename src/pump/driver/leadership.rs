@@ -20,7 +20,7 @@ pub(super) struct LeadershipProof {
 impl LeadershipProof {
     /// Records that the journal acknowledged a request that was sent at `requested_at`. The time of
     /// sending is what counts: the acknowledgement may be read long after the server sent it.
-    pub fn acknowledged(&mut self, requested_at: Duration) {
+    pub fn record_acknowledgement(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }
 
@@ -43,7 +43,7 @@ impl Pump {
             asked_at = since_boot();
             journal.verify_lead()
         })?;
-        self.lead.acknowledged(asked_at);
+        self.lead.record_acknowledgement(asked_at);
         Ok(())
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     fn a_proof_of_leading_holds_for_a_while_after_the_question() {
         let mut lead = LeadershipProof::default();
         let asked_at = Duration::from_secs(60);
-        lead.acknowledged(asked_at);
+        lead.record_acknowledgement(asked_at);
         assert!(lead.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY));
         assert!(!lead.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY * 2));
     }

@@ -54,7 +54,7 @@ impl MetricsRecorder {
         self.lap();
     }
 
-    pub fn stepped(&mut self) {
+    pub fn record_step(&mut self) {
         let took = self.lap();
         self.counts.step.took(took);
     }

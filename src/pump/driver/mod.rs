@@ -243,7 +243,7 @@ impl Pump {
             }
             self.meter.begins_to_step();
             let steps = self.step_all(now, batch.drain(..));
-            self.meter.stepped();
+            self.meter.record_step();
             failpoint("stepped");
             self.commit(steps)?;
             self.answer_queries();
@@ -309,7 +309,7 @@ impl Pump {
             Event::Heartbeat { call, attempt } => self.heartbeats.remove(*call, *attempt),
             Event::Outcome { listener, call, attempt, .. }
             | Event::Failed { listener, call, attempt, .. } => {
-                self.arrivals.stepped(listener, *call, *attempt);
+                self.arrivals.remove(listener, *call, *attempt);
             }
             _ => {}
         }

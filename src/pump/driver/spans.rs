@@ -41,7 +41,7 @@ impl PumpSpans {
         let mut open: Vec<_> = open.into_iter().filter_map(|c| Some((c.request()?, c))).collect();
         open.sort_by_key(|(request, _)| (request.time, request.id));
         for (request, call) in open {
-            spans.opened(request, &call.opening, state);
+            spans.open_span(request, &call.opening, state);
         }
 
         spans
@@ -53,7 +53,7 @@ impl PumpSpans {
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(opening), .. } => {
-                    self.opened(message, opening, state);
+                    self.open_span(message, opening, state);
                 }
                 Fact::Refused { call: Some(call), refusal, .. } => {
                     if let Input::Outcome { call: own, attempt, .. } = &record.input
@@ -63,7 +63,7 @@ impl PumpSpans {
                         span.error.get_or_insert(Cow::Borrowed(refusal.rule.code()));
                     }
                 }
-                Fact::CallClosed { call, how } => self.closed(*call, *how, record),
+                Fact::CallClosed { call, how } => self.close_span(*call, *how, record),
                 _ => {}
             }
         }
@@ -102,7 +102,7 @@ impl PumpSpans {
         }
     }
 
-    fn opened(&mut self, message: &Arc<Message>, opening: &Opening, state: &State) {
+    fn open_span(&mut self, message: &Arc<Message>, opening: &Opening, state: &State) {
         let given = state.tree(&message.thread).and_then(|tree| tree.trace.as_deref());
         let Some(given) = given.filter(|trace| self.tracer.keeps(trace)) else { return };
         let call = CallId(message.id);
@@ -150,7 +150,7 @@ impl PumpSpans {
         self.contracts.get(name).is_some_and(|contract| contract.role == Role::Agent)
     }
 
-    fn closed(&mut self, call: CallId, how: Closing, record: &Record) {
+    fn close_span(&mut self, call: CallId, how: Closing, record: &Record) {
         let Some(mut span) = self.calls.remove(&call) else { return };
         span.ended = record.time;
         span.error = match how {

@@ -36,7 +36,7 @@ use close_tags::TurnWalk;
 use codes::RawFinding;
 use quotation::QuoteBlocks;
 use reasoning::PromptReasoning;
-use rescan::{LineCounter, LookAgain};
+use rescan::{LineCounter, RescanLimiter};
 use scanner::{DraftItem, UnknownRoots, WalkStep};
 use turn_bytes::TurnBytes;
 
@@ -193,7 +193,7 @@ pub struct Extractor {
     tag_end: usize,
     /// Offset of the text that does not belong to an item yet.
     text_from: usize,
-    wait: LookAgain,
+    wait: RescanLimiter,
     lines: LineCounter,
     quotes: QuoteBlocks,
     prompt_reasoning: PromptReasoning,
@@ -211,7 +211,7 @@ impl Extractor {
             decided: 0,
             tag_end: 0,
             text_from: 0,
-            wait: LookAgain::default(),
+            wait: RescanLimiter::default(),
             lines: LineCounter::default(),
             quotes: QuoteBlocks::default(),
             prompt_reasoning: PromptReasoning::default(),
@@ -234,7 +234,7 @@ impl Extractor {
             self.decided = self.turn.len();
         } else if is_plain {
             self.prompt_reasoning.searched_to = self.turn.len();
-        } else if self.wait.is_over(&self.turn, old, self.reached()) {
+        } else if self.wait.is_rescan_due(&self.turn, old, self.reached()) {
             self.advance(false);
         }
     }
@@ -301,7 +301,7 @@ impl Extractor {
             Ok(Some(step)) => self.take(step, 0, turn),
             Ok(None) => {}
             Err(turn_bytes::NeedMore) => {
-                self.wait.failed(turn.len() - self.prompt_reasoning.searched_to);
+                self.wait.record_scan(turn.len() - self.prompt_reasoning.searched_to);
                 return false;
             }
         }
@@ -330,7 +330,7 @@ impl Extractor {
             match walk.step(at, self.text_from, &mut self.unknown) {
                 Ok(step) => self.take(step, at, turn),
                 Err(turn_bytes::NeedMore) => {
-                    self.wait.failed(turn.len() - at);
+                    self.wait.record_scan(turn.len() - at);
                     break;
                 }
             }

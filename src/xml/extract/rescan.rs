@@ -9,22 +9,22 @@ use crate::xml::findings::{Finding, TextLocation};
 /// Decides when undecided bytes are worth another scan. The cost of a scan is the number of
 /// undecided bytes, so all scans together cost at most a few times the length of the turn.
 #[derive(Debug, Default)]
-pub(super) struct LookAgain {
+pub(super) struct RescanLimiter {
     spent: usize,
 }
 
 const ALLOWANCE_BYTES: usize = 4 << 10;
 const SHARE: usize = 4;
 
-impl LookAgain {
+impl RescanLimiter {
     /// Records a scan after which the last `undecided` bytes were still undecided.
-    pub fn failed(&mut self, undecided: usize) {
+    pub fn record_scan(&mut self, undecided: usize) {
         self.spent += undecided;
     }
 
     /// Whether another scan is worth its cost: earlier scans were cheap enough, and the bytes from
     /// `old` on contain a character that can decide something. `turn` is decided up to `decided`.
-    pub fn is_over(&self, turn: &[u8], old: usize, decided: usize) -> bool {
+    pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();
         self.spent + undecided <= turn.len() * SHARE + ALLOWANCE_BYTES
