@@ -413,6 +413,8 @@ pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a reader of the live channel waits for the last events of an organism that has ended.
 /// Also how long a remote agent's answer waits for the texts before it.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum pause before a reader subscribes again to a partition whose pump refused it.
+pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
 /// Interval at which a pump with readers of its live channel informs the hosts of its agents.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends texts.

@@ -107,6 +107,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-name", "who decided is on record as the system names them, not the request"),
     ("show-text-to-clients", "a client sees what models write only if its config says so"),
     ("watch-any-thread", "a client watches no thread of another client"),
+    ("take-any-grant", "a pump takes only the judgement of a host whose key it knows"),
     ("show-text-to-anybody", "only operators see what models write"),
     ("let-unknown-callers-decide", "a caller that nothing shows decides with a signature alone"),
     ("take-unsigned-decisions", "where there are operators, an unsigned decision changes nothing"),

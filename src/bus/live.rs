@@ -73,6 +73,15 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
+    /// No events come from this partition for now, and for this reason. The subscription is tried
+    /// again; once it holds, a loss of unknown size follows.
+    #[serde(rename = "unwatched")]
+    Unwatched {
+        #[serde(rename = "partition")]
+        partition: u32,
+        #[serde(rename = "detail")]
+        detail: String,
+    },
     /// This many events are missing here; 0 if their number is unknown.
     #[serde(rename = "lost")]
     Lost {
@@ -83,7 +92,10 @@ pub enum LiveEvent {
 
 impl LiveEvent {
     fn bytes(&self) -> usize {
-        let text = if let Self::Text { text, .. } = self { text.len() } else { 0 };
+        let text = match self {
+            Self::Text { text, .. } | Self::Unwatched { detail: text, .. } => text.len(),
+            _ => 0,
+        };
         text + size_of::<Self>()
     }
 }

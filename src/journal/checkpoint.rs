@@ -46,11 +46,15 @@ impl Checkpoint {
 
     /// Whether the signature is valid for this content and the named key.
     pub fn is_genuine(&self) -> bool {
-        let key = unhex(&self.key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
-        let signature = unhex(&self.signature).map(|bytes| Signature::from_bytes(&bytes));
-        key.zip(signature)
-            .is_some_and(|(key, signature)| key.verify_strict(&self.claim(), &signature).is_ok())
+        is_signed_by(&self.key, &self.claim(), &self.signature)
     }
+}
+
+/// Whether this is the signature of the key over these bytes; key and signature in hexadecimal.
+pub(super) fn is_signed_by(key: &str, signed: &[u8], signature: &str) -> bool {
+    let key = unhex(key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
+    let signature = unhex(signature).map(|bytes| Signature::from_bytes(&bytes));
+    key.zip(signature).is_some_and(|(key, signature)| key.verify_strict(signed, &signature).is_ok())
 }
 
 /// The host's signing key, from a file that only its owner may read.
@@ -106,8 +110,13 @@ impl CheckpointKey {
 
     pub fn sign(&self, mut checkpoint: Checkpoint) -> Checkpoint {
         checkpoint.key = self.public();
-        checkpoint.signature = hex(&self.0.sign(&checkpoint.claim()).to_bytes());
+        checkpoint.signature = self.sign_bytes(&checkpoint.claim());
         checkpoint
+    }
+
+    /// The signature over these bytes, in hexadecimal.
+    pub(super) fn sign_bytes(&self, bytes: &[u8]) -> String {
+        hex(&self.0.sign(bytes).to_bytes())
     }
 }
 

@@ -6,6 +6,7 @@ use crate::bus::live::LiveFilter;
 use crate::config::SecretValue;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::journal::HostSignature;
 use crate::pump::driver::{Handle, PumpStopped};
 use crate::thread::{Decision, DecisionOrigin};
 use crate::trace::TraceParent;
@@ -103,6 +104,9 @@ pub struct LiveRequest {
     /// another pump of the organism, it is that pump's judgement.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
+    /// Signature of the host whose process judged the reader, over that judgement.
+    #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSignature>,
 }
 
 /// Extent of the events that a reader of the live channel may get.
@@ -116,10 +120,27 @@ pub enum LiveGrant {
     Text,
 }
 
+impl LiveGrant {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::States => "states",
+            Self::Text => "text",
+        }
+    }
+}
+
 impl LiveRequest {
     pub fn filter(&self) -> LiveFilter {
         let text = self.granted == Some(LiveGrant::Text);
         LiveFilter { within: self.thread.clone(), text }
+    }
+
+    /// The judgement of an entry point as the statement that its host signs.
+    pub fn judgement(&self) -> String {
+        let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
+        let client = self.client.as_ref().map_or("*", ListenerName::as_str);
+        let granted = self.granted.map_or("nothing", LiveGrant::as_str);
+        format!("live\n{}\n{thread}\n{client}\n{granted}\n", self.partition)
     }
 
     /// The thread that a signature of this request names: the watched one, or the organism's own

@@ -30,7 +30,7 @@ impl LiveCalls {
     /// Takes an event. Returns whether anything to show has changed.
     pub fn take(&mut self, event: &LiveEvent) -> bool {
         match event {
-            LiveEvent::Opened { .. } => false,
+            LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. } => false,
             // A new subscription, which begins with the calls that still run.
             LiveEvent::Lost { events: 0 } => self.forget(),
             LiveEvent::Lost { .. } => {

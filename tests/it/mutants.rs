@@ -355,6 +355,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::live::a_client_sees_states_of_its_own_threads_and_texts_only_with_steps",
     ),
     (
+        "take-any-grant",
+        "organism::partitions::live::a_pump_takes_no_judgement_of_a_host_that_it_does_not_know",
+    ),
+    (
         "show-text-to-anybody",
         "organism::live::a_caller_that_nothing_shows_needs_the_key_of_an_operator",
     ),

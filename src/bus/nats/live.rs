@@ -208,7 +208,7 @@ impl RemoteSink {
                         self.publish_headers(reply, headers).await;
                     }
                 }
-                Some(LiveEvent::Opened { .. }) => {}
+                Some(LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. }) => {}
                 None => return,
             }
         }

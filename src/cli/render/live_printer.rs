@@ -49,6 +49,10 @@ impl LivePrinter {
                 };
                 self.end_line() + &line + "\n"
             }
+            LiveEvent::Unwatched { partition, detail } => {
+                let line = format!("partition {partition} is not shown, and tried again: {detail}");
+                self.end_line() + &self.output.yellow(&clean(&line)) + "\n"
+            }
             LiveEvent::Lost { events } => {
                 let line = match events {
                     0 => "some live events are missing here".to_owned(),

@@ -17,11 +17,12 @@ use super::Error;
 use super::operator;
 use crate::bus::process::{PUMP_VARIABLE, PumpMark};
 use crate::clock::Time;
-use crate::config::{ClientSecret, Config};
+use crate::config::{ClientSecret, Config, StorageConfig};
 use crate::contract::Role;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::ListenerName;
-use crate::journal::partitions_in;
+use crate::journal::checkpoint::CheckpointKey;
+use crate::journal::{HostSignature, partitions_in};
 use crate::mutant::mutant;
 use crate::service::signing::holding_signature;
 use crate::service::{
@@ -62,6 +63,10 @@ pub struct AccessRules {
     operators: OperatorKeys,
     /// Directory beneath which the journals lie whose pumps mark their processes.
     data: PathBuf,
+    /// Directory with the signing key of this host.
+    state: PathBuf,
+    /// Public keys of the other hosts of the organism.
+    known_hosts: Vec<String>,
 }
 
 impl AccessRules {
@@ -72,7 +77,12 @@ impl AccessRules {
         let secrets = config.client_secrets.clone();
         let operators = config.operators.clone();
         let with_steps = config.clients_with_steps.clone();
-        Self { listeners, secrets, with_steps, operators, data: config.data.clone() }
+        let known_hosts = match &config.storage {
+            StorageConfig::JetStream { journal, .. } => journal.known_keys.clone(),
+            StorageConfig::Embedded => Vec::new(),
+        };
+        let (data, state) = (config.data.clone(), config.state.clone());
+        Self { listeners, secrets, with_steps, operators, data, state, known_hosts }
     }
 
     /// Identifies the process at the other end of a connection. Must be called directly after the
@@ -202,12 +212,41 @@ impl AccessRules {
         live.granted = Some(if is_text_shown { LiveGrant::Text } else { LiveGrant::States });
     }
 
+    /// Signs what the reader of a subscription may see, for the pumps on other hosts. Without a
+    /// readable key the judgement stays unsigned, and those pumps refuse it.
+    pub fn sign_grant(&self, live: &mut LiveRequest) {
+        live.host = HostSignature::new(&self.state, &live.judgement())
+            .inspect_err(|error| tracing::warn!("live events of other hosts are refused: {error}"))
+            .ok();
+    }
+
+    /// Whether a host of this organism has signed what the reader may see.
+    fn is_vouched(&self, live: &LiveRequest) -> bool {
+        if mutant("take-any-grant") {
+            return live.granted.is_some();
+        }
+
+        let Some(signature) = live.host.as_ref().filter(|_| live.granted.is_some()) else {
+            return false;
+        };
+        self.is_host_known(signature) && signature.holds(&live.judgement(), Time::now())
+    }
+
+    /// Whether a signature names the key of this host or of another known one.
+    fn is_host_known(&self, signature: &HostSignature) -> bool {
+        let is_own = || {
+            let own = CheckpointKey::read(&self.state).ok().flatten();
+            own.is_some_and(|own| own.public() == signature.key)
+        };
+        self.known_hosts.contains(&signature.key) || is_own()
+    }
+
     /// Like [`AccessRules::vouch_for`], for an accepted request that came over NATS. The judgement
-    /// of another pump stands. A client without a proof gets states alone.
+    /// of another host of the organism stands. A client without a proof gets states alone.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
-        if live.granted.is_some() {
+        if self.is_vouched(live) {
             return;
         }
 
@@ -220,6 +259,21 @@ impl AccessRules {
 
     /// Text for a reader who has not proved the right to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
+        if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
+            let id = host.key_id();
+            return match self.is_host_known(host) {
+                true => format!(
+                    "the host with the key {id} vouches for its reader with a signature that is \
+                     wrong or too old; compare the clocks of both hosts"
+                ),
+                false => format!(
+                    "the host with the key {id} vouches for its reader, and this host does not \
+                     know that key: add it to known_keys under [journal] here, as `organism key \
+                     show` prints it there, and restart"
+                ),
+            };
+        }
+
         let is_signed = live.origin.as_ref().is_some_and(|origin| origin.signature.is_some());
         if let Some(client) = live.client.as_ref().filter(|_| !is_signed) {
             return format!(
@@ -248,13 +302,13 @@ impl AccessRules {
 
     /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
     /// A client with a secret must also prove that secret, to send and to watch its threads. A
-    /// command that watches as no client must prove an operator. Another pump of the organism has
-    /// already judged its caller.
+    /// command that watches as no client must prove an operator. Another host of the organism has
+    /// judged its caller, and proves itself with its key.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
             let is_trusted = client.is_some_and(|client| !self.has_secret(client));
-            let is_accepted = live.granted.is_some()
+            let is_accepted = self.is_vouched(live)
                 || is_trusted
                 || self.is_client_proved(live)
                 || self.is_watch_proved(ask);

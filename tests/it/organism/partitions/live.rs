@@ -1,7 +1,10 @@
 //! The live channel of several pumps.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use organism::ids::ThreadId;
+use organism::journal::HostSignature;
 use organism::organism::OrganismClient;
 use organism::service::{Error, LiveRequest};
 use serde_json::{Value as Json, json};
@@ -31,7 +34,19 @@ fn houses(server: &Server, provider: &Provider) -> [House; 3] {
     let keys = OperatorKeyFiles::make(&elsewhere);
     let config = format!("{config}\n{}\n", keys.operators);
     elsewhere.write("organism.toml", &config);
-    [House::settled(&config), House::settled(&config), elsewhere]
+    let houses = [House::settled(&config), House::settled(&config), elsewhere];
+    introduce([&houses[0], &houses[1]]);
+    houses
+}
+
+/// Adds the keys of two hosts to the configs of both.
+fn introduce(houses: [&House; 2]) {
+    let keys = houses.map(|house| house.organism(&["key", "show"]).out.trim().to_owned());
+    for house in houses {
+        let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+        let known = format!("[journal]\nknown_keys = {keys:?}\n");
+        house.write("organism.toml", config.replace("[journal]\n", &known));
+    }
 }
 
 fn write(house: &House, thread: &str) {
@@ -144,4 +159,75 @@ fn over_nats_a_client_sees_texts_of_its_own_threads_by_its_secret() {
 
     // A stop would wait for the model, which never ends.
     drop(running);
+}
+
+/// The refusal of a subscription over NATS that claims to be granted.
+fn refusal_of(house: &House, request: &LiveRequest) -> String {
+    let request = serde_json::to_value(request).unwrap();
+    let refused = watched(house, request, "text").unwrap_err().to_string();
+    assert!(refused.contains("unknown-caller"), "{refused}");
+    refused
+}
+
+#[test]
+fn a_pump_takes_no_judgement_of_a_host_that_it_does_not_know() {
+    let provider = Provider::start(vec![ScriptedResponse::Trickle]);
+    let server = Server::start();
+    let config = config(&server, PARTITIONS).replace("peers = [\"echo\",", "peers = [\"writer\",");
+    let config = format!("{config}{AGENT}{}", provider.model("live", ""));
+    let [one, other, elsewhere] = [(); 3].map(|()| House::settled(&config));
+    let running = [run(&one, "0,1"), run(&other, "2,3")];
+    let [near, far] = [root(2, 0), root(1, 0)];
+
+    let mut all = LiveTail::start(&other, &[]);
+    write(&one, &far);
+    write(&one, &near);
+
+    // A program with the rights of a pump at the servers, and without the key of a known host.
+    let claim = json!({"thread": far, "partition": 1, "granted": "text"});
+    let mut claim: LiveRequest = serde_json::from_value(claim).unwrap();
+    let unsigned = refusal_of(&elsewhere, &claim);
+    assert!(unsigned.contains("only operators may see"), "{unsigned}");
+    let strange = HostSignature::new(&elsewhere.state(), &claim.judgement()).unwrap();
+    claim.host = Some(strange);
+    let strange = refusal_of(&elsewhere, &claim);
+    assert!(strange.contains("does not know that key"), "{strange}");
+
+    // A known key, and a signature for another thread.
+    claim.host = Some(HostSignature::new(&one.state(), &claim.judgement()).unwrap());
+    let request = serde_json::to_value(&claim).unwrap();
+    watched(&elsewhere, request, "text").unwrap();
+    claim.thread = Some(ThreadId::parse(&root(1, 1)).unwrap());
+    let another = refusal_of(&elsewhere, &claim);
+    assert!(another.contains("wrong or too old"), "{another}");
+
+    let mut refused = BTreeSet::new();
+    while refused.len() < 2 {
+        let unwatched = all.find(|event| event["live"] == "unwatched");
+        let detail = unwatched["detail"].as_str().unwrap();
+        assert!(detail.contains("add it to known_keys"), "{detail}");
+        refused.insert(unwatched["partition"].as_u64().unwrap());
+    }
+    assert_eq!(refused, BTreeSet::from([0, 1]));
+    all.find(|event| event["live"] == "text" && event["thread"] == *near);
+    // A stop would wait for the model, which never ends.
+    drop(running);
+}
+
+#[test]
+fn a_partition_that_nobody_pumps_is_named_until_it_has_a_pump() {
+    let provider = Provider::start(vec![ScriptedResponse::Trickle]);
+    let server = Server::start();
+    let [one, other, _] = houses(&server, &provider);
+    let first = one.run_with(command(&one, "0,1"));
+    let mut all = LiveTail::start(&one, &[]);
+    let unwatched = all.find(|event| event["live"] == "unwatched" && event["partition"] == 2);
+    assert!(unwatched["detail"].as_str().unwrap().contains("no pump"), "{unwatched}");
+
+    let second = run(&other, "2,3");
+    let thread = root(2, 0);
+    write(&other, &thread);
+    all.find(|event| event["live"] == "lost");
+    all.find(|event| event["live"] == "text" && event["thread"] == *thread);
+    drop((first, second));
 }

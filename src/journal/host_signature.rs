@@ -1,0 +1,74 @@
+//! Signatures by which a host of an organism proves a statement to the pumps on other hosts.
+
+use serde::{Deserialize, Serialize};
+
+use super::checkpoint::{CheckpointKey, is_signed_by};
+use super::{Error, KeyId};
+use crate::clock::Time;
+use crate::limits;
+
+/// First line of the signed bytes. No checkpoint begins with it.
+const SCHEME: &str = "organism host statement 1\n";
+
+/// A host's signature over a statement, with the key that signs its journals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostSignature {
+    /// Public key of the host, in hexadecimal.
+    #[serde(rename = "key")]
+    pub key: String,
+    #[serde(rename = "time")]
+    pub time: Time,
+    #[serde(rename = "signature")]
+    signature: String,
+}
+
+impl HostSignature {
+    /// Signs a statement at the present time with the key of the host.
+    ///
+    /// # Errors
+    /// The file of the key cannot be read.
+    pub fn new(state: &std::path::Path, statement: &str) -> Result<Self, Error> {
+        let key = CheckpointKey::open(state)?;
+        let time = Time::now();
+        let signature = key.sign_bytes(&signed(time, statement));
+        Ok(Self { key: key.public(), time, signature })
+    }
+
+    /// Whether the named key has signed exactly this statement, recently enough to be taken at `now`.
+    pub fn holds(&self, statement: &str, now: Time) -> bool {
+        let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
+        let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);
+        let signed = signed(self.time, statement);
+        !is_over && !is_ahead && is_signed_by(&self.key, &signed, &self.signature)
+    }
+
+    /// The id of the key, as messages name it.
+    pub fn key_id(&self) -> KeyId {
+        KeyId::of(&self.key)
+    }
+}
+
+fn signed(time: Time, statement: &str) -> Vec<u8> {
+    format!("{SCHEME}{}\n{statement}", time.0).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_holds_for_its_statement_and_for_some_minutes() {
+        let state = tempfile::tempdir().unwrap();
+        let signature = HostSignature::new(state.path(), "live").unwrap();
+        let now = signature.time;
+        assert!(signature.holds("live", now));
+        assert!(signature.holds("live", now.plus(limits::SIGNATURE_VALIDITY)));
+
+        let second = std::time::Duration::from_secs(1);
+        assert!(!signature.holds("live", now.plus(limits::SIGNATURE_VALIDITY + second)));
+        assert!(!signature.holds("lives", now));
+        let later = now.plus(limits::SIGNATURE_AHEAD_MAX + second);
+        let ahead = HostSignature { time: later, ..signature };
+        assert!(!ahead.holds("live", now));
+    }
+}
