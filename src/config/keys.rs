@@ -362,7 +362,7 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     // quoted.
     let misplaced = ["api_key_env", "password_env", "secret_env", "base_url", "url", "endpoint"]
         .contains(&key.as_str());
-    let table = ["env", "prompt", "headers"].contains(&key.as_str());
+    let table = ["env", "headers"].contains(&key.as_str());
     (secret || misplaced || table).then_some(true)
 }
 

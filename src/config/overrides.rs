@@ -67,7 +67,7 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
         Some(inner) => {
             let inner = if key == "prompt" { inner.to_ascii_lowercase() } else { inner.to_owned() };
             let free = table_at(table, &key, &source, true)?;
-            let private = is_private(&inner).unwrap_or(true);
+            let private = is_private(&inner).unwrap_or(key != "prompt");
             let twin = match inner.strip_suffix("_file") {
                 Some(text) => text.to_owned(),
                 None => format!("{inner}_file"),
@@ -109,7 +109,7 @@ fn replace_text<'p>(
 
 /// Source for messages about a variable. Shows its value only if it cannot be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
-    let private = ["__ENV__", "__HEADERS__", "__PROMPT__", "__API_KEY_ENV", "__BASE_URL"];
+    let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
     if public { ConfigSource::new(variable, value) } else { ConfigSource::hidden(variable, value) }
 }

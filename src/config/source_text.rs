@@ -1,6 +1,6 @@
 //! Texts that problems point to: config files, override variables, schemas.
 //!
-//! Private parts of a text (prompts, environment values, keys) are masked before a problem can
+//! Private parts of a text (environment values, keys, addresses that may hold a password) are masked before a problem can
 //! quote the text. Positions refer to the unmasked text.
 
 use std::fmt;

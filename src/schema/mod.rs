@@ -41,7 +41,7 @@ pub use form::{FormField, fill};
 pub use json::{UnsupportedPart, members};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
-pub use xpath::{XPathDocument, XPathError, XPathNode, XPathValue, check_expression};
+pub use xpath::{XPathDocument, XPathError, XPathNode, XPathValue, check_expression, last_line};
 
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;

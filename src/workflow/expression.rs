@@ -178,9 +178,10 @@ const OPERATORS: [&str; 4] = ["and", "or", "div", "mod"];
 const NODE_TESTS: [&str; 4] = ["node", "text", "comment", "processing-instruction"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum ExpressionToken {
+pub(super) enum ExpressionToken {
     Name(String),
-    Literal,
+    /// The text between the quotes.
+    Literal(String),
     Number,
     Symbol(&'static str),
 }
@@ -190,15 +191,18 @@ const SYMBOLS: [&str; 22] = [
     ">", "*", "$", ".",
 ];
 
-fn tokens(text: &str) -> Vec<ExpressionToken> {
+pub(super) fn tokens(text: &str) -> Vec<ExpressionToken> {
     let mut found = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let is_number = first.is_ascii_digit()
             || (first == '.' && rest.chars().nth(1).is_some_and(|c| c.is_ascii_digit()));
         let length = if first == '"' || first == '\'' {
-            found.push(ExpressionToken::Literal);
-            rest.get(1..).and_then(|text| text.find(first)).map_or(rest.len(), |end| end + 2)
+            let inner = rest.get(1..).unwrap_or_default();
+            let end = inner.find(first);
+            let text = inner.get(..end.unwrap_or(inner.len())).unwrap_or_default();
+            found.push(ExpressionToken::Literal(text.to_owned()));
+            end.map_or(rest.len(), |end| end + 2)
         } else if is_number {
             found.push(ExpressionToken::Number);
             rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len())
@@ -298,7 +302,7 @@ impl ExpressionReader {
     fn operand<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
         while self.take("-") {}
         match self.peek().cloned() {
-            Some(ExpressionToken::Literal | ExpressionToken::Number) => {
+            Some(ExpressionToken::Literal(_) | ExpressionToken::Number) => {
                 self.at += 1;
                 ShapeSet::open()
             }

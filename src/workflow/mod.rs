@@ -17,6 +17,7 @@ mod document;
 mod drawing;
 mod dry_run;
 mod expression;
+mod expression_literals;
 mod graph;
 mod handler;
 mod input;

@@ -418,11 +418,40 @@ fn names_that_are_not_there_are_reported_with_what_was_meant() {
         ],
     );
     expect![[r#"
-        expression-never-matches: `input` never holds `word` | ********** | did you mean `words`?
+        expression-never-matches: `input` never holds `word` | input/word | did you mean `words`?
         unknown-goal: workflow `essay` has no goal `critic` | "critic" | there are outline, improve, draft, critique
         bad-expression: there is no function `last-lines` | last-lines | did you mean `last-line`?
         unknown-peer: there is no agent `critik` | "critik" | did you mean `critic`?
     "#]].assert_eq(&found);
+}
+
+#[test]
+fn a_comparison_that_can_never_differ_is_reported_with_the_right_spelling() {
+    let last_line = "`last-line` never equals";
+    let value = "its value is one line in lower case, without white space, marks and punctuation \
+                 at its ends";
+    let always = "; so this is always true";
+    for (name, right, wrong, part, consequence, help) in [
+        ("essay", "critique) = 'publish'", "critique) = 'Publish'", "'Publish'", "", "'publish'"),
+        ("crew", "plan) != 'none'", "plan) != 'None.'", "'None.'", always, "'none'"),
+        ("research", "check) = 'sound'", "check) = ' sound '", "' sound '", "", "'sound'"),
+        (
+            "intake",
+            "concat(supplier, ' ', number, ' ', currency, ' ', payable)",
+            "last-line(supplier) = 'A & B'",
+            "'A & B'",
+            "",
+            "'a & b'",
+        ),
+    ] {
+        let found = problems(name, &[(right, wrong)]);
+        let line = format!(
+            "expression-never-matches: {last_line} {part}: {value}{consequence} | {part} | write \
+             {help}"
+        );
+        assert!(found.contains(&line), "{found}");
+        assert_eq!(found.lines().count(), 1, "{found}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::super::definition::{
     WorkflowInput, WorkflowOutput,
 };
 use super::super::expression::{self, ValueShape};
+use super::super::expression_literals::{FutileLiteral, futile_literals};
 use super::super::graph::{GoalGraph, MemberKind};
 use super::super::shapes::ShapeSource;
 use super::super::template;
@@ -222,6 +223,13 @@ impl ExpressionCheck<'_, '_> {
         }
         for missing in &report.missing {
             self.missing(expression, missing);
+        }
+        for futile in futile_literals(text) {
+            let FutileLiteral { literal, message, help } = futile;
+            let quoted = ['\'', '"'].map(|quote| format!("{quote}{literal}{quote}"));
+            let part = quoted.iter().find(|part| text.contains(*part));
+            let part = part.map_or(text, String::as_str);
+            self.problems.add_part(DefinitionFault::NeverMatches, place, part, message, help);
         }
 
         Some(report)

@@ -173,10 +173,9 @@ fn every_code_has_a_wrong_config_and_a_line_in_the_docs() {
 }
 
 #[test]
-fn prompts_and_secrets_never_appear_in_messages() {
+fn secrets_never_appear_in_messages() {
     const SECRET: &str = "hunter2";
     let env = "[listeners.search]\nenv = { TOKEN = \"hunter2\", A_B = 5, \"C-D\" = \"hunter2\" }";
-    let prompt = "[agents.researcher]\nprompt = { identity = \"hunter2\", \"X\" = \"hunter2\" }";
     let payloads = "[payloads.note]\nquery = \"${PEER}\"\nword = \"a | ${PEER} b\"\n\
                     api_token = \"hunter2\"\nid_key = \"text\"\n[listeners.search]";
     let variable = [
@@ -186,13 +185,11 @@ fn prompts_and_secrets_never_appear_in_messages() {
     ];
     let wrongs = [
         good_with("[listeners.search]", env),
-        good_with("[agents.researcher]", prompt),
         good_with("peers = [\"search\"]", "peers = [\"${PEER}\"]"),
         good_with("accepts = [\"search\"]", "accepts = [\"${PEER}\"]"),
         good_with("\"./run\"", "\"${PEER}\""),
         good_with("model = \"recorded\"", "model = \"${PEER}\"\ntimeout = \"${PEER}\""),
         good_with("[listeners.search]", "[listeners.search]\nenv = { TOKEN = \"hunter2 }"),
-        good_with("[models.recorded]", "[agents.researcher.prompt]\nrules = \"hunter2\nhunter2\n"),
         good_with("recording =", "api_key = \"hunter2\"\nrecordings ="),
         good_with("[listeners.search]", "[listeners.search]\nenv = \"hunter2\""),
         good_with("[listeners.search]", payloads),
@@ -206,4 +203,13 @@ fn prompts_and_secrets_never_appear_in_messages() {
         let json = serde_json::to_string(&problems.iter().collect::<Vec<_>>()).unwrap();
         assert!(!json.contains(SECRET), "{json}");
     }
+}
+
+#[test]
+fn a_prompt_is_no_secret_and_is_shown_beside_what_is_wrong_with_it() {
+    let prompt = "[agents.researcher]\nprompt = { identity = \"Be kind.\", \"X\" = \"Be brief.\" }";
+    let wrong = good_with("[agents.researcher]", prompt);
+    let Err(problems) = load_text(&wrong, &[]) else { panic!("this is good:\n{wrong}") };
+    let shown = problems.iter().next().unwrap().place.source.shown().inner();
+    assert!(shown.contains("Be kind.") && shown.contains("Be brief."), "{shown}");
 }

@@ -1,0 +1,323 @@
+//! Literals in an expression that the value beside them can never have, found without evaluating it.
+//!
+//! Follows comparisons with the functions that organism adds to XPath. Where a value passes through
+//! another function, nothing is reported.
+
+use crate::schema::last_line;
+
+use super::expression::{ExpressionToken, tokens};
+
+/// A literal that never has an effect.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FutileLiteral {
+    /// The text between the quotes.
+    pub literal: String,
+    pub message: String,
+    pub help: String,
+}
+
+/// Every literal of `expression` that its function never equals, begins with or contains.
+pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
+    let tokens = tokens(expression);
+    let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
+    calls.filter_map(|call| call.futile_literal()).collect()
+}
+
+/// A call of a function that organism adds to XPath, with the tokens around it.
+struct FunctionCall<'t> {
+    tokens: &'t [ExpressionToken],
+    function: &'t str,
+    /// The second argument of the function, if it is a literal.
+    argument: Option<&'t str>,
+    /// The first and the last token of the call, with functions around it that change nothing.
+    from: usize,
+    to: usize,
+}
+
+/// How a value is compared with a literal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    Unequal,
+    StartsWith,
+    Contains,
+}
+
+impl<'t> FunctionCall<'t> {
+    fn at(tokens: &'t [ExpressionToken], at: usize) -> Option<Self> {
+        let function = match tokens.get(at)? {
+            ExpressionToken::Name(name) => name.as_str(),
+            _ => return None,
+        };
+        if !["last-line", "has-word", "payload"].contains(&function) {
+            return None;
+        }
+
+        let to = closing(tokens, at + 1)?;
+        let mut call = Self { tokens, function, argument: None, from: at, to };
+        call.argument = match (call.symbol(to.checked_sub(2)?), tokens.get(to - 1)) {
+            (Some(","), Some(ExpressionToken::Literal(text))) => Some(text),
+            _ => None,
+        };
+        call.widen();
+        Some(call)
+    }
+
+    fn symbol(&self, at: usize) -> Option<&'static str> {
+        match self.tokens.get(at)? {
+            ExpressionToken::Symbol(symbol) => Some(symbol),
+            _ => None,
+        }
+    }
+
+    fn name(&self, at: usize) -> Option<&'t str> {
+        match self.tokens.get(at)? {
+            ExpressionToken::Name(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    fn literal(&self, at: usize) -> Option<&'t str> {
+        match self.tokens.get(at)? {
+            ExpressionToken::Literal(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Includes parentheses around the call, and functions that return what the call returned.
+    fn widen(&mut self) {
+        while let Some(before) = self.from.checked_sub(1)
+            && self.symbol(before) == Some("(")
+            && self.symbol(self.to + 1) == Some(")")
+        {
+            match before.checked_sub(1).and_then(|at| self.name(at)) {
+                Some("string" | "normalize-space") => self.from = before - 1,
+                Some(name) if !["and", "or", "div", "mod"].contains(&name) => return,
+                _ => self.from = before,
+            }
+            self.to += 1;
+        }
+    }
+
+    /// The literal that the value is compared with.
+    fn compared(&self) -> Option<(Comparison, &'t str)> {
+        let comparison = |symbol| match symbol {
+            Some("=") => Some(Comparison::Equal),
+            Some("!=") => Some(Comparison::Unequal),
+            _ => None,
+        };
+        if let Some(comparison) = comparison(self.symbol(self.to + 1))
+            && let Some(literal) = self.literal(self.to + 2)
+        {
+            return Some((comparison, literal));
+        }
+
+        let before = self.from.checked_sub(2)?;
+        if let Some(comparison) = comparison(self.symbol(before + 1)) {
+            return Some((comparison, self.literal(before)?));
+        }
+
+        let comparison = match self.name(before)? {
+            "starts-with" => Comparison::StartsWith,
+            "contains" | "has-word" => Comparison::Contains,
+            _ => return None,
+        };
+        let is_first =
+            self.symbol(before + 1) == Some("(") && self.symbol(self.to + 1) == Some(",");
+        Some((comparison, self.literal(self.to + 2).filter(|_| is_first)?))
+    }
+
+    fn futile_literal(&self) -> Option<FutileLiteral> {
+        if self.function == "has-word"
+            && let Some(word) = self.argument.filter(|word| !is_findable(word))
+        {
+            let message = format!("{} is no word: `has-word` never finds it", quoted(word));
+            let help = "name a word that stands in one line, as in has-word(draft, 'SHIP')";
+            return Some(FutileLiteral::new(word, message, help.to_owned()));
+        }
+
+        let (comparison, literal) = self.compared()?;
+        match self.function {
+            "last-line" => of_last_line(comparison, literal),
+            "payload" => of_payload(comparison, literal),
+            _ => of_has_word(comparison, literal),
+        }
+    }
+}
+
+impl FutileLiteral {
+    fn new(literal: &str, message: String, help: String) -> Self {
+        Self { literal: literal.to_owned(), message, help }
+    }
+}
+
+/// The position of the parenthesis that closes the one at `open`.
+fn closing(tokens: &[ExpressionToken], open: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token {
+            ExpressionToken::Symbol("(") => depth += 1,
+            ExpressionToken::Symbol(")") => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return (at > open).then_some(at);
+        }
+    }
+    None
+}
+
+fn of_last_line(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
+    let bare = last_line(literal);
+    let lower = literal.to_lowercase();
+    let has_break = literal.contains('\n');
+    let (can_be, right) = match comparison {
+        Comparison::Equal | Comparison::Unequal => (bare == literal, bare),
+        Comparison::StartsWith => {
+            // White space at the end may stand before a further word.
+            let with_end = last_line(&format!("{literal}x"));
+            let start = with_end.strip_suffix('x').unwrap_or_default().to_owned();
+            (start == literal, start)
+        }
+        Comparison::Contains => (lower == literal && !has_break, lower),
+    };
+    if can_be {
+        return None;
+    }
+
+    let verb = verb_of(comparison);
+    let message = format!(
+        "`last-line` never {verb} {}: its value is one line in lower case, without white space, \
+         marks and punctuation at its ends{}",
+        quoted(literal),
+        consequence(comparison)
+    );
+    let help = match right.is_empty() || right.contains('\n') {
+        true => "name the words of one line in lower case, as in 'publish'".to_owned(),
+        false => format!("write {}", quoted(&right)),
+    };
+    Some(FutileLiteral::new(literal, message, help))
+}
+
+fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
+    let is_foreign = |c: char| c.is_whitespace() || matches!(c, ':' | '{' | '}' | '/');
+    if !literal.contains(is_foreign) {
+        return None;
+    }
+
+    let message = format!(
+        "`payload` never {} {}: its value is a local name, without namespace and white space{}",
+        verb_of(comparison),
+        quoted(literal),
+        consequence(comparison)
+    );
+    let local = literal.trim().rsplit(is_foreign).next().unwrap_or_default();
+    let help = match local.is_empty() {
+        true => "write the local name of a payload".to_owned(),
+        false => format!("write {}", quoted(local)),
+    };
+    Some(FutileLiteral::new(literal, message, help))
+}
+
+fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
+    // XPath takes every text that is not empty for true.
+    if !matches!(comparison, Comparison::Equal | Comparison::Unequal) {
+        return None;
+    }
+
+    let message = format!("`has-word` is true or false, and {} is a text", quoted(literal));
+    let help = "write has-word(x, 'WORD') alone, or not(has-word(x, 'WORD'))";
+    Some(FutileLiteral::new(literal, message, help.to_owned()))
+}
+
+/// Whether `has-word` can find this word in any text.
+fn is_findable(word: &str) -> bool {
+    !word.is_empty() && !word.contains(['\n', '\r'])
+}
+
+fn verb_of(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Equal | Comparison::Unequal => "equals",
+        Comparison::StartsWith => "begins with",
+        Comparison::Contains => "contains",
+    }
+}
+
+fn consequence(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Unequal => "; so this is always true",
+        _ => "",
+    }
+}
+
+/// The literal in the quotes that XPath needs for it.
+fn quoted(literal: &str) -> String {
+    match literal.contains('\'') {
+        true => format!("\"{literal}\""),
+        false => format!("'{literal}'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn futile(expression: &str) -> Vec<String> {
+        let found = futile_literals(expression).into_iter();
+        found.map(|one| format!("{} | {}", quoted(&one.literal), one.help)).collect()
+    }
+
+    #[test]
+    fn a_literal_that_a_last_line_never_has_is_found_with_its_right_spelling() {
+        for (expression, literal, help) in [
+            ("last-line(critique) = 'Publish'", "'Publish'", "write 'publish'"),
+            ("last-line(critique) != \"PUBLISH\"", "'PUBLISH'", "write 'publish'"),
+            ("'publish ' = last-line(critique)", "'publish '", "write 'publish'"),
+            ("'**publish**' != (last-line(critique))", "'**publish**'", "write 'publish'"),
+            ("last-line(a) = 'a\npublish'", "'a\npublish'", "write 'publish'"),
+            ("last-line(a[b = 'x']) = 'Done.'", "'Done.'", "write 'done'"),
+            ("normalize-space(last-line(a)) = 'Done'", "'Done'", "write 'done'"),
+            ("not(last-line(a) = 'Done') and b", "'Done'", "write 'done'"),
+            ("b or (last-line(a) = 'Done')", "'Done'", "write 'done'"),
+            ("starts-with(last-line(a), 'Accept ')", "'Accept '", "write 'accept '"),
+            ("starts-with(last-line(a), ' accept')", "' accept'", "write 'accept'"),
+            ("contains(last-line(a), 'SHIP')", "'SHIP'", "write 'ship'"),
+            ("has-word(last-line(a), 'SHIP')", "'SHIP'", "write 'ship'"),
+            ("payload(a) = 't:said'", "'t:said'", "write 'said'"),
+            ("payload(a) != ' said'", "' said'", "write 'said'"),
+        ] {
+            assert_eq!(futile(expression), [format!("{literal} | {help}")], "{expression}");
+        }
+        let bare = futile("last-line(a) = '---'").concat();
+        assert!(bare.contains("as in 'publish'"), "{bare}");
+        let empty = futile("has-word(a, '')").concat();
+        assert!(empty.contains("in one line"), "{empty}");
+        let flag = futile("has-word(a, 'SHIP') = 'true'").concat();
+        assert!(flag.contains("not(has-word"), "{flag}");
+        assert_eq!(futile("last-line(a) = 'A' or last-line(b) = 'B'").len(), 2);
+    }
+
+    #[test]
+    fn a_literal_that_may_be_there_is_not_reported() {
+        for expression in [
+            "last-line(critique) = 'publish'",
+            "last-line(critique) = ''",
+            "last-line(critique) != 'it is done, mostly'",
+            "draft = 'Publish'",
+            "last-line(draft[x = 'Publish']) = 'publish'",
+            "translate(last-line(a), 'p', 'P') = 'Publish'",
+            "concat(last-line(a), 'B') = 'aB'",
+            "starts-with(last-line(a), 'accept ')",
+            "starts-with('Accept', last-line(a))",
+            "contains(last-line(a), ' - ')",
+            "has-word(a, 'SHIP') and last-line(a) = 'done'",
+            "payload(a) = 'Said'",
+            "last-line(a) = draft",
+            "last-line(",
+            "last-line(a) =",
+            "= last-line(a)",
+        ] {
+            assert_eq!(futile(expression), [""; 0], "{expression}");
+        }
+    }
+}
