@@ -12,6 +12,7 @@ use crate::thread::{Decision, Hold};
 
 use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
+use super::named_config;
 use super::organism_reach::OrganismReach;
 use super::render::{RenderOutput, held, put, put_visible_json};
 use super::startup::{self, ConfigArg};
@@ -78,7 +79,8 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
 
     for question in questions {
         let shown = held(&RenderOutput::stdout(true), question);
-        put(&format!("{shown}  organism answer {} [FILE]\n\n", question.message))?;
+        let config = named_config::option();
+        put(&format!("{shown}  organism answer {} [FILE]{config}\n\n", question.message))?;
     }
 
     Ok(CommandExit::Done.into())

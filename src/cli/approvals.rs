@@ -8,6 +8,7 @@ use crate::thread::Hold;
 use super::decision;
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget};
+use super::named_config;
 use super::render::{RenderOutput, held, put, put_visible_json};
 
 #[derive(Debug, clap::Args)]
@@ -34,7 +35,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for call in &waiting {
         let digest = call.sha256.to_string();
         let short: String = digest.chars().take(HASH_CHARS).collect();
-        let approve = format!("organism approve {} --hash {short}", call.message);
+        let config = named_config::option();
+        let approve = format!("organism approve {} --hash {short}{config}", call.message);
         put(&format!("{}  {approve}\n\n", held(&RenderOutput::stdout(true), call)))?;
     }
 

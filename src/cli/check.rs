@@ -12,7 +12,7 @@ use crate::contract::{Approval, Contract, MissedPolicy, Role, Schedule, Schedule
 use crate::journal::directory_problem;
 
 use super::render::{RenderOutput, put, wrap};
-use super::{CommandExit, config_error_carets};
+use super::{CommandExit, config_error_carets, named_config};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -52,6 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     let around = ConfigEnvironment::of_process();
+    named_config::remember(given.as_deref());
     let path = config::locate(given.as_deref(), &around)?;
     config::load(&path, &around)
 }

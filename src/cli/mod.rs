@@ -9,7 +9,7 @@ macro_rules! put_line {
 /// Writes a line to standard error.
 macro_rules! note {
     ($($text:tt)*) => {
-        $crate::cli::output::note(format_args!("{}\n", format_args!($($text)*)))
+        $crate::cli::output::note_line(format_args!($($text)*))
     };
 }
 
@@ -38,6 +38,7 @@ mod key;
 mod launch;
 mod listener;
 mod models;
+mod named_config;
 mod nats_config;
 mod operator;
 mod organism_reach;

@@ -145,8 +145,9 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
 }
 
 /// A client of the organism that a command watches: the one on this host, or the pumps of all
-/// partitions where none runs here and the config names several. The choice holds for the whole
-/// command, so that it ends with the organism on this host instead of asking others.
+/// partitions where none runs here and the config names several. Without several partitions, waits
+/// for an organism on this host. The choice holds for the whole command, so that it ends with the
+/// organism on this host instead of using others.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -163,8 +164,24 @@ pub(super) fn watching_client(
                 ServiceClient::of_partitions(config, socket)
             })
         }
-        None => client_at(data),
+        None => {
+            let socket = socket_in(data, handshake_in(data)?);
+            runtime()?.block_on(wait_for_organism(&socket))?;
+            client_at(data)
+        }
     }
+}
+
+/// Waits until an organism runs on this socket.
+async fn wait_for_organism(socket: &SocketTransport) -> anyhow::Result<()> {
+    let mut is_noted = false;
+    while !socket.locate().await? {
+        if !std::mem::replace(&mut is_noted, true) {
+            note!("no organism runs on {} yet; waiting for one", socket.data().display());
+        }
+        tokio::time::sleep(limits::BUSY_RETRY).await;
+    }
+    Ok(())
 }
 
 /// The transport to the organism that runs on the journal in `data`. All requests of this command

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::CommandExit;
+use super::{CommandExit, named_config};
 use crate::mutant::mutant;
 
 /// Whether the reader of standard output has closed the pipe.
@@ -27,6 +27,12 @@ pub fn put_line(line: Arguments<'_>) {
         // The first error is enough, so later ones are dropped.
         FAILURE.set(error.to_string()).ok();
     }
+}
+
+/// Writes a line for people to standard error. Commands in it name the config of this command.
+pub fn note_line(line: Arguments<'_>) {
+    let line = line.to_string();
+    note(format_args!("{}\n", named_config::with_option(&line)));
 }
 
 /// Writes text for people to standard error. Errors are dropped, because they could not be reported

@@ -20,7 +20,7 @@ use crate::service::handshake::Handshake;
 use super::decision::DecisionArgs;
 use super::exit::CommandFailure;
 use super::organism_reach::{OrganismReach, running_config, running_on};
-use super::{CommandExit, config_error_carets};
+use super::{CommandExit, config_error_carets, named_config};
 
 /// Loads the config of a command. Prints all problems of an invalid config, and exits with 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
@@ -37,6 +37,7 @@ pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
 type LoadConfig<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
 fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
+    named_config::remember(given);
     let around = ConfigEnvironment::of_process();
     let path = config::locate(given, &around);
     let loaded = path.and_then(|path| load(&path, &around));
@@ -96,6 +97,7 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
 /// Finds the directories as the config states them, or by the config's path if the config cannot be
 /// parsed.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
+    named_config::remember(given);
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around)?;
     config::directories(&file, &around).or_else(|problems| {

@@ -1,6 +1,7 @@
 //! `organism tail`: shows messages as they are recorded.
 
 mod live;
+mod thread_calls;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,14 +13,17 @@ use crate::ids::{Position, ThreadId};
 use crate::journal::HashedRecord;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
+use crate::service::{BearerSecret, LiveRequest};
 use crate::thread::Fact;
 
 use super::decision;
-use super::exit::CommandExit;
+use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known};
 use super::organism_reach;
 use super::output;
 use super::render::{self, RenderOutput, put, put_json};
+use super::startup::{self, ConfigArg};
+use thread_calls::ThreadCalls;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -34,9 +38,14 @@ pub struct Args {
     /// Stop at the current end; without it, at the end of the organism.
     #[arg(long)]
     no_follow: bool,
-    /// Show what model calls do now, and text as it streams. For operators.
+    /// Show what model calls do now, and text as it streams, to the end of the thread or of the
+    /// organism. Waits for an organism to run. For operators, and for a client in its own thread.
     #[arg(long, conflicts_with = "no_follow")]
     live: bool,
+    /// Client to watch as, where nothing proves an operator.
+    #[arg(long = "as", value_name = "CLIENT", requires = "live", requires = "thread")]
+    #[arg(conflicts_with = "sign")]
+    client: Option<String>,
     /// Prove an operator with this key, where nothing else does.
     #[arg(long, value_name = "FILE", requires = "live")]
     sign: Option<PathBuf>,
@@ -53,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = journal_target::data_dir(&args.place)?;
     let output = RenderOutput::stdout(args.full);
     let is_following = !args.no_follow;
-    let mut tail = JournalTail { args, data, within, output, seen: BTreeMap::new() };
+    let mut tail = JournalTail { args, data, within, output, seen: BTreeMap::new(), calls: None };
 
     match tail.show_new() {
         // On a host without a journal of the organism, its pumps elsewhere are watched.
@@ -73,6 +82,8 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
+    /// The calls of the thread whose end is awaited.
+    calls: Option<ThreadCalls>,
 }
 
 impl JournalTail {
@@ -82,8 +93,19 @@ impl JournalTail {
         match self.args.live {
             true => {
                 let signer = self.args.sign.as_deref().map(decision::signer_of).transpose()?;
+                let request = self.live_request()?;
                 let client = organism_reach::watching_client(&self.args.place, &data)?;
-                live::follow(self, &client, signer.as_ref())?;
+                // The journal may have come with the organism. Records from here on are taken as they
+                // are shown.
+                if let Err(error) = self.show_new() {
+                    tracing::debug!("no journal is read here: {error:#}");
+                }
+                self.follow_calls()?;
+                if self.is_over() {
+                    note!("{} is over", request.signed_thread());
+                } else {
+                    live::follow(self, &client, request, signer.as_ref())?;
+                }
             }
             false => self.follow_records()?,
         }
@@ -91,10 +113,55 @@ impl JournalTail {
             return Ok(());
         }
 
+        if self.is_over() {
+            return Ok(());
+        }
+
         // The last records may have come after the last read.
         self.show_new()?;
         organism_reach::note_read_once(&data, None);
         Ok(())
+    }
+
+    /// The subscription that these arguments ask for.
+    fn live_request(&self) -> anyhow::Result<LiveRequest> {
+        let request = LiveRequest { thread: self.within.clone(), ..LiveRequest::default() };
+        let Some(name) = self.args.client.as_deref() else { return Ok(request) };
+        if self.args.place.data.is_some() {
+            let message =
+                "--as needs the config, which has the clients: name it in place of --data";
+            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+        }
+
+        let config = ConfigArg { config: self.args.place.config.clone() }.load_without_keys()?;
+        let client = startup::client(&config, Some(name))?;
+        let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
+        Ok(LiveRequest { client: Some(client), secret, ..request })
+    }
+
+    /// Begins to note which calls of the thread are open. Without a readable journal, its end is not
+    /// noticed.
+    fn follow_calls(&mut self) -> anyhow::Result<()> {
+        let Some(thread) = self.within.clone() else { return Ok(()) };
+        let mut calls = ThreadCalls::new(thread.clone());
+        let Ok(readers) = journal_target::readers_in(&self.args.place, &self.data) else {
+            return Ok(());
+        };
+        for (_, reader) in &readers {
+            let records = reader.tree(&thread.root(), None);
+            let records = records.map_err(|error| journal_target::failed_in(reader, error))?;
+            records.iter().for_each(|sealed| calls.take(&sealed.record));
+        }
+        if !calls.is_known() {
+            note!("{thread} is not on record yet; waiting for it");
+        }
+        self.calls = Some(calls);
+        Ok(())
+    }
+
+    /// Whether the thread is over that is watched.
+    fn is_over(&self) -> bool {
+        self.calls.as_ref().is_some_and(ThreadCalls::is_over)
     }
 
     fn follow_records(&mut self) -> anyhow::Result<()> {
@@ -145,6 +212,9 @@ impl JournalTail {
                 records.sort_by_key(|sealed| sealed.record.time);
             }
             for sealed in &records {
+                if let Some(calls) = &mut self.calls {
+                    calls.take(&sealed.record);
+                }
                 show(sealed, self.within.as_ref(), &self.output, self.args.json)?;
             }
         }

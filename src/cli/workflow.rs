@@ -7,6 +7,7 @@ mod recorded;
 mod retry;
 mod run;
 mod run_drawing;
+mod shown_run;
 mod terminal;
 mod test;
 

@@ -2,6 +2,7 @@
 //! in it now. Folded from the records of its tree and the live events of its agents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bus::ModelState;
@@ -95,8 +96,8 @@ pub struct RunTree<'a> {
     watch: RunWatch<'a>,
     run: Option<(ThreadId, CallId)>,
     goals: Vec<GoalStatus>,
-    /// When each goal began, and how long it took, by its number.
-    times: BTreeMap<usize, (Time, Option<Duration>)>,
+    /// How long each goal has run, by its number.
+    times: BTreeMap<usize, GoalClock>,
     threads: BTreeMap<ThreadId, ThreadNode>,
     /// Thread and listener of each call.
     calls: HashMap<CallId, (ThreadId, ListenerName)>,
@@ -128,6 +129,13 @@ impl<'a> RunTree<'a> {
             spent: HashMap::new(),
             live: LiveCalls::default(),
         }
+    }
+
+    /// Names the messages of the thread before the run, which may go on from an earlier run there.
+    #[must_use]
+    pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
+        self.watch = self.watch.after(messages);
+        self
     }
 
     /// Names the run. Records and events before that are not taken.
@@ -228,15 +236,12 @@ impl<'a> RunTree<'a> {
     fn note_times(&mut self, now: Time) {
         for (number, goal) in self.goals.iter().enumerate() {
             match (goal.phase, self.times.get_mut(&number)) {
-                (GoalPhase::Waiting, _) => {}
-                (GoalPhase::Running, Some((_, took))) => *took = None,
-                (_, None) => {
-                    let took = (goal.phase != GoalPhase::Running).then_some(Duration::ZERO);
-                    self.times.insert(number, (now, took));
+                (GoalPhase::Running, None) => {
+                    let clock = GoalClock { ended: Duration::ZERO, running_since: Some(now) };
+                    self.times.insert(number, clock);
                 }
-                (_, Some((started, took))) => {
-                    took.get_or_insert(now.since(*started));
-                }
+                (_, None) => {}
+                (phase, Some(clock)) => clock.note(phase, now),
             }
         }
     }
@@ -271,14 +276,13 @@ impl<'a> RunTree<'a> {
             let attempt = nodes.map(|node| node.attempt).max().unwrap_or_default();
             let (delegated, own): (Vec<_>, Vec<_>) =
                 threads.into_iter().partition(|thread| self.is_delegated(thread));
-            let started = self.times.get(&number);
             rows.push(RunRow {
                 kind: RowKind::Goal(goal.clone()),
                 thread: None,
                 depth: goal.depth,
                 phase: goal.phase,
                 attempt,
-                time: started.map(|(at, took)| took.unwrap_or_else(|| now.since(*at))),
+                time: self.times.get(&number).map(|clock| clock.total(now)),
                 spent: self.spent_in(&own),
                 now: self.activities(&own),
             });
@@ -408,6 +412,29 @@ impl<'a> RunTree<'a> {
     }
 }
 
+/// How long a goal has run, in all passes of its loop.
+#[derive(Debug)]
+struct GoalClock {
+    /// Time of the passes that have ended.
+    ended: Duration,
+    running_since: Option<Time>,
+}
+
+impl GoalClock {
+    fn note(&mut self, phase: GoalPhase, now: Time) {
+        if phase == GoalPhase::Running {
+            self.running_since.get_or_insert(now);
+        } else if let Some(since) = self.running_since.take() {
+            self.ended += now.since(since);
+        }
+    }
+
+    fn total(&self, now: Time) -> Duration {
+        let running = self.running_since.map(|since| now.since(since));
+        self.ended + running.unwrap_or_default()
+    }
+}
+
 impl ThreadNode {
     /// Whether the thread has a row of its own: it is a delegated task, or undoes a call.
     fn has_row(&self, thread: &ThreadId) -> bool {
@@ -423,4 +450,27 @@ impl ThreadNode {
 /// Whether nothing was spent.
 pub fn is_free(spent: Spending) -> bool {
     spent.tokens == 0 && spent.money == Money::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_of_a_loop_counts_the_time_of_its_own_passes() {
+        let second = |n: i64| Time(n * 1_000_000);
+        let seconds = Duration::from_secs;
+        let mut clock = GoalClock { ended: Duration::ZERO, running_since: Some(second(10)) };
+        clock.note(GoalPhase::Running, second(11));
+        assert_eq!(clock.total(second(12)), seconds(2));
+        clock.note(GoalPhase::Done, second(14));
+        assert_eq!(clock.total(second(60)), seconds(4));
+
+        // The other goals of the loop run meanwhile.
+        clock.note(GoalPhase::Waiting, second(60));
+        clock.note(GoalPhase::Running, second(70));
+        assert_eq!(clock.total(second(71)), seconds(5));
+        clock.note(GoalPhase::Failed, second(73));
+        assert_eq!(clock.total(second(99)), seconds(7));
+    }
 }

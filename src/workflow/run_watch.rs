@@ -1,6 +1,7 @@
 //! A run for people who watch it: the states of its goals, folded from the messages on record.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::envelope::Message;
 use crate::ids::{ListenerName, ThreadId};
@@ -8,6 +9,7 @@ use crate::ids::{ListenerName, ThreadId};
 use super::call_fold::{CallFold, RunRequest};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
+use super::run_retry::RunRetry;
 use super::run_state::{GoalPhase, RunStep};
 
 /// State of one goal.
@@ -32,6 +34,8 @@ pub struct RunWatch<'a> {
     failed: Option<GoalId>,
     /// Number of threads that were returned by [`RunWatch::new_threads`].
     threads: usize,
+    /// Messages of the thread before the run, which may go on from an earlier run there.
+    earlier: Vec<Arc<Message>>,
 }
 
 impl<'a> RunWatch<'a> {
@@ -40,7 +44,14 @@ impl<'a> RunWatch<'a> {
         graph: &'a GoalGraph<'a>,
         once: &'a HashSet<ListenerName>,
     ) -> Self {
-        Self { definition, graph, once, fold: None, failed: None, threads: 0 }
+        Self { definition, graph, once, fold: None, failed: None, threads: 0, earlier: Vec::new() }
+    }
+
+    /// Names the messages of the thread before the run.
+    #[must_use]
+    pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
+        self.earlier = messages;
+        self
     }
 
     /// Takes the next message of the run's call. The first is its request.
@@ -48,7 +59,10 @@ impl<'a> RunWatch<'a> {
         let requests = match &mut self.fold {
             Some(fold) => fold.take(message),
             None => {
-                self.fold = CallFold::begun(self.definition, self.graph, self.once, message);
+                let earlier = std::mem::take(&mut self.earlier);
+                self.fold = self.begun(message, &earlier);
+                // The rows of a retry begin with the threads that it opens itself.
+                self.threads = self.fold.as_ref().map_or(0, |fold| fold.threads_after(0).count());
                 self.fold.as_mut().map(CallFold::start).unwrap_or_default()
             }
         };
@@ -59,6 +73,30 @@ impl<'a> RunWatch<'a> {
                 self.failed = Some(goal);
             }
         }
+    }
+
+    /// The fold before the event of a request, with the results that it takes over from `earlier`.
+    /// A goal whose calls were undone counts as taken over: that is not known without the record of
+    /// the calls.
+    fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
+        let (definition, graph, once) = (self.definition, self.graph, self.once);
+        let Some(retry) = RunRetry::read(request, &definition.name.value) else {
+            return CallFold::begun(definition, graph, once, request);
+        };
+
+        let retry = retry.ok()?;
+        let run = retry.earlier_run(request, earlier).ok()?;
+        let (opened, rest) = run.split_first()?;
+        let mut fold = self.begun(opened, earlier)?;
+        fold.start();
+        for message in rest {
+            fold.take(message);
+        }
+
+        let again = retry.from.as_ref().and_then(|goal| graph.number(goal));
+        let (state, threads) = fold.into_parts();
+        let state = state.taken_over(graph, again.as_slice());
+        Some(CallFold::taking_over(definition, graph, once, request, (state, threads)))
     }
 
     /// The threads that the run has opened since the last call, each with the number of its goal, if

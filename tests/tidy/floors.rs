@@ -88,6 +88,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "render",
     "decision",
     "organism_reach",
+    "named_config",
 ];
 
 fn floor_of(module: &str) -> Option<usize> {

@@ -1,8 +1,8 @@
 //! `organism tail --live`: what model calls do now, between the messages on record.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 
 use tokio::time::timeout;
 
@@ -15,13 +15,13 @@ use super::super::render::{self, LivePrinter, put, put_visible_json};
 use super::super::{organism_reach, output, startup};
 use super::JournalTail;
 
-/// Shows new records and live events as long as an organism runs.
+/// Shows new records and live events as long as an organism runs and the thread is not over.
 pub fn follow(
     tail: &mut JournalTail,
     client: &ServiceClient,
+    request: LiveRequest,
     signer: Option<&OperatorSigner>,
 ) -> anyhow::Result<()> {
-    let request = LiveRequest { thread: tail.within.clone(), ..LiveRequest::default() };
     let is_json = tail.args.json;
     let columns = tail.output.columns;
     let printer = RefCell::new(LivePrinter::new(tail.output));
@@ -34,11 +34,16 @@ pub fn follow(
             return ControlFlow::Continue(());
         }
         shown = put(&printer.borrow_mut().end_line()).and_then(|()| tail.show_new());
-        ended_by(&shown)
+        match tail.is_over() {
+            true => ControlFlow::Break(()),
+            false => ended_by(&shown),
+        }
     });
     let mut printed = Ok(());
     let mut was_opened = false;
+    let printed_events = Cell::new(0u64);
     let mut print = |event: LiveEvent| {
+        printed_events.set(printed_events.get() + 1);
         note_opened(&event);
         let event = note_gap(event, &mut was_opened);
         printer.borrow_mut().fit(render::terminal_columns().unwrap_or(columns).min(columns));
@@ -67,22 +72,13 @@ pub fn follow(
         }
     };
 
-    let records = async {
-        if let Err(error) = records.await {
-            // An operator elsewhere may watch, and has no journal to read.
-            note!("messages are not followed: {error:#}");
-            std::future::pending::<()>().await;
-        }
-    };
+    let records = until_ended(records);
     let followed = startup::runtime()?.block_on(async {
         let mut events = pin!(events);
         tokio::select! {
             // An organism that ends ends both, and the last records have to be shown.
             biased;
-            () = records => {
-                // So do the events that it sent before.
-                timeout(limits::LIVE_DRAIN_TIMEOUT, events).await.unwrap_or(Ok(()))
-            }
+            () = records => drain(events.as_mut(), &printed_events).await,
             ended = events.as_mut() => ended,
         }
     });
@@ -90,6 +86,30 @@ pub fn follow(
     shown?;
     printed?;
     followed
+}
+
+/// Returns when the journals are followed to their end. Never returns without the right to follow them.
+async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
+    if let Err(error) = records.await {
+        // An operator elsewhere may watch, and has no journal to read.
+        note!("messages are not followed: {error:#}");
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Shows the events that were sent before the end, until no more arrive.
+async fn drain(
+    mut events: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
+    printed: &Cell<u64>,
+) -> anyhow::Result<()> {
+    loop {
+        let before = printed.get();
+        match timeout(limits::LIVE_DRAIN_TIMEOUT, events.as_mut()).await {
+            Ok(ended) => return ended,
+            Err(_) if printed.get() == before => return Ok(()),
+            Err(_) => {}
+        }
+    }
 }
 
 fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {

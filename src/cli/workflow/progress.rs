@@ -1,6 +1,6 @@
 //! The goals of a run while it runs: a tree on a terminal, a line for each change elsewhere.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,7 @@ use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, Position, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
-use crate::workflow::{
-    GoalGraph, GoalPhase, RowKind, RunRow, RunTree, WorkflowDefinition, is_free,
-};
+use crate::workflow::{GoalPhase, RowKind, RunRow, RunTree, is_free};
 
 use super::super::render::{RenderOutput, duration, put_visible_json};
 use super::run_drawing::RunDrawing;
@@ -55,8 +53,7 @@ impl<'a> RunProgress<'a> {
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
-        (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
-        once: &'a HashSet<ListenerName>,
+        (workflow, tree): (ListenerName, RunTree<'a>),
         currency: Option<String>,
     ) -> Self {
         let last = |path: &PathBuf| {
@@ -69,8 +66,8 @@ impl<'a> RunProgress<'a> {
         Self {
             data,
             form,
-            tree: RunTree::new(definition, graph, once),
-            workflow: definition.name.value.clone(),
+            tree,
+            workflow,
             view: RunDrawing { output, height: 24, currency },
             run: None,
             seen: seen.collect(),

@@ -17,6 +17,8 @@ pub struct RecordedRun {
     /// The request that opened it.
     pub request: Arc<Message>,
     pub digest: Digest,
+    /// All messages of the thread, oldest first.
+    pub messages: Vec<Arc<Message>>,
 }
 
 impl RecordedRun {
@@ -57,7 +59,8 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
             Some((Arc::clone(request), digest))
         });
         if let Some((request, digest)) = found {
-            return Ok(RecordedRun { reader, request, digest });
+            let messages = messages.into_iter().map(Arc::clone).collect();
+            return Ok(RecordedRun { reader, request, digest, messages });
         }
     }
 

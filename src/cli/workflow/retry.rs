@@ -4,10 +4,8 @@ use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 
-use crate::config::Config;
 use crate::ids::CallId;
-use crate::organism::OrganismClient;
-use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
+use crate::service::{BearerSecret, SubmitRequest};
 use crate::workflow::{GoalGraph, GoalId, RunRetry};
 
 use super::super::exit::{CommandExit, CommandFailure};
@@ -15,7 +13,7 @@ use super::super::journal_target::{JournalTarget, known};
 use super::super::startup::{self, ConfigArg};
 use super::named;
 use super::recorded::{RecordedRun, run_on_record};
-use super::run::ShownUpdates;
+use super::shown_run::{RunOutputForm, show_run};
 
 #[derive(Debug, clap::Args)]
 pub struct RetryArgs {
@@ -37,7 +35,7 @@ pub struct RetryArgs {
     /// Show nothing but the output.
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
-    /// Write JSON lines.
+    /// Write goals and output as JSON lines.
     #[arg(long)]
     json: bool,
 }
@@ -65,7 +63,10 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
         trace: None,
         secret,
     };
-    startup::runtime()?.block_on(carry_out(config, &recorded, submission, args))
+    let definition = recorded.definition()?;
+    let output = RunOutputForm { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
+    let shown = show_run(config, &definition, recorded.messages, submission, output);
+    startup::runtime()?.block_on(shown)
 }
 
 /// The goal to begin with, if one is named.
@@ -86,32 +87,4 @@ fn goal(args: &RetryArgs, recorded: &RecordedRun) -> anyhow::Result<Option<GoalI
     };
     let message = format!("the definition of the run has no goal `{text}`; {help}");
     Err(CommandFailure::new(CommandExit::Usage, message).into())
-}
-
-async fn carry_out(
-    config: Config,
-    recorded: &RecordedRun,
-    submission: SubmitRequest,
-    args: &RetryArgs,
-) -> anyhow::Result<ExitCode> {
-    let shown = ShownUpdates { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
-    let organism = OrganismClient::open(config).await?;
-    let mut exit = CommandExit::Done;
-    let sent = organism.submit(submission, |update| {
-        if let SubmitUpdate::Accepted { thread, .. } = &update
-            && !args.json
-            && !args.quiet
-        {
-            note!("run {thread}");
-        }
-        let of_update = shown.show(&recorded.request.to, &update);
-        if exit == CommandExit::Done {
-            exit = of_update;
-        }
-    });
-    let sent = sent.await;
-    let closed = organism.close().await;
-    sent?;
-    closed?;
-    Ok(exit.into())
 }

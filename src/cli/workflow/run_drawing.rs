@@ -10,6 +10,7 @@ use crate::envelope::Spending;
 use crate::thread::Hold;
 use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow, is_free};
 
+use super::super::named_config;
 use super::super::render::{RenderOutput, clean, cut, duration};
 
 /// Lines of a model's text that are shown for one call.
@@ -170,10 +171,12 @@ pub fn activity_line(activity: &RunActivity, now: Time) -> String {
     let RunActivity { listener, what, .. } = activity;
     match what {
         ActivityKind::Person { hold: Hold::Approval, message, .. } => {
-            format!("{listener} waits for an approval: organism approve {message}")
+            let config = named_config::option();
+            format!("{listener} waits for an approval: organism approve {message}{config}")
         }
         ActivityKind::Person { hold: Hold::Answer, message, .. } => {
-            format!("waits for an answer of {listener}: organism answer {message}")
+            let config = named_config::option();
+            format!("waits for an answer of {listener}: organism answer {message}{config}")
         }
         ActivityKind::Model { state, since, streams, text, part } => {
             let so_far = so_far(now.since(*since));
@@ -267,6 +270,41 @@ mod tests {
         let expected =
             "▸   draft  running, pass 2, 1 of 3, attempt 2  1.5 s  1234 tokens  0.0123 EUR";
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn the_screen_in_the_docs_is_what_is_drawn() {
+        let goal = |name: &str, phase, (depth, iteration), tenths: u64, tokens, money: u64| {
+            let mut row = row(name, phase);
+            let RowKind::Goal(status) = &mut row.kind else { panic!("{row:?}") };
+            *status = GoalStatus { depth, iteration, parts: (0, 0), ..status.clone() };
+            let (time, spent) = (Duration::from_millis(100 * tenths), Money(100_000 * money));
+            let spent = Spending { tokens, money: spent };
+            RunRow { depth, attempt: 1, time: Some(time), spent, ..row }
+        };
+        let mut critique = goal("critique", GoalPhase::Running, (1, 2), 86, 1404, 64);
+        let mut now = writing("The second paragraph still claims that a space earns nothing.");
+        now.listener = ListenerName::parse("critic").unwrap();
+        if let ActivityKind::Model { state, since, .. } = &mut now.what {
+            *state = ModelState::Streaming("openai/gpt-5".to_owned());
+            *since = Time(57_000_000);
+        }
+        critique.now = vec![now];
+        let rows = [
+            goal("outline", GoalPhase::Done, (0, 0), 82, 812, 40),
+            goal("improve", GoalPhase::Running, (0, 2), 331, 0, 0),
+            goal("draft", GoalPhase::Done, (1, 0), 245, 2904, 127),
+            critique,
+        ];
+        let view = view(80, 24);
+        let spent = view.spent(Spending { tokens: 5120, money: Money(23_100_000) });
+        let title =
+            format!("essay  sess-k3v9t2m8  {}{spent}", duration(Duration::from_millis(41_300)));
+
+        let drawn: String =
+            view.lines(&title, &rows, NOW).iter().map(|line| format!("    {line}\n")).collect();
+        let docs = include_str!("../../../docs/WORKFLOWS.md");
+        assert!(docs.contains(&format!("\n\n{drawn}\n")), "{drawn}");
     }
 
     #[test]

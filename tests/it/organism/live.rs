@@ -501,3 +501,61 @@ fn a_watch_ends_when_its_organism_is_killed() {
     let ended = until("it ends", || tail.child.try_wait().unwrap());
     assert_eq!(ended.code(), Some(0));
 }
+
+#[test]
+fn a_watch_waits_for_the_organism_and_the_thread_and_ends_with_the_thread() {
+    let provider = Provider::start(vec![ScriptedResponse::text(&format!(
+        "<said xmlns=\"{TALK}\">done</said>"
+    ))]);
+    let house = house("", &provider.model("live", ""));
+    let args = ["tail", "--live", "--json", "-n", "0", "--thread", THREAD];
+    let mut tail = LiveTail::spawn(house.command(&args));
+    tail.errors.find("waiting for one");
+    let running = house.run();
+    tail.errors.find("is not on record yet; waiting for it");
+    tail.find(|event| event["live"] == "opened");
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    tail.find_end();
+    let ended = tail.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!ended.err.contains("no organism responds"), "the organism still runs: {ended:?}");
+
+    let late = house.organism(&args);
+    assert_eq!(late.code, Some(0), "{late:?}");
+    assert!(late.err.contains(&format!("{THREAD} is over")), "{late:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_watch_names_its_client() {
+    let provider = Provider::start(vec![ScriptedResponse::Trickle]);
+    let config = two_clients(CONFIG, "");
+    let house = House::with(&format!("{config}{}", provider.model("live", "")));
+    let running = blind(&house);
+    house.write("say.xml", say("write"));
+    let send = ["send", "say.xml", "--as", "desk", "--no-wait", "--new", THREAD];
+    let sent = CommandOutput::from(with_secrets(house.command(&send)).output().unwrap());
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
+    let watch = |more: &[&str]| {
+        let args = [&["tail", "--live", "--json", "-n", "0"], more].concat();
+        with_secrets(house.command(&args))
+    };
+    let mut own = LiveTail::spawn(watch(&["--thread", THREAD, "--as", "desk"]));
+    let opened = own.find(|event| event["live"] == "opened");
+    assert_eq!(opened["text"], false, "{opened}");
+    own.find(|event| event["live"] == "model");
+
+    for (more, code, why) in [
+        (["--thread", THREAD, "--as", "other"].as_slice(), 69, "has no thread"),
+        (&["--thread", THREAD, "--as", "nobody"], 2, "the clients are"),
+        (&["--as", "desk"], 2, "--thread"),
+    ] {
+        let refused = CommandOutput::from(watch(more).output().unwrap());
+        assert_eq!(refused.code, Some(code), "{refused:?}");
+        assert!(refused.err.contains(why), "{refused:?}");
+    }
+    drop(running);
+}

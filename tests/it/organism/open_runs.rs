@@ -278,6 +278,13 @@ fn a_retry_from_a_goal_runs_it_and_all_that_need_it_again() {
     assert_eq!(messages(&house, "hold").len(), 2);
     assert_eq!(threads_of(&house, "goal").len(), 3);
 
+    // It is shown as a run is, with the goals whose results it takes over.
+    for line in ["run sess-toured00\n", "✓ outline  done\n", "▸ work  running", "✓ verdict  done"]
+    {
+        assert!(retried.err.contains(line), "no `{line}` in {retried:?}");
+    }
+    assert!(!retried.err.contains("outline  running"), "{retried:?}");
+
     let wrong = house.organism(&["workflow", "retry", "sess-toured00", "--from", "wrok"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     assert!(wrong.err.contains("did you mean `work`?"), "{wrong:?}");

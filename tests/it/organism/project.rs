@@ -198,6 +198,9 @@ fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
 
     let start = projects.send("copy", "second", &[]);
     refused(&start, &[&own, &owner, "whose config is still there", "organism adopt --new"]);
+    // The next command names the config that this one was given.
+    let named = projects.organism("copy", &["adopt", "--config", &own]);
+    refused(&named, &[&format!("`organism adopt --new --config {own}`")]);
     let from = format!("organism adopt --from {owner}");
     let plain = projects.organism("copy", &["adopt"]);
     refused(&plain, &[&own, &owner, "still there", &from, "organism adopt --new"]);

@@ -376,6 +376,40 @@ fn the_command_draws_its_goals_on_a_terminal_and_leaves_them_there() {
         assert!(last.contains(line), "no `{line}` in {shown}");
     }
     assert!(shown.contains("A second text"), "{shown}");
+
+    // The docs show the same goals of another workflow.
+    let docs = include_str!("../../../docs/WORKFLOWS.md");
+    let (_, docs) = docs.split_once("    essay  sess-").unwrap();
+    let docs: Vec<_> =
+        docs.lines().map(|line| form(line.trim_start()).replace("  N EUR", "")).collect();
+    for goal in ["✓ outline  ", "✓   draft  "] {
+        let own = last.lines().find(|line| line.starts_with(goal));
+        let own = own.unwrap_or_else(|| panic!("no `{goal}` in {last}"));
+        // A drawn line ends with a sequence that clears the rest of its row.
+        let own = own.split('\u{1b}').next().map(form).unwrap();
+        assert!(docs.contains(&own), "no line of the docs is `{own}`");
+    }
+    let ran = run(&house, &[]);
+    let own: Vec<_> = ran.err.lines().map(form).collect();
+    for line in ["▸ improve  running, pass N", "▸   draft  running, pass N"] {
+        let of_docs = line.replace("draft", "critique");
+        assert!(docs.iter().any(|shown| shown.starts_with(&of_docs)), "{of_docs}, {docs:?}");
+        assert!(own.iter().any(|shown| shown.starts_with(line)), "{line}, {own:?}");
+    }
+}
+
+/// A line with N for each number.
+fn form(line: &str) -> String {
+    let mut form = String::new();
+    for char in line.chars() {
+        let is_number = char.is_ascii_digit() || (char == '.' && form.ends_with('N'));
+        match is_number {
+            true if form.ends_with('N') => {}
+            true => form.push('N'),
+            false => form.push(char),
+        }
+    }
+    form
 }
 
 #[test]

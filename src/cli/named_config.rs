@@ -1,0 +1,114 @@
+//! The config that a command was given with `--config`, so that the commands that it advises name it,
+//! too.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The config that this command was given.
+static GIVEN: OnceLock<String> = OnceLock::new();
+
+/// Verbs of commands about one organism. `workflow` is among them, `key show` on another host is not.
+const VERBS: [&str; 22] = [
+    "adopt",
+    "answer",
+    "approvals",
+    "approve",
+    "backup",
+    "cancel",
+    "check",
+    "export",
+    "models",
+    "promote",
+    "prompt",
+    "record",
+    "refuse",
+    "repair",
+    "run",
+    "search",
+    "send",
+    "tail",
+    "thread",
+    "threads",
+    "verify",
+    "workflow",
+];
+
+const PROGRAM: &str = "organism ";
+
+/// Remembers the config that this command was given.
+pub fn remember(given: Option<&Path>) {
+    if let Some(path) = given {
+        // A command has one config.
+        GIVEN.set(path.display().to_string()).ok();
+    }
+}
+
+/// The option that names the config of this command, after a space; empty if none was named.
+pub fn option() -> String {
+    GIVEN.get().map(|path| option_of(path)).unwrap_or_default()
+}
+
+/// The text with that option in each command between backticks that takes it.
+pub fn with_option(text: &str) -> Cow<'_, str> {
+    match GIVEN.get() {
+        Some(path) if text.contains(PROGRAM) => Cow::Owned(with_option_of(text, path)),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+fn option_of(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
+    match path.chars().all(is_plain) {
+        true => format!(" --config {path}"),
+        false => format!(" --config '{}'", path.replace('\'', "'\\''")),
+    }
+}
+
+fn with_option_of(text: &str, path: &str) -> String {
+    let option = option_of(path);
+    let mut out = String::new();
+    for (at, part) in text.split('`').enumerate() {
+        if at > 0 {
+            out.push('`');
+        }
+        out.push_str(part);
+        // Every second part stands between backticks.
+        if at % 2 == 1 && takes_config(part) {
+            out.push_str(&option);
+        }
+    }
+    out
+}
+
+/// Whether the text is a command that takes `--config`, and has no such option yet.
+fn takes_config(command: &str) -> bool {
+    let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
+    let mut words = rest.split_whitespace();
+    let takes = words.next().is_some_and(|verb| VERBS.contains(&verb));
+    takes && !words.any(|word| ["--config", "--data", "test"].contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_advised_names_the_config_of_this_one() {
+        for (text, expected) in [
+            ("`organism adopt --new` begins", "`organism adopt --new --config a/b.toml` begins"),
+            (
+                "`organism run`, `organism run --new`",
+                "`organism run --config a/b.toml`, `organism run --new --config a/b.toml`",
+            ),
+            ("run `organism key show` there", "run `organism key show` there"),
+            ("`organism thread x --data d`", "`organism thread x --data d`"),
+            ("an organism run by others", "an organism run by others"),
+            ("`organism runs`", "`organism runs`"),
+        ] {
+            assert_eq!(with_option_of(text, "a/b.toml"), expected);
+        }
+        let quoted = with_option_of("`organism run`", "it's here.toml");
+        assert_eq!(quoted, "`organism run --config 'it'\\''s here.toml'`");
+    }
+}

@@ -1,0 +1,51 @@
+//! The open calls of a thread, by which `organism tail --live` finds that the thread is over.
+
+use std::collections::HashSet;
+
+use crate::ids::{CallId, ThreadId};
+use crate::thread::{Fact, Record};
+
+/// The open calls of a thread and of the threads beneath it.
+pub struct ThreadCalls {
+    thread: ThreadId,
+    open: HashSet<CallId>,
+    /// Whether the thread is on record.
+    is_known: bool,
+}
+
+impl ThreadCalls {
+    pub fn new(thread: ThreadId) -> Self {
+        Self { thread, open: HashSet::new(), is_known: false }
+    }
+
+    /// Takes the next record of the journal. A record may come twice, if all after it do, too.
+    pub fn take(&mut self, record: &Record) {
+        if record.tree != self.thread.root() {
+            return;
+        }
+
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening: Some(_), .. }
+                    if message.thread == self.thread || message.thread.is_beneath(&self.thread) =>
+                {
+                    self.is_known = true;
+                    self.open.insert(CallId(message.id));
+                }
+                Fact::CallClosed { call, .. } => {
+                    self.open.remove(call);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// Whether the thread has begun, and none of its calls is open.
+    pub fn is_over(&self) -> bool {
+        self.is_known && self.open.is_empty()
+    }
+}

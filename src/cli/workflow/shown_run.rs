@@ -1,0 +1,232 @@
+//! A run on the screen while it runs: its goals, what happens in them, and its output.
+
+use std::io::IsTerminal as _;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::bus::live::LiveEvent;
+use crate::config::Config;
+use crate::envelope::Message;
+use crate::ids::{ListenerName, ThreadId};
+use crate::limits;
+use crate::organism::OrganismClient;
+use crate::service::{LiveRequest, SubmitRequest, SubmitUpdate};
+use crate::workflow::{GoalGraph, RunTree, WorkflowDefinition, called_once, output_name};
+use crate::xml::element::Element;
+
+use super::super::decision;
+use super::super::exit::CommandExit;
+use super::progress::{ProgressForm, RunProgress};
+
+/// Submits a request to a workflow, and shows the run that it opens. `earlier` holds the messages of
+/// the thread, where the run goes on from an earlier one.
+pub async fn show_run(
+    config: Config,
+    definition: &WorkflowDefinition,
+    earlier: Vec<Arc<Message>>,
+    submission: SubmitRequest,
+    output: RunOutputForm,
+) -> anyhow::Result<ExitCode> {
+    let form = match (output.json, output.quiet || output.no_wait) {
+        (true, false) => ProgressForm::Json,
+        (_, true) => ProgressForm::Nothing,
+        (false, false) if can_draw() => ProgressForm::Tree,
+        (false, false) => ProgressForm::Lines,
+    };
+    let once = called_once(&config.contracts);
+    let data = config.data.clone();
+    let (graph, _) = GoalGraph::new(definition);
+    let priced = config.models.iter().find_map(|model| model.price.as_ref());
+    let currency = priced.map(|price| price.currency.clone());
+    let tree = RunTree::new(definition, &graph, &once).after(earlier);
+    let workflow = &definition.name.value;
+    let progress = RunProgress::new(&data, form, (workflow.clone(), tree), currency);
+    // Held only while records are read: never across an await.
+    let progress = Mutex::new(progress);
+    let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+
+    let organism = OrganismClient::open(config).await?;
+    let (accepted, run) = watch::channel(None);
+    let own = as_its_client(&submission);
+    let mut exit = CommandExit::Done;
+    let submit = organism.submit(submission, |update| {
+        shown().clear();
+        if let SubmitUpdate::Accepted { thread, calls, .. } = &update {
+            if !output.json && !output.quiet {
+                note!("run {thread}");
+            }
+            if let Some(call) = calls.first() {
+                shown().accepted(thread.clone(), *call);
+            }
+            accepted.send_replace(Some(thread.clone()));
+        }
+        if let SubmitUpdate::Result { .. } = update {
+            shown().show_new();
+            shown().finish();
+        }
+        // The tree shows these waits itself.
+        if matches!(update, SubmitUpdate::Waits(_)) && shown().has_tree() {
+            return;
+        }
+        let of_update = output.show(workflow, &update);
+        if exit == CommandExit::Done {
+            exit = of_update;
+        }
+    });
+    let watching = async {
+        if form != ProgressForm::Nothing {
+            tokio::join!(
+                follow_records(&organism, &shown),
+                follow_live(&organism, own, run, &shown),
+                redraw(form, &shown)
+            );
+        }
+        std::future::pending::<()>().await;
+    };
+    let sent = tokio::select! {
+        sent = submit => sent,
+        () = watching => Ok(()),
+    };
+    let closed = organism.close().await;
+    sent?;
+    closed?;
+    Ok(exit.into())
+}
+
+/// A subscription to the live channel by the client that submits.
+fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
+    let (client, secret) = (Some(submission.client.clone()), submission.secret.clone());
+    LiveRequest { client, secret, ..LiveRequest::default() }
+}
+
+/// Whether standard error is a terminal that can move its cursor.
+fn can_draw() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    std::io::stderr().is_terminal() && !is_dumb
+}
+
+async fn follow_records<'p>(
+    organism: &OrganismClient,
+    shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>,
+) {
+    let followed = organism.follow(|_, _| {
+        shown().show_new();
+        ControlFlow::Continue(())
+    });
+    // The submission tells what ended.
+    followed.await.ok();
+}
+
+/// Follows the live channel of the run, as the client that opened it. A client that may not watch
+/// gets the states on record alone.
+async fn follow_live<'p>(
+    organism: &OrganismClient,
+    own: LiveRequest,
+    mut run: watch::Receiver<Option<ThreadId>>,
+    shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>,
+) {
+    let thread = run.wait_for(Option::is_some).await.ok().and_then(|thread| thread.clone());
+    let Some(thread) = thread else { return };
+    let request = LiveRequest { thread: Some(thread), ..own };
+
+    loop {
+        let mut has_responded = false;
+        let followed = organism.follow_live(request.clone(), None, |event| {
+            has_responded = true;
+            shown().take_live(&event);
+            ControlFlow::Continue(())
+        });
+        let ended = followed.await;
+        if has_responded {
+            // What the models do until the next subscription is not known.
+            shown().take_live(&LiveEvent::Lost { events: 0 });
+        }
+        match ended {
+            // The socket closes a connection whose reader stands still for too long.
+            Ok(()) if has_responded => tokio::time::sleep(limits::BUSY_RETRY).await,
+            Ok(()) => return,
+            Err(error) => {
+                tracing::info!("what models do now is not shown: {error}");
+                return;
+            }
+        }
+    }
+}
+
+async fn redraw<'p>(form: ProgressForm, shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>) {
+    if form != ProgressForm::Tree {
+        return;
+    }
+
+    let mut tick = tokio::time::interval(limits::RUN_VIEW_INTERVAL);
+    loop {
+        tick.tick().await;
+        shown().draw();
+    }
+}
+
+/// How updates of a submission to a workflow are printed.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOutputForm {
+    pub quiet: bool,
+    pub json: bool,
+    pub no_wait: bool,
+}
+
+impl RunOutputForm {
+    /// Prints an update, and returns the exit code that it asks for.
+    fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
+        if self.json {
+            put_line!("{}", serde_json::json!(update));
+        }
+        match update {
+            SubmitUpdate::Accepted { held: true, .. } if self.no_wait => {
+                CommandExit::ApprovalPending
+            }
+            SubmitUpdate::Accepted { .. } => CommandExit::Done,
+            SubmitUpdate::Waits(wait) => {
+                if !self.json && !self.quiet {
+                    note!("{wait}");
+                }
+                CommandExit::Done
+            }
+            SubmitUpdate::Refused { refusal, .. } => {
+                if !self.json {
+                    note!("refused: {refusal}");
+                }
+                decision::exit_of_refusal(refusal)
+            }
+            SubmitUpdate::NoThread { payload } => {
+                if !self.json {
+                    put_line!("{payload}");
+                }
+                CommandExit::InvalidData
+            }
+            SubmitUpdate::Result { replies, .. } => {
+                let exit = match update.is_failure() {
+                    true => CommandExit::WorkflowFailed,
+                    false => CommandExit::Done,
+                };
+                for reply in replies {
+                    if self.json {
+                        continue;
+                    }
+                    match readable(reply.name == output_name(workflow), &reply.payload) {
+                        Some(text) => put_line!("{text}"),
+                        None => put_line!("{}", reply.payload),
+                    }
+                }
+                exit
+            }
+        }
+    }
+}
+
+/// The text of an output that holds nothing but text.
+fn readable(is_output: bool, payload: &str) -> Option<String> {
+    let element = Element::read_document(payload).filter(|_| is_output)?;
+    element.children().next().is_none().then(|| element.text())
+}
