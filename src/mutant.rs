@@ -36,6 +36,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("answer-with-a-finding", "the text of a turn with a finding is no answer"),
     ("take-goals-from-anybody", "an agent accepts goals from workflows alone"),
     ("undo-once-more", "a call that undoes is handed over once"),
+    ("forget-an-undo", "a completed call beneath a failed run is undone"),
+    ("overlook-handovers", "a call that may have been carried out is undone or listed"),
     ("undo-again", "a call that a workflow beneath has undone is not undone again"),
     ("delegate-without-end", "a goal is delegated only as often as its workflow allows"),
     ("delegate-any-goal", "an agent delegates only in a goal that has roles"),

@@ -5,7 +5,7 @@
 //! its runs have ended: it accepts nothing, and addresses its peers that still exist. Definitions
 //! of ended runs are read when a retry continues one of these runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::add_goals;
 use crate::config::Config;
 use crate::contract::{Contract, Contracts, Role};
 use crate::envelope::Message;
-use crate::ids::{Digest, ListenerName, PayloadName, Position, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::pump::core::Core;
 use crate::schema::{SchemaCompiler, SchemaProblem};
@@ -31,6 +31,9 @@ pub(super) struct WorkflowRuns {
     pub config: Arc<Config>,
     pub definitions: BTreeMap<ListenerName, RunDefinitions>,
 }
+
+/// Records that are in memory at once while the journal is searched.
+const RECORDS_AT_ONCE: u64 = 1_000;
 
 /// Reads ended runs from the journal.
 pub(super) struct JournalRuns {
@@ -58,6 +61,34 @@ impl RunArchive for JournalRuns {
         let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
         let records = reader.walk(up_to).map_err(|error| error.to_string())?;
         Ok(records.into_iter().map(|sealed| sealed.record).collect())
+    }
+
+    fn handed_over(
+        &self,
+        calls: &HashSet<CallId>,
+        from: Position,
+        up_to: Position,
+    ) -> Result<HashSet<CallId>, String> {
+        let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
+        let mut found = HashSet::new();
+        let mut next = from;
+        while next <= up_to {
+            let last = Position(next.0 + RECORDS_AT_ONCE - 1).min(up_to);
+            let records = reader.records(next, last).map_err(|error| error.to_string())?;
+            for fact in records.iter().flat_map(|sealed| &sealed.record.facts) {
+                match fact {
+                    Fact::HandedOver { call, .. } if calls.contains(call) => {
+                        found.insert(*call);
+                    }
+                    Fact::NotTaken { call, .. } => {
+                        found.remove(call);
+                    }
+                    _ => {}
+                }
+            }
+            next = Position(last.0 + 1);
+        }
+        Ok(found)
     }
 }
 

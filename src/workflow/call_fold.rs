@@ -11,11 +11,12 @@ use crate::contract::{Contracts, goal_answer};
 use crate::envelope::Message;
 use crate::ids::{ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::system::{self, ThreadStatus};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-use super::calls_beneath::{NestedCall, calls_beneath};
+use super::calls_beneath::{CallEnd, NestedCall, calls_beneath};
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_retry::RunArchive;
@@ -90,6 +91,29 @@ pub struct UndoSource<'a> {
     pub archive: &'a dyn RunArchive,
     /// Position in the tree of the run that its record may be read up to.
     pub up_to: Position,
+}
+
+impl UndoSource<'_> {
+    /// Marks the calls whose hand-over stands in a record of another tree: it was the end of a call
+    /// there that made room for them. Only calls that may need to be listed are looked for.
+    fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
+        let is_unsure = |call: &&NestedCall| {
+            let has_ended = matches!(call.end, CallEnd::Completed { .. });
+            !call.was_handed_over && !has_ended && self.rules.has_effects(call)
+        };
+        let unsure: Vec<_> = calls.iter().filter(is_unsure).collect();
+        let Some(from) = unsure.iter().map(|call| call.opened).min() else { return Ok(()) };
+        if mutant("overlook-handovers") {
+            return Ok(());
+        }
+
+        let ids = unsure.iter().map(|call| call.id).collect();
+        let handed_over = self.archive.handed_over(&ids, from, up_to)?;
+        for call in calls.iter_mut().filter(|call| handed_over.contains(&call.id)) {
+            call.was_handed_over = true;
+        }
+        Ok(())
+    }
 }
 
 /// A call so far: its run and its threads.
@@ -314,7 +338,10 @@ impl<'a> CallFold<'a> {
         let threads: Vec<_> = self.threads.all.iter().map(|opened| &opened.thread).collect();
         let found = undo.archive.tree_records(undo.up_to).and_then(|records| {
             let calls = calls_beneath(&records, &threads, latest);
-            calls.ok_or_else(|| format!("the record of the run does not hold message {latest}"))
+            let missing = || format!("the record of the run does not hold message {latest}");
+            let (mut calls, up_to) = calls.ok_or_else(missing)?;
+            undo.mark_handed_over(&mut calls, up_to)?;
+            Ok(calls)
         });
         found.unwrap_or_else(|problem| {
             self.unread = Some(problem);

@@ -22,6 +22,8 @@ pub struct NestedCall {
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub request: Arc<Message>,
+    /// Position of the record with its request.
+    pub opened: Position,
     /// Whether the listener may have acted on it.
     pub was_handed_over: bool,
     pub end: CallEnd,
@@ -43,17 +45,20 @@ pub enum CallEnd {
 }
 
 /// The calls in these threads and beneath them, in the order of their requests, up to the record with the
-/// message `until`. `None` where no record holds that message.
+/// message `until`, and the position of that record. `None` where no record holds that message.
+///
+/// A hand-over that stands in a record of another tree is not known here.
 pub fn calls_beneath(
     records: &[Record],
     threads: &[&ThreadId],
     until: MessageId,
-) -> Option<Vec<NestedCall>> {
+) -> Option<(Vec<NestedCall>, Position)> {
     let holds = |record: &Record| {
         let mut accepted = record.facts.iter();
         accepted.any(|fact| matches!(fact, Fact::Accepted { message, .. } if message.id == until))
     };
     let last = records.iter().position(holds)?;
+    let up_to = records.get(last)?.position;
     let records = records.get(..=last)?;
     let threads = threads.iter().copied().collect();
     let workflows = workflows(records);
@@ -62,7 +67,7 @@ pub fn calls_beneath(
         found.read(record);
     }
 
-    Some(found.calls)
+    Some((found.calls, up_to))
 }
 
 /// The workflows with a run in these records: only a workflow can record its definition.
@@ -98,7 +103,9 @@ impl NestedCalls<'_> {
         let mut results: HashMap<CallId, Arc<Message>> = HashMap::new();
         for fact in &record.facts {
             match fact {
-                Fact::Accepted { message, opening: Some(_), .. } => self.opened(message),
+                Fact::Accepted { message, opening: Some(_), .. } => {
+                    self.opened(message, record.position);
+                }
                 Fact::Accepted { message, .. } => {
                     if let Some(cause) = message.cause.filter(|_| is_result(message)) {
                         results.entry(CallId(cause)).or_insert_with(|| Arc::clone(message));
@@ -135,7 +142,7 @@ impl NestedCalls<'_> {
         }
     }
 
-    fn opened(&mut self, message: &Arc<Message>) {
+    fn opened(&mut self, message: &Arc<Message>, position: Position) {
         if message.kind != MessageKind::Call || !self.is_beneath(&message.thread) {
             return;
         }
@@ -148,6 +155,7 @@ impl NestedCalls<'_> {
             listener: message.to.clone(),
             thread: message.thread.clone(),
             request: Arc::clone(message),
+            opened: position,
             was_handed_over: false,
             end: CallEnd::Open,
         });

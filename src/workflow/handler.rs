@@ -488,6 +488,15 @@ mod definition_tests {
         fn tree_records(&self, _: Position) -> Result<Vec<Record>, String> {
             Err("there is no journal".to_owned())
         }
+
+        fn handed_over(
+            &self,
+            _: &HashSet<CallId>,
+            _: Position,
+            _: Position,
+        ) -> Result<HashSet<CallId>, String> {
+            Ok(HashSet::new())
+        }
     }
 
     fn name(text: &str) -> ListenerName {

@@ -3,6 +3,7 @@
 //! The request names the earlier run and the goal to begin with. The results stay where they are on
 //! record: each fold of the new run begins with a fold of the earlier one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::contract::retry_name;
@@ -35,6 +36,18 @@ pub trait RunArchive: Send + Sync {
     /// # Errors
     /// The record cannot be read, for this reason.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
+
+    /// Those of `calls` that their listeners have or have had, by the records of all trees between
+    /// these positions, both included. The hand-over of a call may stand in a record of another tree.
+    ///
+    /// # Errors
+    /// The record cannot be read, for this reason.
+    fn handed_over(
+        &self,
+        calls: &HashSet<CallId>,
+        from: Position,
+        up_to: Position,
+    ) -> Result<HashSet<CallId>, String>;
 }
 
 /// A request to go on from an earlier run.

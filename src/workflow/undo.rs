@@ -53,6 +53,11 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
+    /// Whether a call changes something that an undo would have to cover.
+    pub fn has_effects(&self, call: &NestedCall) -> bool {
+        self.rule(call).is_some() || self.once.contains(&call.listener)
+    }
+
     /// Whether a call is open that could be undone once it has completed, or that undoes another.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
@@ -117,6 +122,7 @@ fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCa
         let earlier = earlier.filter(|_| !mutant("undo-again"));
         match judge(call, earlier, rules) {
             CallFate::Nothing => {}
+            CallFate::Undo(..) if mutant("forget-an-undo") => {}
             CallFate::Undo(payload, position) if own.take(call, &payload, position) => {}
             CallFate::Undo(payload, position) => {
                 targets.push(UndoTarget { call: left_call(call, ""), payload, position });
@@ -194,7 +200,7 @@ enum CallFate {
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
-    let has_effects = rule.is_some() || rules.once.contains(&call.listener);
+    let has_effects = rules.has_effects(call);
     match &call.end {
         CallEnd::Completed { reply: Some(reply), .. } if is_failure(&reply.name.local) => {
             CallFate::Nothing

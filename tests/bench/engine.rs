@@ -1,5 +1,6 @@
 //! Processor time of the workflow engine alone: the deliveries of a recorded run, handled again.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use organism::bus::Delivery;
 use organism::config::Config;
 use organism::envelope::Message;
-use organism::ids::{Attempt, Digest, Position, ThreadId};
+use organism::ids::{Attempt, CallId, Digest, Position, ThreadId};
 use organism::journal::sqlite::JournalReader;
 use organism::thread::{Fact, Record};
 use organism::workflow::{
@@ -106,5 +107,14 @@ impl RunArchive for NoRuns {
 
     fn tree_records(&self, _: Position) -> Result<Vec<Record>, String> {
         Err("there are no earlier runs".to_owned())
+    }
+
+    fn handed_over(
+        &self,
+        _: &HashSet<CallId>,
+        _: Position,
+        _: Position,
+    ) -> Result<HashSet<CallId>, String> {
+        Ok(HashSet::new())
     }
 }

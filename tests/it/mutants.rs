@@ -137,6 +137,14 @@ const GUARDS: &[(&str, &str)] = &[
     ("answer-anything-as-a-goal", "pump::goals::the_answer_to_a_goal_ends_no_other_call"),
     ("undo-once-more", "pump::undo::a_call_that_undoes_another_is_handed_over_once"),
     (
+        "forget-an-undo",
+        "organism::workflow_kills::a_run_with_every_part_ends_once_as_an_undisturbed_one",
+    ),
+    (
+        "overlook-handovers",
+        "organism::workflow_undo::races::a_cancelled_booking_that_another_run_made_room_for_is_listed",
+    ),
+    (
         "undo-again",
         "organism::workflow_undo::a_call_that_a_workflow_beneath_has_undone_is_not_undone_again",
     ),

@@ -3,6 +3,7 @@
 
 use serde_json::Value as Json;
 
+use super::super::workflow::messages;
 use super::super::{House, Running, until};
 use super::{CONFIG, CommandOutput, RECORDING, cancellations, house, ledger, send};
 
@@ -169,6 +170,33 @@ fn a_booking_that_its_agent_has_cancelled_is_not_cancelled_again() {
     assert!(sent.out.contains("<goal>pay</goal>"), "{sent:?}");
     assert!(!sent.out.contains("not-undone"), "{sent:?}");
     assert_each_cancelled_once(&house, 3);
+    house.verified();
+}
+
+#[test]
+fn a_cancelled_booking_that_another_run_made_room_for_is_listed() {
+    let house = house(&with_goals(&format!("{FIRST}{PAY}")));
+    house.write("hold-book-9", "");
+    house.write("hold-book-1", "");
+    let running = house.run();
+    let other = super::REQUEST.replace("<n>1</n>", "<n>9</n>");
+    house.send_text(&other, &["--new", "sess-travel01", "--key", "other", "--no-wait"]);
+    let is_booked = |number: &str| ledger(&house).contains(&format!("book {number}"));
+    until("the other run books", || is_booked("9").then_some(()));
+    send(&house, &["--no-wait"]);
+    until("both have asked for a room", || (messages(&house, "book").len() == 2).then_some(()));
+
+    // The end of the other booking hands this one over, in a record of the other run.
+    std::fs::remove_file(house.path("hold-book-9")).unwrap();
+    until("it books", || is_booked("1").then_some(()));
+    let cancelled = house.organism(&["cancel", "sess-travel00.first"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    let sent = send(&house, &[]);
+    std::fs::remove_file(house.path("hold-book-1")).unwrap();
+    assert!(sent.out.contains("<goal>first</goal><code>cancelled</code>"), "{sent:?}");
+    assert!(sent.out.contains("<thread>sess-travel00.first</thread>"), "{sent:?}");
+    assert!(sent.out.contains("<why>cancelled</why>"), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
     house.verified();
 }
 
