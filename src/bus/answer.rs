@@ -15,7 +15,7 @@ const HEAD_BYTES: usize = 1024;
 
 /// The call and attempt that an answer names, as unparsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NamedAttempt {
+pub(crate) struct NamedAttempt {
     call: String,
     attempt: String,
 }
@@ -35,7 +35,7 @@ impl std::fmt::Display for NamedAttempt {
 
 /// Statement in an answer on whether the listener remembers the messages of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum ClaimedMemory {
+pub(crate) enum ClaimedMemory {
     /// The answer makes no statement about its memory.
     #[default]
     Nothing,
@@ -48,7 +48,7 @@ pub(super) enum ClaimedMemory {
 
 /// A parsed answer of a listener.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ListenerAnswer {
+pub(crate) struct ListenerAnswer {
     /// The attempt that the answer names; `None` if it names none.
     pub named: Option<NamedAttempt>,
     pub memory: ClaimedMemory,

@@ -4,7 +4,7 @@
 //! and never decides where a payload goes. It does not know the pump, which it reaches only through
 //! a [`Sink`].
 
-mod answer;
+pub(crate) mod answer;
 mod delivery_frame;
 pub mod live;
 pub(crate) mod memory;

@@ -2,6 +2,7 @@
 //! same process host and NATS host that an organism uses.
 
 mod harness;
+mod pipes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,10 @@ use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, MessageKind, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
+use crate::system;
 pub use harness::HarnessTransport;
 use harness::TrialHarness;
+use pipes::PipeTrial;
 
 /// How long a listener must send nothing after its start. [`QUIET`] is the time after an answer.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
@@ -63,7 +66,7 @@ pub async fn run(
         is_good
     };
 
-    let ends = way.how_it_ends();
+    let checks = way.checks();
     let started = ListenerTrial::start(command, way, patience).await;
     let starts = "starts, and is quiet until it is asked (2)".to_owned();
     let (mut trial, quiet) = match started {
@@ -80,7 +83,7 @@ pub async fn run(
 
     let mut answerable = None;
     for request in requests {
-        let answered = trial.answered(request, judge).await;
+        let answered = trial.first_answer(request, judge).await;
         if done(format!("answers {} (4)", request.name), answered) {
             answerable = answerable.or(Some(request));
         } else {
@@ -90,14 +93,67 @@ pub async fn run(
 
     // The remaining checks need a request that the program answers.
     let Some(request) = answerable else { return false };
-    done("answers two requests in a row (2)".to_owned(), trial.twice(request, judge).await);
-    trial.again().await;
-    done("is quiet after its answer (2)".to_owned(), trial.quiet_after(request, judge).await);
-    trial.again().await;
-    done("goes on after a cancel (6)".to_owned(), trial.cancelled(request, judge).await);
-    trial.again().await;
-    done(ends.to_owned(), trial.ended(request, judge).await);
+    for (index, check) in checks.iter().enumerate() {
+        if index > 0 {
+            trial.again().await;
+        }
+        let verdict = trial.check(*check, request, judge).await;
+        done(check.claim().to_owned(), verdict);
+    }
+
     good
+}
+
+/// A check that needs a request which the program answers.
+#[derive(Debug, Clone, Copy)]
+enum ConformanceCheck {
+    TwoInARow,
+    QuietAfterAnswer,
+    TwoPieces,
+    PeerResult,
+    Memory,
+    NamedAttempt,
+    Cancel,
+    InputClosed,
+    Signalled,
+}
+
+impl ConformanceCheck {
+    const OF_PROCESSES: [Self; 8] = [
+        Self::TwoInARow,
+        Self::QuietAfterAnswer,
+        Self::TwoPieces,
+        Self::PeerResult,
+        Self::Memory,
+        Self::NamedAttempt,
+        Self::Cancel,
+        Self::InputClosed,
+    ];
+
+    /// On NATS, the client of the program reads messages whole.
+    const ON_NATS: [Self; 7] = [
+        Self::TwoInARow,
+        Self::QuietAfterAnswer,
+        Self::PeerResult,
+        Self::Memory,
+        Self::NamedAttempt,
+        Self::Cancel,
+        Self::Signalled,
+    ];
+
+    fn claim(self) -> &'static str {
+        match self {
+            Self::TwoInARow => "answers two requests in a row (2)",
+            Self::QuietAfterAnswer => "is quiet after its answer (2)",
+            Self::TwoPieces => "reads a large request that comes in two pieces (2)",
+            Self::PeerResult => "answers after the result of a peer (3)",
+            Self::Memory => "has the messages of a call, if it says that it remembers (3)",
+            Self::NamedAttempt => "names the attempt that it answers, if it names any (4)",
+            Self::Cancel => "goes on after a cancel (6)",
+            Self::InputClosed => "ends when its input is closed (8)",
+            Self::Signalled => "ends on SIGTERM (12)",
+        }
+    }
 }
 
 /// An event that a host reports about the program. Events keep their order of arrival.
@@ -164,6 +220,14 @@ enum MissingOutcome {
     Failed(String),
 }
 
+impl MissingOutcome {
+    fn reason(self) -> String {
+        match self {
+            Self::Nobody(why) | Self::Refused(why) | Self::Failed(why) => why,
+        }
+    }
+}
+
 impl ListenerTrial {
     async fn start(
         command: Vec<String>,
@@ -196,8 +260,7 @@ impl ListenerTrial {
     }
 
     fn deliver(&mut self, request: &TrialRequest) -> (CallId, Attempt) {
-        self.attempts += 1;
-        let attempt = Attempt { epoch: 1, n: self.attempts };
+        let attempt = self.next_attempt();
         let delivery = delivery(request, attempt, self.patience);
         let call = delivery.call;
         self.harness.host().deliver(delivery);
@@ -252,13 +315,7 @@ impl ListenerTrial {
                     self.harness.check_running()?;
                     sleep(ASK_AGAIN).await;
                 }
-                Err(
-                    MissingOutcome::Nobody(why)
-                    | MissingOutcome::Refused(why)
-                    | MissingOutcome::Failed(why),
-                ) => {
-                    return Err(why);
-                }
+                Err(missing) => return Err(missing.reason()),
             }
         }
     }
@@ -269,11 +326,106 @@ impl ListenerTrial {
         judge: PayloadJudge<'_>,
     ) -> Result<(), String> {
         let outcome = self.delivered_outcome(request).await?;
-        for payload in outcome.payloads {
-            let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;
-            judge(&text).map_err(|why| format!("{why}: {}", shortened(&text)))?;
+        judge_payloads(outcome.payloads, judge)
+    }
+
+    /// Checks the answer to a request that the program gets for the first time. A program that does
+    /// not answer is found on its pipes, which show what it wrote instead.
+    async fn first_answer(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
+        if !self.way.is_remote()
+            && let Some(silence) = self.on_pipes(judge).await?.silence(request).await
+        {
+            return Err(silence);
         }
-        Ok(())
+        self.answered(request, judge).await
+    }
+
+    async fn on_pipes<'j>(&self, judge: PayloadJudge<'j>) -> Result<PipeTrial<'j>, String> {
+        PipeTrial::start(&self.command, self.patience, judge).await
+    }
+
+    async fn check(
+        &mut self,
+        check: ConformanceCheck,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
+        let is_remote = self.way.is_remote();
+        match check {
+            ConformanceCheck::TwoInARow => self.twice(request, judge).await,
+            ConformanceCheck::QuietAfterAnswer => self.quiet_after(request, judge).await,
+            ConformanceCheck::TwoPieces => self.on_pipes(judge).await?.pieces(request).await,
+            ConformanceCheck::PeerResult => self.after_result(request, judge).await,
+            ConformanceCheck::Memory if is_remote => self.remembered(request, judge).await,
+            ConformanceCheck::Memory => self.on_pipes(judge).await?.remembers(request).await,
+            ConformanceCheck::NamedAttempt => self.named(request, judge).await,
+            ConformanceCheck::Cancel if is_remote => self.cancelled(request, judge).await,
+            ConformanceCheck::Cancel => self.on_pipes(judge).await?.cancelled(request).await,
+            ConformanceCheck::InputClosed | ConformanceCheck::Signalled => {
+                self.ended(request, judge).await
+            }
+        }
+    }
+
+    /// Checks the answer to a call that is delivered with the result of another call.
+    async fn after_result(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
+        self.answered(request, judge).await?;
+        let call = new_call();
+        self.of_call(call, request, 1, judge).await
+    }
+
+    /// Checks the answer to the next delivery of a call, which the host shortens if the program said
+    /// that it remembers.
+    async fn remembered(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
+        self.answered(request, judge).await?;
+        let call = new_call();
+        self.of_call(call, request, 0, judge).await?;
+        self.of_call(call, request, 1, judge).await
+    }
+
+    /// Checks the answer to a call that is delivered twice, as after a lost answer.
+    async fn named(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
+        self.answered(request, judge).await?;
+        let call = new_call();
+        self.of_call(call, request, 0, judge).await.map_err(|why| format!("the first: {why}"))?;
+        self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
+    }
+
+    /// Checks the answer to one delivery of this call.
+    async fn of_call(
+        &mut self,
+        call: CallId,
+        request: &TrialRequest,
+        results: u64,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
+        let attempt = self.next_attempt();
+        let delivery = delivery_of_call(call, request, attempt, self.patience, results);
+        self.harness.host().deliver(delivery);
+        self.harness.host().flush();
+        let outcome = self.outcome().await.map_err(MissingOutcome::reason)?;
+        judge_payloads(outcome.payloads, judge)
+    }
+
+    fn next_attempt(&mut self) -> Attempt {
+        self.attempts += 1;
+        Attempt { epoch: 1, n: self.attempts }
     }
 
     async fn twice(
@@ -294,17 +446,20 @@ impl ListenerTrial {
         self.quiet(QUIET).await
     }
 
-    /// Checks that the program handles a cancel. Waits for an answer first: the program must be
-    /// running when it gets the request, so that the cancel comes after the hand-over.
+    /// Checks that a program on NATS handles a cancel. Waits for an answer first: the program must be
+    /// running. While it is stopped, the request and the cancel reach its connection, so that no
+    /// answer can overtake the cancel.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,
         judge: PayloadJudge<'_>,
     ) -> Result<(), String> {
         self.answered(request, judge).await?;
+        self.harness.pause();
         let (call, attempt) = self.deliver(request);
         self.harness.host().cancel(call, attempt);
         self.harness.host().flush();
+        self.harness.resume().await;
 
         match self.outcome().await {
             // The program may report that it did not begin the call.
@@ -338,29 +493,68 @@ fn tested() -> ListenerName {
     ListenerName::parse("listener-under-test").expect("the name is a good one")
 }
 
+fn new_call() -> CallId {
+    CallId(MessageId(Uuid::now_v7()))
+}
+
+/// A delivery of a new call.
 fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Delivery {
-    let listener = tested();
-    let thread = ThreadId::organism();
-    let id = MessageId(Uuid::now_v7());
+    delivery_of_call(new_call(), request, attempt, timeout, 0)
+}
+
+/// A delivery of this call with its request, and results of calls that failed since.
+fn delivery_of_call(
+    call: CallId,
+    request: &TrialRequest,
+    attempt: Attempt,
+    timeout: Duration,
+    results: u64,
+) -> Delivery {
+    let (listener, thread) = (tested(), ThreadId::organism());
     let message = Message {
-        id,
+        id: call.0,
         kind: MessageKind::Call,
         from: ListenerName::core(),
         to: listener.clone(),
         thread: thread.clone(),
-        seq: attempt.n.into(),
+        seq: 1,
         cause: None,
-        call: Some(CallId(id)),
+        call: Some(call),
         time: Time::now(),
         name: request.name.clone(),
         payload: Payload::new(request.payload.as_str()),
     };
 
-    let messages = vec![Arc::new(message)];
-    let call = CallId(id);
+    let result = |seq| Message {
+        id: MessageId(Uuid::now_v7()),
+        kind: MessageKind::System,
+        seq,
+        cause: Some(call.0),
+        name: PayloadName::new(system::NAMESPACE, "system-error"),
+        payload: Payload::new(format!(
+            "<system-error xmlns=\"{}\" code=\"timeout\" retry_allowed=\"true\">the peer did not \
+             answer in time</system-error>",
+            system::NAMESPACE
+        )),
+        ..message.clone()
+    };
+    let results: Vec<_> = (2..2 + results).map(result).map(Arc::new).collect();
+    let fresh = results.len().max(1);
+    let messages = [Arc::new(message)].into_iter().chain(results).collect();
+
     let position = Position(1);
     let trace = None;
-    Delivery { listener, call, thread, attempt, messages, fresh: 1, position, timeout, trace }
+    Delivery { listener, call, thread, attempt, messages, fresh, position, timeout, trace }
+}
+
+/// Checks each payload of an answer.
+fn judge_payloads(payloads: Vec<Vec<u8>>, judge: PayloadJudge<'_>) -> Result<(), String> {
+    for payload in payloads {
+        let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;
+        judge(&text).map_err(|why| format!("{why}: {}", shortened(&text)))?;
+    }
+
+    Ok(())
 }
 
 fn shortened(text: &str) -> String {

@@ -32,7 +32,7 @@ pub(super) fn write_cancel(out: &mut String, call: CallId) {
 
 /// Content of one frame from a child.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ChildFrame {
+pub(crate) enum ChildFrame {
     Heartbeat,
     Answer(ListenerAnswer),
 }

@@ -7,6 +7,7 @@
 
 mod child;
 mod child_frames;
+pub(crate) mod direct;
 mod dispatch;
 mod frame;
 mod instance;
@@ -28,6 +29,7 @@ use crate::limits;
 
 use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
+pub(crate) use frame::ChildFrame;
 pub use launch::{VERB as LAUNCH_VERB, become_listener, use_this_program};
 pub use leftover_processes::{InvalidMark, PUMP_VARIABLE, PumpMark, end_leftovers};
 pub use program::{NotFound, find};

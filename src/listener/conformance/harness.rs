@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::tested;
+use super::{ConformanceCheck, tested};
 use crate::bus::nats::{self as bus, NatsHost};
 use crate::bus::process::{Options, ProcessHost, RestartPolicy};
 use crate::bus::{Host, Sink};
@@ -31,17 +31,17 @@ impl HarnessTransport {
         matches!(self, Self::Nats(_))
     }
 
-    pub(super) fn how_it_ends(&self) -> &'static str {
+    pub(super) fn checks(&self) -> &'static [ConformanceCheck] {
         match self {
-            Self::Process => "ends when its input is closed (8)",
-            Self::Nats(_) => "ends on SIGTERM (12)",
+            Self::Process => &ConformanceCheck::OF_PROCESSES,
+            Self::Nats(_) => &ConformanceCheck::ON_NATS,
         }
     }
 }
 
 pub(super) enum TrialHarness {
     Process(ProcessHost),
-    Nats { host: NatsHost, child: Child },
+    Nats { host: NatsHost, wire: Arc<bus::NatsConnection>, child: Child },
 }
 
 impl TrialHarness {
@@ -53,8 +53,7 @@ impl TrialHarness {
     ) -> Result<Self, String> {
         match way {
             HarnessTransport::Process => {
-                let mut options = Options::new(tested(), command.to_vec());
-                options.restarts = RestartPolicy { max: 0, ..RestartPolicy::default() };
+                let options = options(command);
                 Ok(Self::Process(ProcessHost::start(options, sink, &Handle::current())))
             }
             HarnessTransport::Nats(servers) => Self::on_nats(command, servers, sink).await,
@@ -71,7 +70,7 @@ impl TrialHarness {
         let wire = bus::NatsConnection::open(servers, "organism listener test").await;
         let wire = wire.map_err(|e| e.to_string())?;
         let options = bus::Options::new(organism.clone(), tested());
-        let host = NatsHost::start(wire, options, sink, Handle::current()).await;
+        let host = NatsHost::start(Arc::clone(&wire), options, sink, Handle::current()).await;
         let host = host.map_err(|e| e.to_string())?;
         let (program, arguments) = command.split_first().ok_or("there is no program")?;
         let child = Command::new(program)
@@ -84,7 +83,7 @@ impl TrialHarness {
             .kill_on_drop(true)
             .spawn()
             .map_err(|e| format!("cannot start `{program}`: {e}"))?;
-        Ok(Self::Nats { host, child })
+        Ok(Self::Nats { host, wire, child })
     }
 
     pub fn host(&self) -> &dyn Host {
@@ -105,18 +104,45 @@ impl TrialHarness {
         }
     }
 
+    /// Stops a program on NATS for a while, so that it gets at one time what is sent meanwhile.
+    pub fn pause(&self) {
+        if let Self::Nats { child, .. } = self {
+            signal(child, Signal::STOP);
+        }
+    }
+
+    /// Continues the program once the server has everything that was sent.
+    pub async fn resume(&self) {
+        if let Self::Nats { wire, child, .. } = self {
+            // Without a connection, the delivery fails and reports it.
+            wire.client().flush().await.ok();
+            signal(child, Signal::CONT);
+        }
+    }
+
     /// Ends the program, and waits a limited time for its exit.
     pub async fn end(&mut self) {
         match self {
             Self::Process(host) => host.drain().await,
             Self::Nats { child, .. } => {
-                let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-                if let Some(id) = id {
-                    // The signal fails only if the process has already ended.
-                    kill_process(id, Signal::TERM).ok();
-                }
+                signal(child, Signal::TERM);
                 timeout(limits::EXIT_GRACE, child.wait()).await.ok();
             }
         }
+    }
+}
+
+/// Settings of the program as a child process. It is not restarted, so that an exit shows.
+pub(super) fn options(command: &[String]) -> Options {
+    let mut options = Options::new(tested(), command.to_vec());
+    options.restarts = RestartPolicy { max: 0, ..RestartPolicy::default() };
+    options
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    if let Some(id) = id {
+        // The signal fails only if the process has already ended.
+        kill_process(id, signal).ok();
     }
 }

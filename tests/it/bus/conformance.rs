@@ -1,8 +1,10 @@
 //! `organism listener test`, run as a listener author runs it.
 
+use std::path::Path;
 use std::process::Command;
 
 use super::harness::{repository, script};
+use super::kit_language::KitLanguage;
 use crate::nats::shared;
 
 /// Runs the conformance kit. Returns the exit code, the checklist and the text on standard error.
@@ -34,34 +36,78 @@ fn the_shell_listener_keeps_to_the_protocol() {
         ok    answers {https://xml-pipeline.org/ns/shell-echo/v1}say (4)
         ok    answers two requests in a row (2)
         ok    is quiet after its answer (2)
+        ok    reads a large request that comes in two pieces (2)
+        ok    answers after the result of a peer (3)
+        ok    has the messages of a call, if it says that it remembers (3)
+        ok    names the attempt that it answers, if it names any (4)
         ok    goes on after a cancel (6)
         ok    ends when its input is closed (8)
     "#]]
     .assert_eq(&checklist.replace("  ok", "ok"));
-    assert!(talk.starts_with("6 of 6 checks passed"), "{talk}");
+    assert!(talk.starts_with("10 of 10 checks passed"), "{talk}");
+}
+
+/// Runs the conformance kit on a listener of a kit, with these options.
+fn test_kit(options: &[&str], listener: &Command) -> String {
+    test_with("<do xmlns=\"urn:test\">echo hello</do>", options, listener)
+}
+
+/// Runs the conformance kit on a listener with this request, which must pass.
+fn test_with(payload: &str, options: &[&str], listener: &Command) -> String {
+    let request = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(request.path(), payload).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args(["listener", "test"]).args(options).arg("--payload").arg(request.path());
+    command.arg("--").arg(listener.get_program()).args(listener.get_args());
+    command.envs(listener.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.output().unwrap();
+    let checklist = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{listener:?}: {checklist}");
+    checklist
+}
+
+#[test]
+fn the_kits_pass_every_check() {
+    // A listener of the Rust kit.
+    let mut search =
+        Command::new(Path::new(env!("CARGO_BIN_EXE_organism")).with_file_name("code-search"));
+    search.arg(repository().join("tests/data/listeners"));
+    let namespace = "https://xml-pipeline.org/ns/code-search/v1";
+    let query = format!("<search xmlns=\"{namespace}\"><query>careless</query></search>");
+    let address = shared().address();
+
+    let passes = |checklist: String, count: usize| {
+        assert_eq!(checklist.matches("  ok").count(), count, "{checklist}");
+    };
+    std::thread::scope(|scope| {
+        for language in KitLanguage::ALL {
+            scope.spawn(move || passes(test_kit(&[], &language.listener("obedient")), 10));
+        }
+        scope.spawn(|| passes(test_with(&query, &[], &search), 10));
+        scope.spawn(|| {
+            let listener = KitLanguage::TypeScript.on_nats("obedient");
+            passes(test_kit(&["--nats", &address], &listener), 9);
+        });
+    });
 }
 
 #[test]
 fn the_same_program_is_tried_on_nats() {
-    let request = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(request.path(), "<do xmlns=\"urn:test\">echo hello</do>").unwrap();
-    let python = repository().join("target/natspy/bin/python");
-    let (kit, address) = (repository().join("listeners/python"), shared().address());
-    let arguments = ["listener", "test", "--nats", &address, "--payload"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
-    command.args(arguments).arg(request.path()).arg(python).arg(script("obedient.py"));
-    let output = command.env("PYTHONPATH", kit).output().unwrap();
-    let checklist = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{checklist}");
+    let address = shared().address();
+    let checklist = test_kit(&["--nats", &address], &KitLanguage::Python.on_nats("obedient"));
     expect_test::expect![[r#"
         ok    starts, and is quiet until it is asked (2)
         ok    answers {urn:test}do (4)
         ok    answers two requests in a row (2)
         ok    is quiet after its answer (2)
+        ok    answers after the result of a peer (3)
+        ok    has the messages of a call, if it says that it remembers (3)
+        ok    names the attempt that it answers, if it names any (4)
         ok    goes on after a cancel (6)
         ok    ends on SIGTERM (12)
     "#]]
     .assert_eq(&checklist.replace("  ok", "ok"));
+    let request = request();
     let absent = ["--nats", &address, "--payload", request.path().to_str().unwrap(), "false"];
     let (code, checklist, _) = test(&absent);
     assert_eq!(code, 1);
@@ -82,23 +128,84 @@ fn each_breach_fails_its_own_check() {
         (&["python3", "named.py", "stale"], "answers two requests in a row"),
         (&["python3", "named.py", "twice"], "answers two requests in a row"),
         (&["python3", "rude.py", "stays"], "ends when its input is closed"),
+        (&["python3", "careless.py", "one-read"], "reads a large request"),
+        (&["python3", "careless.py", "last-message"], "answers after the result of a peer"),
+        (&["python3", "careless.py", "forgets"], "has the messages of a call"),
+        (&["python3", "careless.py", "first-attempt"], "names the attempt that it answers"),
         (&["cat"], "answers {https"),
         (&["no-such-program"], "starts, and is quiet until it is asked"),
     ];
     let request = request();
     let payload = request.path().to_str().unwrap();
-    let (rude, named) = (script("rude.py"), script("named.py"));
-    for (command, claim) in cases {
-        let words = command.iter().map(|word| match *word {
-            "rude.py" => rude.as_str(),
-            "named.py" => named.as_str(),
-            word => word,
-        });
+    let scripts = ["rude.py", "named.py", "careless.py"];
+    let breaks = |(command, claim): &(&[&str], &str)| {
+        let path = |word: &&str| {
+            if scripts.contains(word) { script(word) } else { (*word).to_owned() }
+        };
+        let words: Vec<_> = command.iter().map(path).collect();
+        let words = words.iter().map(String::as_str);
         let arguments: Vec<_> = ["--payload", payload, "--"].into_iter().chain(words).collect();
         let (code, checklist, talk) = test(&arguments);
         assert_eq!(code, 1, "{command:?}: {checklist}{talk}");
         let failed = checklist.lines().find_map(|line| line.strip_prefix("  FAIL  "));
         assert!(failed.is_some_and(|line| line.starts_with(claim)), "{command:?}: {checklist}");
+    };
+    // Each waits for its own program most of the time.
+    for some in cases.chunks(4) {
+        std::thread::scope(|scope| {
+            some.iter().for_each(|case| drop(scope.spawn(|| breaks(case))));
+        });
+    }
+}
+
+/// The failed checks of the careless listener, each with its reason.
+fn failures(options: &[&str], how: &str) -> Vec<(String, String)> {
+    let request = request();
+    let payload = request.path().to_str().unwrap();
+    let careless = script("careless.py");
+    let listener = ["--payload", payload, "--", "python3", &careless, how];
+    let arguments: Vec<_> = options.iter().copied().chain(listener).collect();
+    let (code, checklist, talk) = test(&arguments);
+    assert_eq!(code, 1, "{how}: {checklist}{talk}");
+    let lines: Vec<_> = checklist.lines().collect();
+    let failed = lines.windows(2).filter_map(|pair| {
+        let claim = pair[0].strip_prefix("  FAIL  ")?;
+        Some((claim.to_owned(), pair[1].trim().to_owned()))
+    });
+    failed.collect()
+}
+
+#[test]
+fn a_listener_that_mishandles_cancels_fails_each_time() {
+    let cases = [
+        ("answers-cancels", "it wrote a frame more to a cancel"),
+        ("answers-cancels", "it wrote a frame more to a cancel"),
+        ("dies-of-cancels", "the next request: exited with code 1"),
+        ("dies-of-cancels", "the next request: exited with code 1"),
+        ("deaf-to-cancels", "the next request: no answer within 10s"),
+    ];
+    // Each waits for its own program.
+    let failed = std::thread::scope(|scope| {
+        cases.map(|(how, _)| scope.spawn(move || failures(&[], how))).map(|run| run.join().unwrap())
+    });
+    for ((how, why), failed) in cases.into_iter().zip(failed) {
+        let [(claim, reason)] = failed.as_slice() else { panic!("{how}: {failed:?}") };
+        assert_eq!(claim, "goes on after a cancel (6)", "{how}: {reason}");
+        assert!(reason.starts_with(why), "{how}: {reason}");
+    }
+}
+
+#[test]
+fn a_listener_without_an_answer_is_described_by_what_it_wrote() {
+    let cases = [
+        ("silent", "0.5", "no answer within 500ms; it wrote nothing: did it flush?"),
+        ("buffers", "0.5", "no answer within 500ms; it wrote nothing: did it flush?"),
+        ("no-nul", "10", "no answer within 10s; it wrote 12 bytes without a NUL"),
+    ];
+    for (how, patience, why) in cases {
+        let failed = failures(&["--timeout", patience], how);
+        let reasons: Vec<_> = failed.iter().map(|(_, reason)| reason.as_str()).collect();
+        assert_eq!(reasons, [why], "{how}");
     }
 }
 

@@ -1,0 +1,90 @@
+//! A listener's process without a host: the caller writes the bytes that the process reads. The
+//! conformance kit uses it to decide which bytes reach a program at one time.
+
+use std::sync::Arc;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{ChildStdin, ChildStdout};
+
+use crate::bus::Delivery;
+use crate::ids::CallId;
+use crate::limits;
+
+use super::Options;
+use super::child::Child;
+use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
+
+/// A process that no host supervises. It is killed when this is dropped.
+pub(crate) struct DirectProcess {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    frames: ChildFrameReader<ChildStdout>,
+}
+
+impl DirectProcess {
+    pub async fn start(options: Options) -> Result<Self, String> {
+        let started = Child::start(&Arc::new(options), 0).await;
+        let (child, (stdin, stdout)) = started.map_err(|e| e.to_string())?;
+        Ok(Self { child, stdin: Some(stdin), frames: ChildFrameReader::new(stdout) })
+    }
+
+    /// Writes bytes to the standard input of the process. A process that reads no more is no error
+    /// here: its end is reported by [`Self::next`].
+    pub async fn write(&mut self, bytes: &[u8]) {
+        if let Some(stdin) = &mut self.stdin {
+            stdin.write_all(bytes).await.ok();
+        }
+    }
+
+    /// Whether the process has read everything that was written.
+    pub fn has_read_all(&self) -> bool {
+        let unread = self.stdin.as_ref().map(rustix::io::ioctl_fionread);
+        !matches!(unread, Some(Ok(1..)))
+    }
+
+    pub fn close_input(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Returns the next frame, or a description of the end of the process.
+    pub async fn next(&mut self) -> Result<ChildFrame, String> {
+        let failed = match self.frames.next().await {
+            Ok(frame) => return Ok(frame::read(frame)),
+            Err(failed) => failed,
+        };
+
+        let how = match failed {
+            FrameError::Closed { unfinished: 0 } => return Err(self.end().await),
+            FrameError::Closed { unfinished } => format!("wrote {unfinished} bytes without a NUL"),
+            FrameError::TooLong => {
+                format!("a frame of more than {} bytes", limits::FRAME_BYTES_MAX)
+            }
+            FrameError::Failed(error) => format!("its standard output cannot be read: {error}"),
+        };
+        let end = self.end().await;
+        Err(format!("{how}; {end}"))
+    }
+
+    async fn end(&mut self) -> String {
+        self.child.gone(limits::EXIT_GRACE).await
+    }
+
+    /// Number of bytes that the process wrote after its last frame.
+    pub fn unfinished(&self) -> usize {
+        self.frames.unfinished()
+    }
+}
+
+/// The frame of a delivery, without the first `remembered` messages.
+pub(crate) fn delivery_text(delivery: &Delivery, remembered: Option<usize>) -> String {
+    let mut text = String::new();
+    frame::write_delivery(&mut text, delivery, remembered);
+    text
+}
+
+/// The frame that cancels a call.
+pub(crate) fn cancel_text(call: CallId) -> String {
+    let mut text = String::new();
+    frame::write_cancel(&mut text, call);
+    text
+}

@@ -1,0 +1,216 @@
+//! Checks on the pipes of a program, without a host between. The kit decides which bytes reach the
+//! program at one time, so no check depends on which side is faster.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{PayloadJudge, TrialRequest, delivery, delivery_of_call, harness, judge_payloads};
+use crate::bus::Delivery;
+use crate::bus::answer::{ClaimedMemory, ListenerAnswer};
+use crate::bus::process::ChildFrame;
+use crate::bus::process::direct::{DirectProcess, cancel_text, delivery_text};
+use crate::ids::Attempt;
+use crate::limits;
+use crate::xml::element::Element;
+
+/// Bytes that a large request has more than the request of the author. A pipe holds fewer.
+const LARGE_BYTES: usize = 256 << 10;
+/// Interval at which the kit looks whether the program has read a piece.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A program on pipes.
+pub(super) struct PipeTrial<'t> {
+    process: DirectProcess,
+    patience: Duration,
+    judge: PayloadJudge<'t>,
+}
+
+impl<'t> PipeTrial<'t> {
+    pub async fn start(
+        command: &[String],
+        patience: Duration,
+        judge: PayloadJudge<'t>,
+    ) -> Result<Self, String> {
+        let process = DirectProcess::start(harness::options(command)).await?;
+        Ok(Self { process, patience, judge })
+    }
+
+    /// Describes what the program wrote instead of an answer; `None` if it answered, or ended.
+    pub async fn silence(&mut self, request: &TrialRequest) -> Option<String> {
+        self.write(&delivery_text(&self.delivery(request, 1), None)).await.ok()?;
+        loop {
+            match timeout(self.patience, self.process.next()).await {
+                Ok(Ok(ChildFrame::Heartbeat)) => {}
+                Ok(_) => return None,
+                Err(_) => return Some(self.no_answer()),
+            }
+        }
+    }
+
+    /// Checks that a request is read whole although it comes in two pieces.
+    pub async fn pieces(&mut self, request: &TrialRequest) -> Result<(), String> {
+        let large = TrialRequest { payload: padded(&request.payload), ..request.clone() };
+        let delivery = self.delivery(&large, 1);
+        let text = delivery_text(&delivery, None);
+        let (first, rest) = text.split_at(text.len() / 2);
+        self.write(first).await?;
+        self.until_read().await?;
+        self.write(rest).await?;
+
+        let answer = self.answer().await?;
+        self.judged(answer, &delivery)?;
+        self.ends_without_more().await
+    }
+
+    /// Checks that the program answers one frame to a cancelled delivery, and none to a cancel.
+    pub async fn cancelled(&mut self, request: &TrialRequest) -> Result<(), String> {
+        let cancelled = self.delivery(request, 1);
+        let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);
+        self.write(&both).await?;
+        let answer = self.answer().await?;
+        named(&answer, &cancelled)?;
+        answer.payloads?;
+
+        let next = self.delivery(request, 2);
+        self.write(&delivery_text(&next, None)).await?;
+        let of_next = |why: String| format!("the next request: {why}");
+        let answer = self.answer().await.map_err(of_next)?;
+        self.judged(answer, &next).map_err(of_next)?;
+
+        // This cancel comes too late, and means nothing.
+        self.write(&cancel_text(next.call)).await?;
+        self.ends_without_more().await.map_err(|why| format!("{why} to a cancel"))
+    }
+
+    /// Checks that a program that claims to remember a call builds on the messages that it has, and
+    /// requests those that it lacks.
+    pub async fn remembers(&mut self, request: &TrialRequest) -> Result<(), String> {
+        let first = self.delivery(request, 1);
+        self.write(&delivery_text(&first, None)).await?;
+        let answer = self.answer().await?;
+        let claims = answer.memory == ClaimedMemory::Kept;
+        self.judged(answer, &first)?;
+        if !claims {
+            return Ok(());
+        }
+
+        let attempt = Attempt { epoch: 1, n: 2 };
+        let second = delivery_of_call(first.call, request, attempt, self.patience, 1);
+        self.write(&delivery_text(&second, Some(1))).await?;
+        let mut answer = self.answer().await?;
+        if answer.memory == ClaimedMemory::Missing {
+            named(&answer, &second)?;
+            self.write(&delivery_text(&second, None)).await?;
+            answer = self.answer().await?;
+        }
+        self.judged(answer, &second)?;
+
+        let mut unknown = self.delivery(request, 3);
+        unknown = delivery_of_call(unknown.call, request, unknown.attempt, self.patience, 1);
+        self.write(&delivery_text(&unknown, Some(1))).await?;
+        let answer = self.answer().await?;
+        if answer.memory != ClaimedMemory::Missing {
+            return Err("it answers a delivery that builds on a message it never had, and must \
+                        answer <missing-memory>"
+                .to_owned());
+        }
+        named(&answer, &unknown)
+    }
+
+    fn delivery(&self, request: &TrialRequest, n: u32) -> Delivery {
+        delivery(request, Attempt { epoch: 1, n }, self.patience)
+    }
+
+    async fn write(&mut self, text: &str) -> Result<(), String> {
+        let written = timeout(self.patience, self.process.write(text.as_bytes())).await;
+        written.map_err(|_| format!("did not read its input within {:?}", self.patience))
+    }
+
+    /// Waits until the program has read what was written.
+    async fn until_read(&self) -> Result<(), String> {
+        let until = Instant::now() + self.patience;
+        while !self.process.has_read_all() {
+            if Instant::now() > until {
+                return Err(format!("did not read its input within {:?}", self.patience));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+
+        Ok(())
+    }
+
+    /// Waits for the next answer. Each heartbeat extends the wait.
+    async fn answer(&mut self) -> Result<ListenerAnswer, String> {
+        loop {
+            match timeout(self.patience, self.process.next()).await {
+                Ok(Ok(ChildFrame::Heartbeat)) => {}
+                Ok(Ok(ChildFrame::Answer(answer))) => return Ok(answer),
+                Ok(Err(ended)) => return Err(ended),
+                Err(_) => return Err(self.no_answer()),
+            }
+        }
+    }
+
+    fn no_answer(&self) -> String {
+        let patience = self.patience;
+        match self.process.unfinished() {
+            0 => format!("no answer within {patience:?}; it wrote nothing: did it flush?"),
+            bytes => format!("no answer within {patience:?}; it wrote {bytes} bytes without a NUL"),
+        }
+    }
+
+    fn judged(&self, answer: ListenerAnswer, delivery: &Delivery) -> Result<(), String> {
+        named(&answer, delivery)?;
+        if answer.memory == ClaimedMemory::Missing {
+            return Err("asks for messages of a delivery that had them all".to_owned());
+        }
+        judge_payloads(answer.payloads?, self.judge)
+    }
+
+    /// Closes the input of the program, and checks that nothing comes any more. The program has
+    /// handled all its input when it ends. One that does not end fails a check of its own.
+    async fn ends_without_more(&mut self) -> Result<(), String> {
+        self.process.close_input();
+        let more = timeout(limits::EXIT_GRACE, self.process.next()).await;
+        match (more, self.process.unfinished()) {
+            (Ok(Ok(_)), _) => Err("it wrote a frame more".to_owned()),
+            (_, 0) => Ok(()),
+            (_, bytes) => Err(format!("it wrote {bytes} bytes more")),
+        }
+    }
+}
+
+fn named(answer: &ListenerAnswer, delivery: &Delivery) -> Result<(), String> {
+    match &answer.named {
+        Some(named) if !named.is(delivery.call, delivery.attempt) => {
+            Err(format!("it answers {named}, not its own"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The payload with white space in its start tag, which means nothing in XML.
+fn padded(payload: &str) -> String {
+    let tag = Element::head(payload).and_then(|head| payload.get(head.origin.tag));
+    let close = tag.map_or(0, |tag| tag.trim_end_matches('>').trim_end_matches('/').len());
+    let start = tag.and_then(|tag| payload.find(tag)).unwrap_or_default();
+    let (before, after) = payload.split_at(start + close);
+    format!("{before}{}{after}", " ".repeat(LARGE_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_grows_without_a_change_of_what_it_means() {
+        for payload in ["<a/>", "<a x=\"/>\">t</a>", "<p:a xmlns:p=\"urn:x\" ><b/></p:a>"] {
+            let large = padded(payload);
+            assert_eq!(large.len(), payload.len() + LARGE_BYTES);
+            assert_eq!(large.replace(&" ".repeat(LARGE_BYTES), ""), payload);
+            let name = |text: &str| Element::head(text).map(|head| head.name);
+            assert_eq!(name(&large), name(payload));
+        }
+    }
+}
