@@ -10,6 +10,7 @@ mod peers;
 mod question;
 mod schedule;
 mod undo;
+mod vocabulary;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub use goal::{
 pub use question::WorkflowQuestion;
 pub use schedule::{DailyTime, MissedPolicy, PassedTimes, Schedule, ScheduleTimes, WEEKDAYS};
 pub use undo::UndoRule;
+pub use vocabulary::{Meaning, Vocabulary, VocabularyError};
+use vocabulary::{agents_sharing_a_name, vocabulary_of};
 
 /// A map with keys from the config, with a fast hasher: the pump looks up several names for each
 /// message.
@@ -181,72 +184,6 @@ impl Contract {
     }
 }
 
-/// The meaning of a payload name in the vocabulary of one sender.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Meaning {
-    /// A primitive of the core that the contract allows.
-    Primitive,
-    /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
-    Note,
-    /// The agent's own name: the payload continues the agent's own call.
-    Own,
-    /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
-    /// sender's own result without waking the sender.
-    Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
-    /// A declared reply, or the declared final of an agent.
-    Reply,
-    /// An agent's answer to a goal. It is refused in any other call.
-    GoalAnswer,
-    /// A call of an agent to the workflow that gave the agent its goal. Delegates a task to a role.
-    Delegate { workflow: ListenerName },
-}
-
-/// A payload name has two meanings in one vocabulary, which is a config error.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum VocabularyError {
-    #[error("`{sender}` may both call a peer with {name} and reply with it")]
-    CallOrReply { sender: ListenerName, name: PayloadName },
-    #[error("{name} is accepted by agents `{first}` and `{second}`")]
-    TwoAgents { name: PayloadName, first: ListenerName, second: ListenerName },
-    #[error("`{sender}` may write two payloads called `{local}`: {first} and {second}")]
-    AmbiguousLocal { sender: ListenerName, local: String, first: PayloadName, second: PayloadName },
-}
-
-/// Every payload name that one sender may write, with its meaning.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Vocabulary {
-    names: NameMap<PayloadName, Meaning>,
-    has_goals: bool,
-    typed_answers: Vec<PayloadName>,
-    delegates: Vec<PayloadName>,
-}
-
-impl Vocabulary {
-    pub fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {
-        self.names.get(name)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&PayloadName, &Meaning)> {
-        self.names.iter()
-    }
-
-    /// Payloads that answer typed goals. Each may be used only in goals that name it as their
-    /// answer.
-    pub fn typed_answers(&self) -> &[PayloadName] {
-        &self.typed_answers
-    }
-
-    /// Payloads that delegate goals. Each may be used only in goals that name it.
-    pub fn delegates(&self) -> &[PayloadName] {
-        &self.delegates
-    }
-
-    /// Whether an agent with this vocabulary can receive goals.
-    pub fn has_goals(&self) -> bool {
-        self.has_goals
-    }
-}
-
 /// All contracts of an organism, with the vocabulary of every sender.
 #[derive(Debug, Clone, Default)]
 pub struct Contracts {
@@ -298,124 +235,4 @@ impl Contracts {
     pub fn iter(&self) -> impl Iterator<Item = &Contract> {
         self.order.iter().filter_map(|name| self.get(name))
     }
-}
-
-fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
-    let mut seen: HashMap<&PayloadName, &ListenerName> = HashMap::new();
-    let mut errors = Vec::new();
-    for agent in contracts.iter().filter(|c| c.role == Role::Agent) {
-        for name in &agent.accepts {
-            if let Some(first) = seen.insert(name, &agent.name) {
-                let first = first.clone();
-                let second = agent.name.clone();
-                errors.push(VocabularyError::TwoAgents { name: name.clone(), first, second });
-            }
-        }
-    }
-
-    errors
-}
-
-/// Builds the vocabulary of one sender from its own names, the names of its peers and its replies,
-/// in this order. An agent's vocabulary also contains core words and notes; a workflow's also
-/// contains the payload that records its definition.
-fn vocabulary_of(
-    sender: &Contract,
-    contracts: &[Contract],
-    errors: &mut Vec<VocabularyError>,
-) -> Vocabulary {
-    let mut names: NameMap<PayloadName, Meaning> = NameMap::default();
-    for word in sender.core_words() {
-        names.insert(crate::system::name(word), Meaning::Primitive);
-    }
-    if sender.role == Role::Agent {
-        for word in crate::system::NOTES {
-            names.insert(crate::system::name(word), Meaning::Note);
-        }
-        names.extend(sender.accepts.iter().map(|name| (name.clone(), Meaning::Own)));
-    }
-
-    if sender.role == Role::Workflow {
-        names.insert(run_definition_name(), Meaning::Own);
-    }
-
-    peers::add_peers(&mut names, sender, contracts);
-
-    let of_delegations = sender.delegation_replies();
-    let replies = sender.replies.iter().chain(&of_delegations);
-    for name in replies.chain(sender.answers_to_workflows(contracts)) {
-        match names.get_mut(name) {
-            None => {
-                names.insert(name.clone(), Meaning::Reply);
-            }
-            Some(Meaning::Call { forward, .. }) if sender.forward => *forward = true,
-            Some(Meaning::Reply) => {}
-            Some(_) => errors.push(VocabularyError::CallOrReply {
-                sender: sender.name.clone(),
-                name: name.clone(),
-            }),
-        }
-    }
-
-    let has_goals = sender.is_sent_goals(contracts);
-    if has_goals {
-        names.entry(goal_answer()).or_insert(Meaning::GoalAnswer);
-    }
-
-    let typed_answers = if has_goals { sender.typed_answers(contracts) } else { Vec::new() };
-    for name in &typed_answers {
-        match names.entry(name.clone()).or_insert(Meaning::GoalAnswer) {
-            Meaning::GoalAnswer | Meaning::Reply => {}
-            _ => errors.push(VocabularyError::CallOrReply {
-                sender: sender.name.clone(),
-                name: name.clone(),
-            }),
-        }
-    }
-
-    let mut delegates = Vec::new();
-    for (name, workflow) in sender.delegations(contracts) {
-        let workflow = workflow.clone();
-        names.insert(name.clone(), Meaning::Delegate { workflow });
-        delegates.push(name.clone());
-    }
-    delegates.sort();
-    delegates.dedup();
-
-    if sender.role == Role::Agent {
-        errors.extend(ambiguous_locals(sender, &names));
-    }
-
-    Vocabulary { names, has_goals, typed_answers, delegates }
-}
-
-/// Finds local names with two meanings. An agent may write a name without its namespace, so each
-/// local name must have one meaning. Answers to goals share a local name, and so do payloads that
-/// delegate: in any one call, only one of each is valid.
-fn ambiguous_locals(
-    sender: &Contract,
-    names: &NameMap<PayloadName, Meaning>,
-) -> Vec<VocabularyError> {
-    let mut sorted: Vec<_> = names.keys().collect();
-    sorted.sort_by(|a, b| (&a.local, &a.namespace).cmp(&(&b.local, &b.namespace)));
-    let pairs = sorted.iter().zip(sorted.iter().skip(1));
-    pairs
-        .filter(|(a, b)| a.local == b.local)
-        .filter(|(a, b)| !(is_answer(names, a) && is_answer(names, b)))
-        .filter(|(a, b)| !(is_delegate(names, a) && is_delegate(names, b)))
-        .map(|(a, b)| VocabularyError::AmbiguousLocal {
-            sender: sender.name.clone(),
-            local: a.local.to_string(),
-            first: (*a).clone(),
-            second: (*b).clone(),
-        })
-        .collect()
-}
-
-fn is_delegate(names: &NameMap<PayloadName, Meaning>, name: &PayloadName) -> bool {
-    matches!(names.get(name), Some(Meaning::Delegate { .. }))
-}
-
-fn is_answer(names: &NameMap<PayloadName, Meaning>, name: &PayloadName) -> bool {
-    matches!(names.get(name), Some(Meaning::GoalAnswer))
 }

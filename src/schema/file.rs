@@ -1,22 +1,20 @@
 //! One schema file that is known to compile: validation on any thread.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::OnceLock;
 
 use super::bounds;
-use super::compile::SchemaCompiler;
+use super::compiled_per_thread;
 use super::describe::{self, PayloadDescription};
 use super::json::{self, UnsupportedPart};
-use super::libxml2::{CompiledSchema, ParsedDocument};
+use super::libxml2::ParsedDocument;
 use super::libxml2_messages;
 use super::lint;
 use super::load::SchemaBundle;
 use super::model::SchemaModel;
 use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
+use super::trial_compile::SchemaCompiler;
 use super::xsd::SchemaElement;
 use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
@@ -49,13 +47,6 @@ impl SchemaVerdict {
             Self::Invalid(findings) | Self::Malformed(findings) => Err(findings),
         }
     }
-}
-
-type ThreadGrammar = Rc<RefCell<CompiledSchema>>;
-
-thread_local! {
-    /// Compiled schemas of libxml2 cannot change threads, so each thread has its own.
-    static GRAMMARS: RefCell<HashMap<Digest, ThreadGrammar>> = RefCell::default();
 }
 
 impl SchemaFile {
@@ -149,7 +140,7 @@ impl SchemaFile {
             return SchemaVerdict::Invalid(vec![wrong_root(&document, name, text)]);
         }
 
-        let grammar = match self.grammar() {
+        let grammar = match compiled_per_thread::schema_of(&self.bundle) {
             Ok(grammar) => grammar,
             Err(problems) => {
                 let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -230,23 +221,6 @@ impl SchemaFile {
     /// Adds the shape of `name` to `shapes`, for extraction.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
-    }
-
-    /// This thread's compiled copy.
-    fn grammar(&self) -> Result<ThreadGrammar, Vec<SchemaProblem>> {
-        GRAMMARS.with_borrow_mut(|grammars| {
-            if let Some(grammar) = grammars.get(&self.bundle.digest) {
-                return Ok(grammar.clone());
-            }
-            let compiled = CompiledSchema::compile(&self.bundle.compiled);
-            let (grammar, _) = compiled.map_err(|d| libxml2_messages::refused(&self.bundle, &d))?;
-            if grammars.len() >= crate::limits::GRAMMARS_MAX {
-                grammars.clear();
-            }
-            let grammar = Rc::new(RefCell::new(grammar));
-            grammars.insert(self.bundle.digest, grammar.clone());
-            Ok(grammar)
-        })
     }
 }
 

@@ -5,7 +5,7 @@
 //! payload names, error codes or files.
 #![expect(unsafe_code, reason = "libxml2 is C; this module is its only caller")]
 
-mod evaluation;
+mod xpath_evaluation;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -15,7 +15,7 @@ use std::sync::Once;
 
 use libxml::bindings as c;
 
-pub use evaluation::{check_expression, evaluate, evaluate_flag, number_elements};
+pub use xpath_evaluation::{check_expression, evaluate, evaluate_flag, number_elements};
 
 use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use crate::limits;

@@ -4,7 +4,7 @@
 //! tree. No schema is ever fetched from a network.
 
 mod bounds;
-mod compile;
+mod compiled_per_thread;
 mod describe;
 mod example;
 mod file;
@@ -27,6 +27,7 @@ mod schema_problem;
 mod shape;
 mod short_form;
 mod source;
+mod trial_compile;
 mod xpath;
 mod xsd;
 
@@ -34,13 +35,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use compile::{SchemaCompiler, serve as serve_compiler};
 pub use describe::{PayloadDescription, PayloadParameter, TextContent};
 pub use file::{SchemaFile, SchemaVerdict, parse_check};
 pub use form::{FormField, fill};
 pub use json::{UnsupportedPart, members};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
+pub use trial_compile::{SchemaCompiler, serve as serve_compiler};
 pub use xpath::{XPathDocument, XPathError, XPathNode, XPathValue, check_expression, last_line};
 
 use crate::ids::{Digest, PayloadName};

@@ -4,7 +4,7 @@
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
-/// Adds the names of the required children to each finding with several possible children.
+/// Adds the names of the required children to each finding that lists several expected children.
 pub(super) fn name_required(
     findings: &mut [Finding],
     describe: impl FnOnce() -> PayloadDescription,

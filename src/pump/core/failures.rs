@@ -7,7 +7,7 @@ use super::outcome::AttemptSource;
 use super::{Core, Step};
 use crate::contract::Contract;
 use crate::envelope::{AttemptFailure, Disposition};
-use crate::ids::{Attempt, CallId, ListenerName, TimerId};
+use crate::ids::{CallId, ListenerName, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{CorePayload, ErrorCode};
@@ -61,11 +61,11 @@ impl Core {
             return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
         }
 
-        self.attempts_spent(step, call, &listener, &failure);
+        self.fail_exhausted_call(step, call, &listener, &failure);
     }
 
     /// Fails a call whose last attempt has failed.
-    fn attempts_spent(
+    pub(super) fn fail_exhausted_call(
         &mut self,
         step: &mut Step,
         call: CallId,
@@ -103,42 +103,13 @@ impl Core {
         }
     }
 
-    /// Handles an attempt of an earlier pump whose end is not recorded. It counts as an attempt, so
-    /// that a delivery that crashes its pump is not repeated forever.
-    fn attempt_lost(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
-        let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
-        let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };
-        let listener = open.callee.clone();
-        let thread = open.thread.clone();
-        let input = Input::Lost { listener: listener.clone(), call, attempt };
-        step.begin_record(thread.root(), input);
-
-        let failure =
-            AttemptFailure::Lost { detail: "the pump ended before its answer".to_owned() };
-        self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
-        self.charge_reservation(step, call, attempt);
-
-        let open = self.state.call(call);
-        let failures = open.map_or(0, |open| open.failures);
-        let request = open.and_then(Call::request).map(|request| &request.name);
-        // Without a listener, no further attempt is possible.
-        let contract = self.contracts.get(&listener);
-        let attempts = contract.map_or(0, |contract| contract.attempts_of(request));
-
-        if failures < attempts || mutant("deliver-what-was-lost") {
-            self.pick_up_call(step, &thread, call)
-        } else {
-            self.attempts_spent(step, call, &listener, &failure)
-        }
-    }
-
     pub(super) fn alarm(&mut self, step: &mut Step, alarm: Alarm) {
         match alarm {
             Alarm::Deadline { call, attempt } => self.deadline(step, call, attempt),
             Alarm::Retry { call } => self.retry(step, call),
             Alarm::Probe => self.probe(step),
             Alarm::Untaken { call } => self.fail_untaken(step, call),
-            Alarm::Lost { call, attempt } => self.attempt_lost(step, call, attempt),
+            Alarm::Lost { call, attempt } => self.record_lost_attempt(step, call, attempt),
             Alarm::Timer { timer, call } => self.fire_timer(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
             Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),

@@ -20,6 +20,7 @@ mod goals;
 mod groups;
 mod holds;
 mod lifecycle;
+mod lost_attempts;
 mod message;
 mod open_work;
 mod orphans;

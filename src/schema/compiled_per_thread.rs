@@ -1,0 +1,39 @@
+//! The compiled schemas of each thread. Compiled schemas of libxml2 cannot change threads, so each
+//! thread compiles its own copies.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::libxml2::CompiledSchema;
+use super::libxml2_messages;
+use super::load::SchemaBundle;
+use super::schema_problem::SchemaProblem;
+use crate::ids::Digest;
+use crate::limits;
+
+/// A compiled schema that belongs to one thread.
+pub type ThreadSchema = Rc<RefCell<CompiledSchema>>;
+
+thread_local! {
+    static COMPILED: RefCell<HashMap<Digest, ThreadSchema>> = RefCell::default();
+}
+
+/// Returns this thread's compiled copy of the schemas in `bundle`. The first use compiles it.
+pub fn schema_of(bundle: &SchemaBundle) -> Result<ThreadSchema, Vec<SchemaProblem>> {
+    COMPILED.with_borrow_mut(|all| {
+        if let Some(schema) = all.get(&bundle.digest) {
+            return Ok(schema.clone());
+        }
+
+        let compiled = CompiledSchema::compile(&bundle.compiled);
+        let (schema, _) = compiled.map_err(|d| libxml2_messages::refused(bundle, &d))?;
+        if all.len() >= limits::GRAMMARS_MAX {
+            all.clear();
+        }
+
+        let schema = Rc::new(RefCell::new(schema));
+        all.insert(bundle.digest, schema.clone());
+        Ok(schema)
+    })
+}
