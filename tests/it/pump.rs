@@ -41,3 +41,27 @@ mod undo;
 mod waiting;
 mod wall_time;
 pub mod world;
+
+/// Tests whose worlds hold facts and inputs that the simulation does not reach, each with a name for
+/// its stored journal.
+pub const WITH_RARE_RECORDS: [(&str, fn()); 7] = [
+    ("a-request-renews-its-budgets", renewals::a_restart_renews_nothing_and_forgets_no_renewal),
+    (
+        "the-time-of-a-thread-is-over",
+        allotments::a_thread_ends_when_its_time_is_over_with_everything_beneath_it,
+    ),
+    (
+        "an-operator-acts-between-two-runs",
+        operator::an_operator_action_between_two_runs_is_replayed_like_any_other_step,
+    ),
+    (
+        "an-operator-signs-a-decision",
+        signed::a_decision_is_recorded_by_the_operator_whom_its_signature_proves,
+    ),
+    ("a-schedule-is-refused", schedules::a_refused_request_ends_its_run_on_record),
+    (
+        "a-schedule-leaves-the-config",
+        schedules::a_schedule_that_leaves_the_config_is_cancelled_and_its_run_goes_on,
+    ),
+    ("a-client-is-busy", bounds::a_count_of_busy_answers_is_replayed_like_any_other_step),
+];

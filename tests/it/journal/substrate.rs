@@ -1,6 +1,6 @@
 //! The journal of the pump tests: embedded, or on JetStream if `ORGANISM_TEST_NATS` is set.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 
 use organism::clock::Time;
@@ -75,9 +75,23 @@ impl Kept {
     }
 }
 
+thread_local!(static COLLECTED: RefCell<Option<Vec<Vec<Record>>>> = const { RefCell::new(None) });
+
+/// Runs a test of the pump, and returns the records of each of its worlds.
+pub fn collect(test: fn()) -> Vec<Vec<Record>> {
+    COLLECTED.set(Some(Vec::new()));
+    test();
+    COLLECTED.take().unwrap_or_default()
+}
+
 /// Writes the records of a pump in groups, as a driver does, and reads them back: both are equal.
 #[track_caller]
 pub fn comes_back(records: &[Record]) {
+    COLLECTED.with_borrow_mut(|collected| {
+        if let Some(worlds) = collected {
+            worlds.push(records.to_vec());
+        }
+    });
     thread_local!(static WORLDS: Cell<u32> = const { Cell::new(0) });
     if WORLDS.replace(WORLDS.get() + 1) >= WORLDS_MAX || records.is_empty() {
         return;

@@ -148,7 +148,7 @@ fn a_thread_without_tokens_fails_and_its_spawner_continues() {
 }
 
 #[test]
-fn a_thread_ends_when_its_time_is_over_with_everything_beneath_it() {
+pub fn a_thread_ends_when_its_time_is_over_with_everything_beneath_it() {
     let mut world = world();
     let (thread, call) = spawned(&mut world, &[("a", "timeout=\"PT10M\"")]);
     let writer = world.delivery("writer");

@@ -11,7 +11,7 @@ use organism::ids::{Digest, MessageId, ThreadId};
 use organism::journal::Error;
 use organism::limits;
 use organism::organism::control::{ControlContext, ControlServer};
-use organism::pump::core::{Core, Receipt, Target};
+use organism::pump::core::{BusyCount, Core, Event, Receipt, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::service::socket_path;
 use organism::thread::{Decision, Input, Record};
@@ -94,6 +94,25 @@ fn busy(receipt: &Receipt) -> Option<&str> {
     assert_eq!(refusal.rule, RefusalRule::Busy);
     assert!(retry_after.is_some(), "with a hint when to try again");
     Some(&refusal.message)
+}
+
+#[test]
+pub fn a_count_of_busy_answers_is_replayed_like_any_other_step() {
+    let mut world = World::new(vec![
+        client("desk", &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ]);
+    let desk = name("desk");
+    let since = world.now;
+    world.pass(Duration::from_secs(60));
+    world.step(Event::Busy(BusyCount { client: desk.clone(), since, count: 7 }));
+
+    let input = &world.records.last().unwrap().input;
+    assert_eq!(*input, Input::Busy { client: desk, since, count: 7 });
+    world.restart();
+    let (_, call) = world.open("desk", &word("look", "q"));
+    world.play("finder", &[word("found", "f")]);
+    assert!(world.results.contains_key(&call));
 }
 
 #[tokio::test]

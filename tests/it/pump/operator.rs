@@ -73,7 +73,7 @@ fn an_operator_action_is_a_step_of_the_organisms_own_thread_with_verb_who_and_de
 }
 
 #[test]
-fn an_operator_action_between_two_runs_is_replayed_like_any_other_step() {
+pub fn an_operator_action_between_two_runs_is_replayed_like_any_other_step() {
     let mut world = world();
     world.step(Event::Shutdown { reason: "update".to_owned() });
     act(&mut world, adoption());

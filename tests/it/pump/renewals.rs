@@ -264,7 +264,7 @@ fn neither_a_repeated_key_nor_a_refused_request_renews() {
 }
 
 #[test]
-fn a_restart_renews_nothing_and_forgets_no_renewal() {
+pub fn a_restart_renews_nothing_and_forgets_no_renewal() {
     let mut world = world(TreeLimits { model_calls: 2, ..Default::default() });
     let (thread, _) = world.open("desk", &word("plan", "p"));
     serve(&mut world, 2, 1);

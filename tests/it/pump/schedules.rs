@@ -282,7 +282,7 @@ fn a_run_that_failed_is_over() {
 }
 
 #[test]
-fn a_schedule_that_leaves_the_config_is_cancelled_and_its_run_goes_on() {
+pub fn a_schedule_that_leaves_the_config_is_cancelled_and_its_run_goes_on() {
     let mut world = running(schedule("nightly"));
     let start = world.now;
     pass(&mut world, INTERVAL);
@@ -464,7 +464,7 @@ fn a_run_waits_while_its_listener_has_too_much_to_do() {
 }
 
 #[test]
-fn a_refused_request_ends_its_run_on_record() {
+pub fn a_refused_request_ends_its_run_on_record() {
     let mut world = running(schedule("nightly"));
     let start = world.now;
     world.now = world.now.plus(INTERVAL);

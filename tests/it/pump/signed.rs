@@ -138,7 +138,7 @@ fn result_text(world: &World, call: CallId) -> String {
 }
 
 #[test]
-fn a_decision_is_recorded_by_the_operator_whom_its_signature_proves() {
+pub fn a_decision_is_recorded_by_the_operator_whom_its_signature_proves() {
     let mut world = world();
     let (thread, call) = held(&mut world);
     let reason = || "not today".to_owned();
