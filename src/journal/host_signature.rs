@@ -23,15 +23,16 @@ pub struct HostSignature {
 }
 
 impl HostSignature {
-    /// Signs a statement at the present time with the key of the host.
+    /// Signs a statement at the present time with the key of the host. Returns `None` on a host
+    /// that has no key yet: a command that only watches creates none.
     ///
     /// # Errors
     /// The file of the key cannot be read.
-    pub fn new(state: &std::path::Path, statement: &str) -> Result<Self, Error> {
-        let key = CheckpointKey::open(state)?;
+    pub fn new(state: &std::path::Path, statement: &str) -> Result<Option<Self>, Error> {
+        let Some(key) = CheckpointKey::read(state)? else { return Ok(None) };
         let time = Time::now();
         let signature = key.sign_bytes(&signed(time, statement));
-        Ok(Self { key: key.public(), time, signature })
+        Ok(Some(Self { key: key.public(), time, signature }))
     }
 
     /// Whether the named key has signed exactly this statement, recently enough to be taken at `now`.
@@ -57,9 +58,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_host_without_a_key_signs_nothing_and_creates_none() {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(HostSignature::new(state.path(), "live").unwrap(), None);
+        assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn a_signature_holds_for_its_statement_and_for_some_minutes() {
         let state = tempfile::tempdir().unwrap();
-        let signature = HostSignature::new(state.path(), "live").unwrap();
+        CheckpointKey::open(state.path()).unwrap();
+        let signature = HostSignature::new(state.path(), "live").unwrap().unwrap();
         let now = signature.time;
         assert!(signature.holds("live", now));
         assert!(signature.holds("live", now.plus(limits::SIGNATURE_VALIDITY)));

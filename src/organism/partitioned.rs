@@ -105,7 +105,7 @@ impl PartitionedOrganism {
         drop(tokio::spawn(async move {
             if let Err(error) = membership.call(stopped).await {
                 tracing::error!(
-                    "the membership task failed, so this process heir_senders over no partitions any \
+                    "the membership task failed, so this process hands over no partitions any \
                      more: {error}"
                 );
             }

@@ -60,7 +60,8 @@ impl ServiceClient {
     /// organism on this host.
     pub fn of_partitions(config: Config, local: SocketTransport) -> Self {
         let data = config.data.clone();
-        let (config, nats) = (Box::new(config), OnceCell::new());
+        let config = Box::new(config);
+        let nats = OnceCell::new();
         Self { data, transports: Transports::Partitioned { config, local, nats } }
     }
 
@@ -173,9 +174,10 @@ impl ServiceClient {
         signer: Option<&OperatorSigner>,
     ) -> Result<Option<Refusal>, Error> {
         let is_partitioned = self.partitions().is_some();
-        let thread = match is_partitioned || signer.is_some() {
-            true => self.held_thread(decision.message).await?,
-            false => None,
+        let thread = if is_partitioned || signer.is_some() {
+            self.held_thread(decision.message).await?
+        } else {
+            None
         };
 
         // The pump of the first partition refuses a decision about an unknown call, and records the
@@ -434,7 +436,8 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
         return Err(Error::failed("an embedded journal has no partitions"));
     };
 
-    let (data, state) = (config.data.clone(), config.state.clone());
+    let data = config.data.clone();
+    let state = config.state.clone();
     let options = servers.clone();
     let check = move || identity::check(&options, &journal, &data, &state);
     tokio::task::spawn_blocking(check).await.map_err(|_| Error::Stopped)??;

@@ -97,7 +97,8 @@ pub(super) fn refusal(
     match response {
         ServiceResponse::OtherProject(stored) => {
             let ours = handshake.project.clone().unwrap_or_default().into();
-            let (data, stored) = (data.to_owned(), stored.into());
+            let data = data.to_owned();
+            let stored = stored.into();
             Some(Error::OtherProject(OtherProject { data, stored, ours }))
         }
         ServiceResponse::ConfigChanged { running } => {

@@ -107,7 +107,8 @@ impl NatsTransport {
         let Ok(replies) = self.client.subscribe(inbox.clone()).await else { return Ok(None) };
 
         for chunk in ChunkEncoder::start().encode_message(&request) {
-            let (subject, inbox) = (subject.clone(), inbox.clone());
+            let subject = subject.clone();
+            let inbox = inbox.clone();
             let published = self.client.publish_with_reply(subject, inbox, chunk.into()).await;
             if published.is_err() {
                 return Ok(None);

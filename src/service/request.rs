@@ -91,7 +91,8 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client that watches its own thread. An entry point removes it for an operator.
+    /// The client that watches its own thread. An entry point removes the client if an operator
+    /// watches.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// The secret that proves the identity of the client, if nothing else does.
@@ -100,11 +101,12 @@ pub struct LiveRequest {
     /// The operator, with the signature that proves this identity if nothing else does.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
-    /// Judgement of the entry point. An entry point replaces a claim by its own judgement; from
-    /// another pump of the organism, it is that pump's judgement.
+    /// Extent of events that an entry point has granted. An entry point replaces a value from a
+    /// client by its own judgement; a value from another pump of the organism is that pump's
+    /// judgement.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
-    /// Signature of the host whose process judged the reader, over that judgement.
+    /// Signature over [`LiveRequest::judgement`] by the host whose process granted the events.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignature>,
 }
@@ -135,16 +137,17 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// The judgement of an entry point as the statement that its host signs.
-    pub fn judgement(&self) -> String {
+    /// The judgement of an entry point of this organism as the statement that its host signs. A
+    /// host may have the same key in several organisms.
+    pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);
         let granted = self.granted.map_or("nothing", LiveGrant::as_str);
-        format!("live\n{}\n{thread}\n{client}\n{granted}\n", self.partition)
+        format!("live\n{organism}\n{}\n{thread}\n{client}\n{granted}\n", self.partition)
     }
 
-    /// The thread that a signature of this request names: the watched one, or the organism's own
-    /// for all threads.
+    /// The thread that a signature of this request names: the watched thread, or
+    /// [`ThreadId::organism`] if the request is for all threads.
     pub fn signed_thread(&self) -> ThreadId {
         self.thread.clone().unwrap_or_else(ThreadId::organism)
     }

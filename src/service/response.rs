@@ -137,9 +137,9 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether the update reports the failure of a call: the core says so, or a workflow whose run
-    /// has failed. A leg of a `first` group that has no payloads because another leg replied has
-    /// not failed.
+    /// Whether the update reports a failed call: a failure that the core reports, or the reply of a
+    /// workflow whose run has failed. A leg of a `first` group without payloads, because another
+    /// leg replied, has not failed.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);
@@ -162,7 +162,8 @@ pub struct ReplyPayload {
 
 impl ReplyPayload {
     pub fn of(message: &Message) -> Self {
-        let (from, name) = (message.from.clone(), message.name.clone());
+        let from = message.from.clone();
+        let name = message.name.clone();
         Self { from, name, payload: message.payload.as_str().to_owned() }
     }
 }

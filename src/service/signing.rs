@@ -1,5 +1,5 @@
-//! The key with which an operator signs decisions. It stands in a file that a passphrase encrypts
-//! (PKCS #8, which OpenSSL reads).
+//! The key with which an operator signs decisions. It is stored in a file that is encrypted with a
+//! passphrase (PKCS #8, which OpenSSL reads).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -98,8 +98,8 @@ impl OperatorSigner {
     }
 
     /// Signs a request with the present time. The request is a decision about a call of `thread`,
-    /// or the cancellation of `thread`. An answer is first shortened to its payload, because only
-    /// the payload is recorded.
+    /// the cancellation of `thread`, or a live subscription to it. An answer is first shortened to
+    /// its payload, because only the payload is recorded.
     pub fn sign(&self, ask: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -154,8 +154,8 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     (fits && holds).then_some(signature)
 }
 
-/// Calls `then` with the statement that a signature of the request covers. Returns `None` if the
-/// request is neither a decision nor a cancellation, or if no statement can express its decision.
+/// Calls `then` with the statement that a signature of the request covers. Returns `None` if
+/// requests of this kind are not signed, or if no statement can express the decision.
 fn with_statement<T>(
     ask: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,
@@ -166,7 +166,8 @@ fn with_statement<T>(
 
     match ask {
         ServiceRequest::Decide(DecisionRequest { message, what, origin, .. }) => {
-            let (decision, note) = (what.as_ref().map_answer(recorded_answer), note(origin));
+            let decision = what.as_ref().map_answer(recorded_answer);
+            let note = note(origin);
             DecisionStatement::decided(*message, &decision, &note).map(|signed| then(&signed))
         }
         ServiceRequest::Cancel { reason, origin, .. } => {

@@ -87,7 +87,8 @@ impl SocketTransport {
     /// Creates a transport to the organism on the journal in `data`. The transport connects when it
     /// sends the first request.
     pub fn new(data: &Path, handshake: Handshake) -> Self {
-        let (data, path) = (data.to_owned(), socket_path(data));
+        let path = socket_path(data);
+        let data = data.to_owned();
         Self { data, path, handshake, idle: Arc::default() }
     }
 
@@ -164,10 +165,8 @@ impl SocketTransport {
             let ended = self.exchange(idle, &framed, responses, &mut progress).await;
             // The organism may have closed the connection at this moment, and another one may run
             // by now.
-            let is_lost = match request.is_query() {
-                true => !progress.has_response,
-                false => !progress.is_written,
-            };
+            let is_lost =
+                if request.is_query() { !progress.has_response } else { !progress.is_written };
             if !is_lost {
                 return ended;
             }

@@ -121,11 +121,12 @@ impl TreeWatch {
     /// Returns a notice about a model call that has been in its present state for long enough. The
     /// next notice about the same state is due after four times that time.
     fn due(&mut self) -> Option<TreeWait> {
-        let one = self.models.values_mut().find(|one| one.since.elapsed() >= one.due)?;
-        one.due *= 4;
-        let (thread, listener) = (one.thread.clone(), one.listener.clone());
-        let seconds = one.since.elapsed().as_secs();
-        let wait = match &one.state {
+        let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
+        model.due *= 4;
+        let thread = model.thread.clone();
+        let listener = model.listener.clone();
+        let seconds = model.since.elapsed().as_secs();
+        let wait = match &model.state {
             ModelState::Requested(route) => WaitKind::Model { route: route.clone(), seconds },
             ModelState::Streaming(route) => WaitKind::Stream { route: route.clone(), seconds },
             ModelState::Delayed(..) | ModelState::Ended => return None,

@@ -50,7 +50,8 @@ impl CallWaiters {
         call: CallId,
     ) -> (SharedCompletion, RegisteredWaiter<'_>) {
         let query = || {
-            let (pump, thread) = (self.pump.clone(), thread.clone());
+            let pump = self.pump.clone();
+            let thread = thread.clone();
             async move { pump.completion(thread, call).await }.boxed().shared()
         };
 

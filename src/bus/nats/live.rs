@@ -14,6 +14,8 @@ use super::tokens::AttemptToken;
 use super::{connection, header_names};
 use crate::bus::ModelState;
 use crate::bus::live::{AnswerPart, LiveChannel, LiveEvent, LiveFilter, LiveReader, LiveSource};
+use crate::clock::Time;
+use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
@@ -97,8 +99,12 @@ pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
     /// Never held across an await.
     watchers: Mutex<TextWatchers>,
-    /// Held while events are taken from the queue and published, so that they keep their order.
-    relay: tokio::sync::Mutex<Option<LiveRelay>>,
+    /// Last state that was reported of each running model call, and the reply subject that it was
+    /// sent to. Never held across an await.
+    reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
+    /// Lost events that no pump knows of yet. Held while events are taken from the queue and
+    /// published, so that they keep their order.
+    lost: tokio::sync::Mutex<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -106,8 +112,8 @@ struct TextWatchers {
     /// Time of the last request of each pump for texts, by the token of the pump in its reply
     /// subjects.
     pumps: HashMap<String, Instant>,
-    /// Whether a task relays events.
-    is_relaying: bool,
+    /// The subscription whose events a task relays, if one does.
+    relay: Option<Arc<LiveRelay>>,
 }
 
 impl TextWatchers {
@@ -120,9 +126,9 @@ impl TextWatchers {
 /// The events that wait to be sent to the pumps that watch.
 #[derive(Debug)]
 struct LiveRelay {
-    reader: Arc<LiveReader>,
-    /// Lost events that no pump knows of yet.
-    lost: u64,
+    reader: LiveReader,
+    /// States from before this time may have been reported without the relay.
+    opened: Time,
 }
 
 impl HostTexts {
@@ -130,9 +136,13 @@ impl HostTexts {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn reported(&self) -> MutexGuard<'_, HashMap<(CallId, Attempt), (String, ModelState)>> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a task relays all events, states among them.
     pub fn is_relaying(&self) -> bool {
-        self.watchers().is_relaying
+        self.watchers().relay.is_some()
     }
 
     /// Whether the pump behind this reply subject has asked lately.
@@ -142,12 +152,64 @@ impl HostTexts {
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Removes pumps that have not asked lately. Without pumps the task that relays has to end.
-    fn update_relaying(&self) -> bool {
+    /// Notes that a pump wants texts. Returns a new relay if there was none; the caller starts the
+    /// task that serves it.
+    fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
-        watchers.is_relaying = !watchers.pumps.is_empty();
-        watchers.is_relaying
+        let is_known = watchers.pumps.contains_key(pump);
+        if is_known || watchers.pumps.len() < limits::LIVE_PUMPS_MAX {
+            watchers.pumps.insert(pump.to_owned(), Instant::now());
+        }
+        if watchers.relay.is_some() {
+            return None;
+        }
+
+        // The reader is open before `is_relaying` holds, so that it misses no state that the
+        // agents leave to it.
+        let opened = Time::now();
+        let reader = self.channel.open(LiveFilter { within: None, text: true });
+        let relay = Arc::new(LiveRelay { reader, opened });
+        watchers.relay = Some(Arc::clone(&relay));
+        Some(relay)
+    }
+
+    /// Ends the relay if no pump has asked lately. Returns when it ended. States from then on are
+    /// reported without it, or by the next relay.
+    fn end_relay(&self) -> Option<Time> {
+        let mut watchers = self.watchers();
+        watchers.remove_expired();
+        if !watchers.pumps.is_empty() {
+            return None;
+        }
+
+        watchers.relay = None;
+        Some(Time::now())
+    }
+
+    /// Whether the last report of the attempt to this reply subject had this state.
+    fn was_reported(&self, source: &LiveSource, reply: &str, state: &ModelState) -> bool {
+        let reported = self.reported();
+        let last = reported.get(&(source.call, source.attempt));
+        last.is_some_and(|(subject, last)| subject == reply && last == state)
+    }
+
+    /// Notes a report of the state of an attempt. `is_held` returns whether an attempt still runs.
+    fn note_report(
+        &self,
+        source: &LiveSource,
+        reply: &str,
+        state: &ModelState,
+        is_held: impl Fn((CallId, Attempt)) -> bool,
+    ) {
+        let mut reported = self.reported();
+        reported.retain(|key, _| is_held(*key));
+        let key = (source.call, source.attempt);
+        if *state == ModelState::Ended {
+            reported.remove(&key);
+        } else {
+            reported.insert(key, (reply.to_owned(), state.clone()));
+        }
     }
 }
 
@@ -157,60 +219,76 @@ impl RemoteSink {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
 
-        let mut watchers = self.texts().watchers();
-        watchers.remove_expired();
-        let is_known = watchers.pumps.contains_key(pump);
-        if is_known || watchers.pumps.len() < limits::LIVE_PUMPS_MAX {
-            watchers.pumps.insert(pump.to_owned(), Instant::now());
-        }
-        if !std::mem::replace(&mut watchers.is_relaying, true) {
-            let relay = self.clone();
-            self.runtime().spawn(async move { relay.relay_events().await });
+        if let Some(relay) = self.texts().watch(pump) {
+            let sink = self.clone();
+            self.runtime().spawn(async move { sink.relay_events(&relay).await });
         }
         true
     }
 
     /// Sends events to the pumps that watch, until none does any more.
-    async fn relay_events(&self) {
-        let filter = LiveFilter { within: None, text: true };
-        let reader = Arc::new(self.texts().channel.open(filter));
-        let relay = LiveRelay { reader: Arc::clone(&reader), lost: 0 };
-        *self.texts().relay.lock().await = Some(relay);
+    async fn relay_events(&self, relay: &LiveRelay) {
+        let ended = loop {
+            timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();
+            self.relay_queued_of(relay).await;
+            if let Some(ended) = self.texts().end_relay() {
+                break ended;
+            }
+        };
 
-        while self.texts().update_relaying() {
-            timeout(limits::LIVE_INTEREST_INTERVAL, reader.filled()).await.ok();
-            self.relay_queued().await;
-        }
-
-        // States that were queued before the end have no other way.
-        self.relay_queued().await;
-        let mut relay = self.texts().relay.lock().await;
-        // A pump may have asked again, so that the next task has begun.
-        if relay.as_ref().is_some_and(|relay| Arc::ptr_eq(&relay.reader, &reader)) {
-            *relay = None;
+        // States that were queued before the end have no other way. Texts had no reader then, and
+        // the next relay may have begun with what is later.
+        let _order = self.texts().lost.lock().await;
+        while let Some(event) = relay.reader.next_queued() {
+            if let LiveEvent::Model { source, state, since, .. } = event
+                && since <= ended
+            {
+                self.relay_state(relay, &source, &state, since).await;
+            }
         }
     }
 
     /// Sends every queued event. An answer waits for this, so that it does not overtake its texts.
     pub(super) async fn relay_queued(&self) {
-        let mut relay = self.texts().relay.lock().await;
-        let Some(LiveRelay { reader, lost }) = relay.as_mut() else { return };
+        let relay = self.texts().watchers().relay.clone();
+        if let Some(relay) = relay {
+            self.relay_queued_of(&relay).await;
+        }
+    }
+
+    async fn relay_queued_of(&self, relay: &LiveRelay) {
+        let mut lost = self.texts().lost.lock().await;
 
         // Bounded, because other attempts write on meanwhile.
         for _ in 0..limits::LIVE_EVENTS_MAX {
-            match reader.next_queued() {
+            match relay.reader.next_queued() {
                 Some(LiveEvent::Text { source, part, text }) => {
-                    self.relay_text(&source, part, text, lost).await;
+                    self.relay_text(&source, part, text, &mut lost).await;
                 }
                 Some(LiveEvent::Lost { events }) => *lost = lost.saturating_add(events.max(1)),
-                Some(LiveEvent::Model { source, state, .. }) => {
-                    if let Some((reply, headers)) = self.state_message(&source, &state) {
-                        self.publish_headers(reply, headers).await;
-                    }
+                Some(LiveEvent::Model { source, state, since, .. }) => {
+                    self.relay_state(relay, &source, &state, since).await;
                 }
                 Some(LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. }) => {}
                 None => return,
             }
+        }
+    }
+
+    /// Reports a state to the pump of its attempt, unless that pump got it before the relay began.
+    async fn relay_state(
+        &self,
+        relay: &LiveRelay,
+        source: &LiveSource,
+        state: &ModelState,
+        since: Time,
+    ) {
+        let Some(reply) = self.reply((source.call, source.attempt)) else { return };
+        if since <= relay.opened && self.texts().was_reported(source, &reply, state) {
+            return;
+        }
+        if let Some((reply, headers)) = self.state_message(source, state) {
+            self.publish_headers(reply, headers).await;
         }
     }
 
@@ -234,17 +312,92 @@ impl RemoteSink {
         self.client().publish_with_headers(reply, headers, text.into()).await.ok();
     }
 
-    /// The message that reports a state to the pump of an attempt.
+    /// The message that reports a state to the pump of an attempt. Notes the state as reported.
     pub(super) fn state_message(
         &self,
         source: &LiveSource,
         state: &ModelState,
     ) -> Option<(String, HeaderMap)> {
         let reply = self.reply((source.call, source.attempt))?;
+        self.texts().note_report(source, &reply, state, |key| self.reply(key).is_some());
         let state = serde_json::to_string(state).ok()?;
         let mut headers = HeaderMap::new();
         headers.insert(header_names::MODEL_STATE, state);
         headers.insert(header_names::STREAMS, "1");
         Some((reply, headers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{ListenerName, MessageId, ThreadId};
+
+    const REPLY: &str = "answers.pump-a.token";
+
+    fn source() -> LiveSource {
+        LiveSource {
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            agent: ListenerName::parse("writer").unwrap(),
+            call: CallId(MessageId(uuid::Uuid::from_u128(7))),
+            attempt: Attempt { epoch: 1, n: 1 },
+        }
+    }
+
+    fn streaming() -> ModelState {
+        ModelState::Streaming("a/b".to_owned())
+    }
+
+    /// The states in the queue of a relay.
+    fn queued(relay: &LiveRelay) -> Vec<(ModelState, Time)> {
+        let events = std::iter::from_fn(|| relay.reader.next_queued());
+        let states = events.filter_map(|event| match event {
+            LiveEvent::Model { state, since, .. } => Some((state, since)),
+            _ => None,
+        });
+        states.collect()
+    }
+
+    #[test]
+    fn a_relay_knows_which_running_calls_their_pump_has_the_state_of() {
+        let texts = HostTexts::default();
+        texts.channel.model_state(&source(), &streaming(), true);
+        texts.note_report(&source(), REPLY, &streaming(), |_| true);
+
+        let relay = texts.watch("pump-a").unwrap();
+        let snapshot = queued(&relay);
+        let [(state, since)] = snapshot.as_slice() else { panic!("{snapshot:?}") };
+        assert!(*since <= relay.opened);
+        assert!(texts.was_reported(&source(), REPLY, state));
+        assert!(!texts.was_reported(&source(), "answers.pump-b.token", state));
+        assert!(!texts.was_reported(&source(), REPLY, &ModelState::Requested("a/b".to_owned())));
+
+        let other = LiveSource { attempt: Attempt { epoch: 1, n: 2 }, ..source() };
+        texts.note_report(&other, REPLY, &streaming(), |key| key.1 != source().attempt);
+        assert!(!texts.was_reported(&source(), REPLY, state), "its attempt has ended");
+        texts.note_report(&other, REPLY, &ModelState::Ended, |_| true);
+        assert!(texts.reported().is_empty());
+    }
+
+    #[test]
+    fn a_relay_that_has_ended_keeps_its_states_when_the_next_begins() {
+        let texts = HostTexts::default();
+        let first = texts.watch("pump-a").unwrap();
+        assert!(texts.watch("pump-b").is_none(), "one relay serves all pumps");
+        assert!(texts.end_relay().is_none(), "pumps watch");
+        texts.channel.model_state(&source(), &streaming(), true);
+        texts.channel.model_state(&source(), &ModelState::Ended, true);
+
+        texts.watchers().pumps.clear();
+        let ended = texts.end_relay().unwrap();
+        assert!(!texts.is_relaying());
+        let second = texts.watch("pump-a").unwrap();
+        assert!(texts.is_relaying());
+        assert!(queued(&second).is_empty());
+
+        let left = queued(&first);
+        assert!(left.iter().all(|(_, since)| *since <= ended));
+        let left: Vec<ModelState> = left.into_iter().map(|(state, _)| state).collect();
+        assert_eq!(left, [streaming(), ModelState::Ended]);
     }
 }

@@ -1,4 +1,4 @@
-//! A run on the screen while it runs: its goals, what happens in them, and its output.
+//! Submits a run, and shows its goals, their activities and its output.
 
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use crate::envelope::Message;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::organism::OrganismClient;
-use crate::service::{LiveRequest, SubmitRequest, SubmitUpdate};
+use crate::service::{Error as ServiceError, LiveRequest, SubmitRequest, SubmitUpdate};
 use crate::workflow::{GoalGraph, RunTree, WorkflowDefinition, called_once, output_name};
 use crate::xml::element::Element;
 
@@ -21,8 +21,8 @@ use super::super::decision;
 use super::super::exit::CommandExit;
 use super::progress::{ProgressForm, RunProgress};
 
-/// Submits a request to a workflow, and shows the run that it opens. `earlier` holds the messages of
-/// the thread, where the run goes on from an earlier one.
+/// Submits a request to a workflow, and shows the run that it opens. For a retry, `earlier` holds
+/// the messages of the thread so far; otherwise it is empty.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,
@@ -44,7 +44,7 @@ pub async fn show_run(
     let tree = RunTree::new(definition, &graph, &once).after(earlier);
     let workflow = &definition.name.value;
     let progress = RunProgress::new(&data, form, (workflow.clone(), tree), currency);
-    // Held only while records are read: never across an await.
+    // Locked only while records are read, never across an await.
     let progress = Mutex::new(progress);
     let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
 
@@ -80,7 +80,7 @@ pub async fn show_run(
         if form != ProgressForm::Nothing {
             tokio::join!(
                 follow_records(&organism, &shown),
-                follow_live(&organism, own, run, &shown),
+                follow_live(&organism, own, run, form, &shown),
                 redraw(form, &shown)
             );
         }
@@ -98,7 +98,8 @@ pub async fn show_run(
 
 /// A subscription to the live channel by the client that submits.
 fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
-    let (client, secret) = (Some(submission.client.clone()), submission.secret.clone());
+    let client = Some(submission.client.clone());
+    let secret = submission.secret.clone();
     LiveRequest { client, secret, ..LiveRequest::default() }
 }
 
@@ -116,16 +117,17 @@ async fn follow_records<'p>(
         shown().show_new();
         ControlFlow::Continue(())
     });
-    // The submission tells what ended.
+    // The submission reports why the organism ended.
     followed.await.ok();
 }
 
-/// Follows the live channel of the run, as the client that opened it. A client that may not watch
-/// gets the states on record alone.
+/// Follows the live channel of the run, as the client that opened it. A client without the right to
+/// watch sees only the recorded states.
 async fn follow_live<'p>(
     organism: &OrganismClient,
     own: LiveRequest,
     mut run: watch::Receiver<Option<ThreadId>>,
+    form: ProgressForm,
     shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>,
 ) {
     let thread = run.wait_for(Option::is_some).await.ok().and_then(|thread| thread.clone());
@@ -134,26 +136,41 @@ async fn follow_live<'p>(
 
     loop {
         let mut has_responded = false;
+        let mut has_events = false;
         let followed = organism.follow_live(request.clone(), None, |event| {
             has_responded = true;
+            // An organism of several partitions opens before the pump has accepted.
+            has_events |= !matches!(event, LiveEvent::Opened { .. });
             shown().take_live(&event);
             ControlFlow::Continue(())
         });
         let ended = followed.await;
         if has_responded {
-            // What the models do until the next subscription is not known.
+            // Events until the next subscription are missing.
             shown().take_live(&LiveEvent::Lost { events: 0 });
         }
         match ended {
-            // The socket closes a connection whose reader stands still for too long.
+            // The socket closes a connection whose reader is too slow; subscribe again.
             Ok(()) if has_responded => tokio::time::sleep(limits::BUSY_RETRY).await,
             Ok(()) => return,
             Err(error) => {
-                tracing::info!("what models do now is not shown: {error}");
+                if !has_events && is_refusal_noted(form, &error) {
+                    shown().clear();
+                    note!("what models do now is not shown: {error}");
+                } else {
+                    tracing::info!("what models do now is not shown: {error}");
+                }
                 return;
             }
         }
     }
+}
+
+/// Whether the person who waits for a run learns why it is shown without the states of its model
+/// calls. The submission itself reports that the organism has ended or cannot be reached.
+fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
+    let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
+    is_for_people && matches!(error, ServiceError::Failed { .. })
 }
 
 async fn redraw<'p>(form: ProgressForm, shown: &impl Fn() -> MutexGuard<'p, RunProgress<'p>>) {
@@ -177,11 +194,12 @@ pub struct RunOutputForm {
 }
 
 impl RunOutputForm {
-    /// Prints an update, and returns the exit code that it asks for.
+    /// Prints an update, and returns the exit code for it.
     fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
         if self.json {
             put_line!("{}", serde_json::json!(update));
         }
+
         match update {
             SubmitUpdate::Accepted { held: true, .. } if self.no_wait => {
                 CommandExit::ApprovalPending
@@ -206,9 +224,10 @@ impl RunOutputForm {
                 CommandExit::InvalidData
             }
             SubmitUpdate::Result { replies, .. } => {
-                let exit = match update.is_failure() {
-                    true => CommandExit::WorkflowFailed,
-                    false => CommandExit::Done,
+                let exit = if update.is_failure() {
+                    CommandExit::WorkflowFailed
+                } else {
+                    CommandExit::Done
                 };
                 for reply in replies {
                     if self.json {
@@ -225,8 +244,25 @@ impl RunOutputForm {
     }
 }
 
-/// The text of an output that holds nothing but text.
+/// Text of an output without child elements; `None` for any other payload.
 fn readable(is_output: bool, payload: &str) -> Option<String> {
     let element = Element::read_document(payload).filter(|_| is_output)?;
     element.children().next().is_none().then(|| element.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_live_states_is_noted_for_people_alone() {
+        let refused = ServiceError::failed("unknown-caller");
+        for form in [ProgressForm::Tree, ProgressForm::Lines] {
+            assert!(is_refusal_noted(form, &refused), "{form:?}");
+            assert!(!is_refusal_noted(form, &ServiceError::Stopped), "{form:?}");
+        }
+        for form in [ProgressForm::Json, ProgressForm::Nothing] {
+            assert!(!is_refusal_noted(form, &refused), "{form:?}");
+        }
+    }
 }

@@ -55,6 +55,8 @@ pub struct DeniedCaller {
 /// Access rules of the control socket under one config.
 #[derive(Debug, Clone, Default)]
 pub struct AccessRules {
+    /// Name of the organism, which all of its hosts share.
+    organism: String,
     /// The hosted listeners, and the client of each listener that has its own.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
@@ -81,8 +83,16 @@ impl AccessRules {
             StorageConfig::JetStream { journal, .. } => journal.known_keys.clone(),
             StorageConfig::Embedded => Vec::new(),
         };
-        let (data, state) = (config.data.clone(), config.state.clone());
-        Self { listeners, secrets, with_steps, operators, data, state, known_hosts }
+        Self {
+            organism: config.name.clone(),
+            listeners,
+            secrets,
+            with_steps,
+            operators,
+            data: config.data.clone(),
+            state: config.state.clone(),
+            known_hosts,
+        }
     }
 
     /// Identifies the process at the other end of a connection. Must be called directly after the
@@ -215,9 +225,16 @@ impl AccessRules {
     /// Signs what the reader of a subscription may see, for the pumps on other hosts. Without a
     /// readable key the judgement stays unsigned, and those pumps refuse it.
     pub fn sign_grant(&self, live: &mut LiveRequest) {
-        live.host = HostSignature::new(&self.state, &live.judgement())
-            .inspect_err(|error| tracing::warn!("live events of other hosts are refused: {error}"))
-            .ok();
+        let signed = HostSignature::new(&self.state, &live.judgement(&self.organism));
+        let fault = match &signed {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(format!("there is no signing key in {}", self.state.display())),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(fault) = fault {
+            tracing::warn!("live events of other hosts are refused: {fault}");
+        }
+        live.host = signed.ok().flatten();
     }
 
     /// Whether a host of this organism has signed what the reader may see.
@@ -229,7 +246,8 @@ impl AccessRules {
         let Some(signature) = live.host.as_ref().filter(|_| live.granted.is_some()) else {
             return false;
         };
-        self.is_host_known(signature) && signature.holds(&live.judgement(), Time::now())
+        let judgement = live.judgement(&self.organism);
+        self.is_host_known(signature) && signature.holds(&judgement, Time::now())
     }
 
     /// Whether a signature names the key of this host or of another known one.
@@ -261,16 +279,17 @@ impl AccessRules {
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
             let id = host.key_id();
-            return match self.is_host_known(host) {
-                true => format!(
+            return if self.is_host_known(host) {
+                format!(
                     "the host with the key {id} vouches for its reader with a signature that is \
-                     wrong or too old; compare the clocks of both hosts"
-                ),
-                false => format!(
+                     wrong or too old; compare the clocks of both hosts, and their versions"
+                )
+            } else {
+                format!(
                     "the host with the key {id} vouches for its reader, and this host does not \
                      know that key: add it to known_keys under [journal] here, as `organism key \
                      show` prints it there, and restart"
-                ),
+                )
             };
         }
 
@@ -515,5 +534,37 @@ mod tests {
             rules.vouch_for(&operator, &mut any);
             assert_eq!(granted(&any), (Some(LiveGrant::Text), None));
         }
+    }
+
+    #[test]
+    fn a_host_vouches_within_its_organism_alone_and_only_with_a_known_key() {
+        let state = tempfile::tempdir().unwrap();
+        let own = CheckpointKey::open(state.path()).unwrap();
+        let rules = |organism: &str, known_hosts| AccessRules {
+            organism: organism.to_owned(),
+            state: state.path().to_owned(),
+            known_hosts,
+            ..AccessRules::default()
+        };
+        let ServiceRequest::FollowLive(mut live) = watch(None) else { unreachable!() };
+        let signer = rules("first", Vec::new());
+        signer.sign_grant(&mut live);
+        assert!(live.host.is_some());
+        assert!(signer.is_vouched(&live));
+        assert!(!rules("second", vec![own.public()]).is_vouched(&live), "another organism");
+
+        let elsewhere = tempfile::tempdir().unwrap();
+        let pump = |known_hosts| AccessRules {
+            state: elsewhere.path().to_owned(),
+            ..rules("first", known_hosts)
+        };
+        assert!(pump(vec![own.public()]).is_vouched(&live));
+        assert!(!pump(Vec::new()).is_vouched(&live), "a key that was removed");
+        live.partition += 1;
+        assert!(!signer.is_vouched(&live), "another partition");
+
+        pump(Vec::new()).sign_grant(&mut live);
+        assert_eq!(live.host, None, "no key, no signature");
+        assert!(CheckpointKey::read(elsewhere.path()).unwrap().is_none());
     }
 }

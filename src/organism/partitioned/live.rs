@@ -69,6 +69,7 @@ impl PartitionMap {
                 Ok(Some(detail)) => watch.unavailable(queue, detail),
                 Ok(None) => {}
             }
+
             if self.has_ended() {
                 return Err(Error::Stopped);
             }
@@ -87,7 +88,7 @@ impl PartitionMap {
         let (events, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let partition = request.partition;
         let request = ServiceRequest::FollowLive(request);
-        // Takes the sender along, so that the receiver ends with it.
+        // The task owns the sender, so that the receiver ends with the subscription.
         let subscribed = async move { self.pass_on(partition, request, &events).await };
         let queueing = async {
             let mut unavailable = None;
@@ -108,14 +109,14 @@ impl PartitionMap {
     }
 }
 
-/// Knowledge of a reader about the events of one partition.
+/// State of one partition's subscription, as its reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether a subscription has begun, or the lack of one was reported. What comes before a
-    /// further subscription is missing.
+    /// Whether the next subscription must report a gap: an earlier one has begun, or the reader has
+    /// got an `Unwatched` event.
     has_gap: bool,
-    /// Whether the reader knows that nothing comes at present.
-    is_reported: bool,
+    /// The reason that the reader knows for why nothing comes at present.
+    reported: Option<String>,
     /// Since when no pump has responded, if none does.
     unserved_since: Option<Instant>,
     /// Pause before the next subscription.
@@ -125,37 +126,86 @@ struct PartitionWatch {
 impl PartitionWatch {
     fn new(partition: u32) -> Self {
         let pause = limits::BUSY_RETRY;
-        Self { partition, has_gap: false, is_reported: false, unserved_since: None, pause }
+        Self { partition, has_gap: false, reported: None, unserved_since: None, pause }
     }
 
     fn opened(&mut self, queue: &LiveQueue) {
         if std::mem::replace(&mut self.has_gap, true) {
             queue.push(LiveEvent::Lost { events: 0 });
         }
-        self.is_reported = false;
+        self.reported = None;
         self.unserved_since = None;
         self.pause = limits::BUSY_RETRY;
     }
 
     /// Notes that no pump responded. The reader learns of it only if it lasts longer than a
-    /// takeover.
+    /// takeover. A pump may take over at any time, so an earlier refusal delays nothing any more.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
+        self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= limits::PARTITION_TIMEOUT {
             self.report(queue, detail);
         }
     }
 
-    /// Notes that the pump refused. It records each refusal, so the next subscription waits longer.
+    /// Notes that the pump refused the subscription. The pump records each refusal, so the pause
+    /// before the next attempt doubles.
     fn failed(&mut self, queue: &LiveQueue, error: &Error) {
+        self.unserved_since = None;
         self.report(queue, error.to_string());
         self.pause = (2 * self.pause).min(limits::LIVE_REFUSED_RETRY_MAX);
     }
 
+    /// Reports why nothing comes, once for each reason.
     fn report(&mut self, queue: &LiveQueue, detail: String) {
-        if !std::mem::replace(&mut self.is_reported, true) {
-            self.has_gap = true;
-            queue.push(LiveEvent::Unwatched { partition: self.partition, detail });
+        if self.reported.as_ref() == Some(&detail) {
+            return;
         }
+
+        self.has_gap = true;
+        self.reported = Some(detail.clone());
+        queue.push(LiveEvent::Unwatched { partition: self.partition, detail });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// The reasons that the reader gets.
+    fn reasons(queue: &LiveQueue) -> Vec<String> {
+        let events = std::iter::from_fn(|| queue.next().now_or_never());
+        let details = events.filter_map(|event| match event {
+            LiveEvent::Unwatched { detail, .. } => Some(detail),
+            _ => None,
+        });
+        details.collect()
+    }
+
+    #[test]
+    fn a_reader_learns_each_reason_once_and_a_takeover_ends_the_pause() {
+        let queue = LiveQueue::default();
+        let mut watch = PartitionWatch::new(1);
+        let refused = Error::failed("refused");
+        watch.failed(&queue, &refused);
+        watch.failed(&queue, &refused);
+        assert_eq!(reasons(&queue), [refused.to_string()]);
+        assert!(watch.pause > limits::BUSY_RETRY);
+
+        watch.unavailable(&queue, "no pump".to_owned());
+        assert_eq!(watch.pause, limits::BUSY_RETRY);
+        assert!(reasons(&queue).is_empty(), "a takeover may follow");
+        watch.unserved_since = Instant::now().checked_sub(limits::PARTITION_TIMEOUT);
+        watch.unavailable(&queue, "no pump".to_owned());
+        watch.unavailable(&queue, "no pump".to_owned());
+        assert_eq!(reasons(&queue), ["no pump"]);
+
+        watch.failed(&queue, &Error::failed("of another pump"));
+        assert_eq!(reasons(&queue).len(), 1);
+        watch.opened(&queue);
+        watch.failed(&queue, &refused);
+        assert_eq!(reasons(&queue).len(), 1);
     }
 }

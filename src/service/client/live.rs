@@ -15,7 +15,7 @@ use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journal_in};
 
-/// Passes on events until their reader wants no more.
+/// Passes on events until `on_event` breaks.
 struct EventOutlet<F> {
     /// Locked while the reader takes one event, never across an await.
     on_event: Mutex<F>,
@@ -34,8 +34,8 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 impl ServiceClient {
     /// Follows the live channel of a thread and everything beneath it, or of all threads, in the
     /// partitions that have them. Calls `on_event` with each event. Returns when `on_event` breaks
-    /// or the organism ends. Subscribes again when a partition moves; what was missed is reported
-    /// as lost.
+    /// or the organism ends. Subscribes again when a partition moves, and reports the events in
+    /// between as lost.
     pub async fn follow_live(
         &self,
         request: LiveRequest,
@@ -86,10 +86,11 @@ impl ServiceClient {
             let on_response = |response| match response {
                 ServiceResponse::Live(LiveEvent::Opened { text }) => {
                     is_opened = true;
-                    outlet.put(match was_opened {
+                    outlet.put(if was_opened {
                         // Events between the two subscriptions are missing.
-                        true => LiveEvent::Lost { events: 0 },
-                        false => LiveEvent::Opened { text },
+                        LiveEvent::Lost { events: 0 }
+                    } else {
+                        LiveEvent::Opened { text }
                     });
                 }
                 ServiceResponse::Live(event) => outlet.put(event),
@@ -114,7 +115,8 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a subscription for a journal of the organism: one on this host, or that of a pump.
+    /// Signs a subscription for one journal of the organism: one on this host if there is any,
+    /// otherwise that of the partition's pump.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

@@ -65,6 +65,15 @@ fn a_remote_agent_streams_to_those_who_watch_until_its_host_is_killed() {
     let model = tail.find(|event| event["live"] == "model");
     assert_eq!(model["agent"], "writer", "{model}");
     assert_eq!(model["streams"], true, "{model}");
+    let mut last_state = model["state"].clone();
+    loop {
+        let event = tail.find(|event| event["live"] == "model" || event["live"] == "text");
+        if event["live"] == "text" {
+            break;
+        }
+        assert_ne!(event["state"], last_state, "a state is reported once: {event}");
+        last_state = event["state"].clone();
+    }
     tail.find_text("word word word ");
 
     host.kill();

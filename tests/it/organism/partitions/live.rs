@@ -188,15 +188,20 @@ fn a_pump_takes_no_judgement_of_a_host_that_it_does_not_know() {
     let mut claim: LiveRequest = serde_json::from_value(claim).unwrap();
     let unsigned = refusal_of(&elsewhere, &claim);
     assert!(unsigned.contains("only operators may see"), "{unsigned}");
-    let strange = HostSignature::new(&elsewhere.state(), &claim.judgement()).unwrap();
-    claim.host = Some(strange);
+    elsewhere.organism(&["key", "show"]);
+    claim.host = HostSignature::new(&elsewhere.state(), &claim.judgement("talk")).unwrap();
+    assert!(claim.host.is_some());
     let strange = refusal_of(&elsewhere, &claim);
     assert!(strange.contains("does not know that key"), "{strange}");
 
     // A known key, and a signature for another thread.
-    claim.host = Some(HostSignature::new(&one.state(), &claim.judgement()).unwrap());
+    claim.host = HostSignature::new(&one.state(), &claim.judgement("talk")).unwrap();
     let request = serde_json::to_value(&claim).unwrap();
     watched(&elsewhere, request, "text").unwrap();
+    claim.host = HostSignature::new(&one.state(), &claim.judgement("talks")).unwrap();
+    let another = refusal_of(&elsewhere, &claim);
+    assert!(another.contains("wrong or too old"), "of another organism: {another}");
+    claim.host = HostSignature::new(&one.state(), &claim.judgement("talk")).unwrap();
     claim.thread = Some(ThreadId::parse(&root(1, 1)).unwrap());
     let another = refusal_of(&elsewhere, &claim);
     assert!(another.contains("wrong or too old"), "{another}");
