@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::{CommandExit, CommandFailure};
 use crate::envelope;
@@ -84,7 +85,17 @@ impl TestArgs {
         let command = self.command.clone();
         let way = self.way();
         let trial = conformance::run(command, way, &requests, patience, &judge, &mut report);
-        let passed = runtime.block_on(trial);
+        // The program has a process group of its own, so an interrupt of this command does not reach
+        // it. The end of the trial kills it.
+        let passed = runtime.block_on(async {
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut terminate = signal(SignalKind::terminate())?;
+            tokio::select! {
+                passed = trial => std::io::Result::Ok(passed),
+                _ = interrupt.recv() => Ok(false),
+                _ = terminate.recv() => Ok(false),
+            }
+        })?;
         if !self.json {
             note!("{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md");
         }

@@ -1,5 +1,5 @@
-//! The config that a command was given with `--config`, so that the commands that it advises name it,
-//! too.
+//! The config that a command was given with `--config`, so that the commands that it advises name
+//! it, too.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -8,8 +8,9 @@ use std::sync::OnceLock;
 /// The config that this command was given.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Verbs of commands about one organism. `workflow` is among them, `key show` on another host is not.
-const VERBS: [&str; 22] = [
+/// Verbs of commands about one organism. `key trust` is one, too; `key show` is advised for another
+/// host, which has a config of its own.
+const VERBS: [&str; 24] = [
     "adopt",
     "answer",
     "approvals",
@@ -18,7 +19,9 @@ const VERBS: [&str; 22] = [
     "cancel",
     "check",
     "export",
+    "host",
     "models",
+    "nats-config",
     "promote",
     "prompt",
     "record",
@@ -59,9 +62,10 @@ pub fn with_option(text: &str) -> Cow<'_, str> {
 
 fn option_of(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
-    match path.chars().all(is_plain) {
-        true => format!(" --config {path}"),
-        false => format!(" --config '{}'", path.replace('\'', "'\\''")),
+    if path.chars().all(is_plain) {
+        format!(" --config {path}")
+    } else {
+        format!(" --config '{}'", path.replace('\'', "'\\''"))
     }
 }
 
@@ -85,7 +89,11 @@ fn with_option_of(text: &str, path: &str) -> String {
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let mut words = rest.split_whitespace();
-    let takes = words.next().is_some_and(|verb| VERBS.contains(&verb));
+    let takes = match words.next() {
+        Some("key") => words.next() == Some("trust"),
+        Some(verb) => VERBS.contains(&verb),
+        None => false,
+    };
     takes && !words.any(|word| ["--config", "--data", "test"].contains(&word))
 }
 
@@ -102,6 +110,15 @@ mod tests {
                 "`organism run --config a/b.toml`, `organism run --new --config a/b.toml`",
             ),
             ("run `organism key show` there", "run `organism key show` there"),
+            ("or run `organism key trust`", "or run `organism key trust --config a/b.toml`"),
+            (
+                "`organism key trust KEY --note N`",
+                "`organism key trust KEY --note N --config a/b.toml`",
+            ),
+            ("`organism nats-config` writes", "`organism nats-config --config a/b.toml` writes"),
+            ("`organism host` takes turns", "`organism host --config a/b.toml` takes turns"),
+            ("`organism key`", "`organism key`"),
+            ("`organism `", "`organism `"),
             ("`organism thread x --data d`", "`organism thread x --data d`"),
             ("an organism run by others", "an organism run by others"),
             ("`organism runs`", "`organism runs`"),

@@ -510,7 +510,8 @@ fn delivery_of_call(
     timeout: Duration,
     results: u64,
 ) -> Delivery {
-    let (listener, thread) = (tested(), ThreadId::organism());
+    let listener = tested();
+    let thread = ThreadId::organism();
     let message = Message {
         id: call.0,
         kind: MessageKind::Call,

@@ -7,7 +7,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
+use crate::limits;
 use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 
 /// A NATS connection with its queue of outbound messages.
@@ -24,6 +27,31 @@ struct SendQueue {
     messages: Vec<OutboundPublish>,
     /// Whether a sending task runs. That task also sends messages that are queued meanwhile.
     is_sending: bool,
+    /// Dropped when all messages are sent, which ends the waits for that.
+    waits: Vec<oneshot::Sender<()>>,
+}
+
+impl SendQueue {
+    /// The messages to send next. Without any, the sending task ends, and so does each wait for it.
+    fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
+        if self.messages.is_empty() {
+            self.is_sending = false;
+            self.waits.clear();
+            return None;
+        }
+
+        self.is_sending = true;
+        Some(std::mem::take(&mut self.messages))
+    }
+
+    /// Closes when the sending task ends; at once if none runs.
+    fn until_sent(&mut self) -> oneshot::Receiver<()> {
+        let (wait, sent) = oneshot::channel();
+        if self.is_sending {
+            self.waits.push(wait);
+        }
+        sent
+    }
 }
 
 /// A message that is queued for the next flush.
@@ -93,7 +121,7 @@ impl NatsConnection {
         drop(outbox);
         let wire = Arc::clone(self);
         self.handle().spawn(async move {
-            while let Some(messages) = wire.next() {
+            while let Some(messages) = wire.next_messages() {
                 for message in messages {
                     message.send(wire.client()).await;
                 }
@@ -101,10 +129,18 @@ impl NatsConnection {
         });
     }
 
-    fn next(&self) -> Option<Vec<OutboundPublish>> {
-        let mut outbox = self.outbox();
-        outbox.is_sending = !outbox.messages.is_empty();
-        outbox.is_sending.then(|| std::mem::take(&mut outbox.messages))
+    /// Sends all queued messages, and waits a limited time until the server has handled them.
+    pub async fn send_and_confirm(self: &Arc<Self>) {
+        self.send();
+        let sent = self.outbox().until_sent();
+        // The queue never sends a value: it drops its end when everything is sent.
+        timeout(limits::NATS_ROUND_TRIP, sent).await.ok();
+        // The server handles the messages of a connection in their order, the round trip last.
+        nats::flush_and_await_denials(self.client(), self.denials()).await;
+    }
+
+    fn next_messages(&self) -> Option<Vec<OutboundPublish>> {
+        self.outbox().take_messages()
     }
 
     fn outbox(&self) -> MutexGuard<'_, SendQueue> {
@@ -126,5 +162,47 @@ impl OutboundPublish {
         if let Err(error) = sent {
             unsent(SendError { kind: error.kind(), bytes, detail: error.to_string() });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+
+    fn message() -> OutboundPublish {
+        OutboundPublish {
+            subject: "subject".to_owned(),
+            reply: None,
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+            unsent: Box::new(|_: SendError| ()),
+        }
+    }
+
+    #[test]
+    fn a_wait_for_the_queue_ends_when_the_last_message_is_sent_and_not_before() {
+        let mut queue = SendQueue::default();
+        assert_eq!(queue.until_sent().try_recv(), Err(TryRecvError::Closed));
+
+        // As `send` does before its task has run at all.
+        queue.messages.push(message());
+        queue.is_sending = true;
+        let mut sent = queue.until_sent();
+        assert_eq!(sent.try_recv(), Err(TryRecvError::Empty));
+
+        // The task has the message, and may not have published it yet.
+        assert_eq!(queue.take_messages().map(|messages| messages.len()), Some(1));
+        assert_eq!(sent.try_recv(), Err(TryRecvError::Empty));
+
+        // A message that is queued meanwhile is waited for, too.
+        queue.messages.push(message());
+        assert_eq!(queue.take_messages().map(|messages| messages.len()), Some(1));
+        assert_eq!(sent.try_recv(), Err(TryRecvError::Empty));
+
+        assert!(queue.take_messages().is_none());
+        assert!(!queue.is_sending);
+        assert_eq!(sent.try_recv(), Err(TryRecvError::Closed));
     }
 }

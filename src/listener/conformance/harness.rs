@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -41,7 +41,15 @@ impl HarnessTransport {
 
 pub(super) enum TrialHarness {
     Process(ProcessHost),
-    Nats { host: NatsHost, wire: Arc<bus::NatsConnection>, child: Child },
+    Nats { host: NatsHost, wire: Arc<bus::NatsConnection>, program: NatsProgram },
+}
+
+/// A program under test on NATS, in a process group of its own: behind a wrapper such as `sh -c` or
+/// `npx`, the listener is a process that the started program starts.
+pub(super) struct NatsProgram {
+    child: Child,
+    /// `None` once the child was waited for: the system may then use the number again.
+    group: Option<Pid>,
 }
 
 impl TrialHarness {
@@ -72,18 +80,13 @@ impl TrialHarness {
         let options = bus::Options::new(organism.clone(), tested());
         let host = NatsHost::start(Arc::clone(&wire), options, sink, Handle::current()).await;
         let host = host.map_err(|e| e.to_string())?;
-        let (program, arguments) = command.split_first().ok_or("there is no program")?;
-        let child = Command::new(program)
-            .args(arguments)
-            .env(NatsEndpoint::URL, servers.servers.join(","))
-            .env(NatsEndpoint::ORGANISM, organism)
-            .env(NatsEndpoint::LISTENER, tested().as_str())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|e| format!("cannot start `{program}`: {e}"))?;
-        Ok(Self::Nats { host, wire, child })
+        let environment = [
+            (NatsEndpoint::URL, servers.servers.join(",")),
+            (NatsEndpoint::ORGANISM, organism),
+            (NatsEndpoint::LISTENER, tested().as_str().to_owned()),
+        ];
+        let program = NatsProgram::start(command, &environment)?;
+        Ok(Self::Nats { host, wire, program })
     }
 
     pub fn host(&self) -> &dyn Host {
@@ -96,27 +99,23 @@ impl TrialHarness {
     /// Returns an error if the program has exited. Checks only programs on NATS, because a process
     /// host reports an exit by itself.
     pub fn check_running(&mut self) -> Result<(), String> {
-        let Self::Nats { child, .. } = self else { return Ok(()) };
-        match child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(format!("it ended, {status}")),
-            Err(error) => Err(format!("it cannot be looked at: {error}")),
-        }
+        let Self::Nats { program, .. } = self else { return Ok(()) };
+        program.check_running()
     }
 
     /// Stops a program on NATS for a while, so that it gets at one time what is sent meanwhile.
     pub fn pause(&self) {
-        if let Self::Nats { child, .. } = self {
-            signal(child, Signal::STOP);
+        if let Self::Nats { program, .. } = self {
+            program.signal(Signal::STOP);
         }
     }
 
-    /// Continues the program once the server has everything that was sent.
+    /// Continues the program once the server has handled everything that was sent. Without a
+    /// connection, the delivery fails and reports it.
     pub async fn resume(&self) {
-        if let Self::Nats { wire, child, .. } = self {
-            // Without a connection, the delivery fails and reports it.
-            wire.client().flush().await.ok();
-            signal(child, Signal::CONT);
+        if let Self::Nats { wire, program, .. } = self {
+            wire.send_and_confirm().await;
+            program.signal(Signal::CONT);
         }
     }
 
@@ -124,11 +123,65 @@ impl TrialHarness {
     pub async fn end(&mut self) {
         match self {
             Self::Process(host) => host.drain().await,
-            Self::Nats { child, .. } => {
-                signal(child, Signal::TERM);
-                timeout(limits::EXIT_GRACE, child.wait()).await.ok();
-            }
+            Self::Nats { program, .. } => program.end().await,
         }
+    }
+}
+
+impl NatsProgram {
+    fn start(command: &[String], environment: &[(&str, String)]) -> Result<Self, String> {
+        let (program, arguments) = command.split_first().ok_or("there is no program")?;
+        let variables = environment.iter().map(|(name, value)| (*name, value.as_str()));
+        let child = Command::new(program)
+            .args(arguments)
+            .envs(variables)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| format!("cannot start `{program}`: {e}"))?;
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Ok(Self { child, group })
+    }
+
+    /// Returns an error if the program has exited.
+    fn check_running(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                self.sweep();
+                Err(format!("it ended, {status}"))
+            }
+            Err(error) => Err(format!("it cannot be looked at: {error}")),
+        }
+    }
+
+    /// Sends a signal to the program and to all processes of its group.
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // The signal fails only if all processes of the group have already ended.
+            kill_process_group(group, signal).ok();
+        }
+    }
+
+    /// Ends the program with SIGTERM, waits a limited time for its exit, and kills what is left.
+    async fn end(&mut self) {
+        self.signal(Signal::TERM);
+        timeout(limits::EXIT_GRACE, self.child.wait()).await.ok();
+        self.sweep();
+    }
+
+    /// Kills the process group. Must come directly after the wait for the child, or before it.
+    fn sweep(&mut self) {
+        self.signal(Signal::KILL);
+        self.group = None;
+    }
+}
+
+impl Drop for NatsProgram {
+    fn drop(&mut self) {
+        self.sweep();
     }
 }
 
@@ -139,10 +192,44 @@ pub(super) fn options(command: &[String]) -> Options {
     options
 }
 
-fn signal(child: &Child, signal: Signal) {
-    let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    if let Some(id) = id {
-        // The signal fails only if the process has already ended.
-        kill_process(id, signal).ok();
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Starts a program behind a wrapper. The pipe ends when the program has ended.
+    fn wrapped(folder: &Path) -> (NatsProgram, File) {
+        let pipe = folder.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        // The shell starts `sleep` and waits for it.
+        let script = "sleep 600 >\"$0\"; :";
+        let command = ["sh", "-c", script, pipe.to_str().unwrap()].map(str::to_owned);
+        let program = NatsProgram::start(&command, &[]).unwrap();
+        // Returns when `sleep` has the other end.
+        let pipe = File::open(pipe).unwrap();
+        (program, pipe)
+    }
+
+    #[tokio::test]
+    async fn a_program_behind_a_wrapper_gets_the_signals() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, mut pipe) = wrapped(folder.path());
+        program.signal(Signal::STOP);
+        program.signal(Signal::CONT);
+        program.signal(Signal::TERM);
+        assert_eq!(pipe.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_program_behind_a_wrapper_ends_when_its_trial_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, mut pipe) = wrapped(folder.path());
+        program.signal(Signal::STOP);
+        drop(program);
+        assert_eq!(pipe.read(&mut [0]).unwrap(), 0);
     }
 }

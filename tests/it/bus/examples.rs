@@ -1,5 +1,5 @@
-//! The listeners of docs/LISTENERS.md, each extracted from the page and run by a host as its section
-//! says, where its interpreter is installed.
+//! The listeners of docs/LISTENERS.md, each extracted from the page and run by a host as its
+//! section says, where its interpreter is installed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -68,8 +68,17 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Compiles the TypeScript example beside a link to the kit, as `npm install` would put it there.
-fn compile(folder: &Path, file: &str) {
+/// Arguments of the page's command that compiles the TypeScript example.
+fn compiler_arguments() -> Vec<String> {
+    let page = page();
+    let (_, rest) = page.split_once("\n    npx tsc ").unwrap();
+    let arguments = rest.lines().next().unwrap().split_whitespace();
+    arguments.map(str::to_owned).collect()
+}
+
+/// Compiles the TypeScript example as the page does, beside a link to the kit, as `npm install`
+/// would put it there.
+fn compile(folder: &Path) {
     let kit = repository().join("target/typescript");
     let compiler = kit.join("node_modules/.bin/tsc");
     assert!(
@@ -77,8 +86,8 @@ fn compile(folder: &Path, file: &str) {
         "the TypeScript kit is not built; run .ci/typescript (make test does)"
     );
     std::os::unix::fs::symlink(kit.join("try/node_modules"), folder.join("node_modules")).unwrap();
-    let options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck"];
-    let made = Command::new(compiler).args(options).arg(file).current_dir(folder).output().unwrap();
+    let arguments = compiler_arguments();
+    let made = Command::new(compiler).args(arguments).current_dir(folder).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
 }
 
@@ -92,7 +101,7 @@ impl Example {
         std::fs::write(folder.join("greeter.xsd"), schema()).unwrap();
         std::fs::write(folder.join(&self.file), &self.program).unwrap();
         if self.file.ends_with(".mts") {
-            compile(folder, &self.file);
+            compile(folder);
         }
         let path = |word: &String| {
             let file: PathBuf = folder.join(word);
@@ -165,6 +174,16 @@ async fn example_runs(language: &str) {
 fn the_page_has_an_example_in_each_language() {
     let languages: Vec<_> = examples().into_iter().map(|example| example.language).collect();
     assert_eq!(languages, ["Python", "TypeScript", "Go", "Ruby", "Perl", "bash"]);
+}
+
+/// Without `typescript` in the project, `npx tsc` fetches a package of another name.
+#[test]
+fn the_page_installs_the_compiler_before_it_compiles() {
+    let page = page();
+    let (before, _) = page.split_once("\n    npx tsc ").unwrap();
+    assert!(before.ends_with("\n    npm install -D typescript"), "{before}");
+    assert_eq!(compiler_arguments().last().unwrap(), "greeter.mts");
+    assert_eq!(page.matches("npx tsc").count(), 1);
 }
 
 #[tokio::test]
