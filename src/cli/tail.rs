@@ -65,7 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut tail = JournalTail { args, data, within, output, seen: BTreeMap::new(), calls: None };
 
     match tail.show_new() {
-        // On a host without a journal of the organism, its pumps elsewhere are watched.
+        // This host may have no journal of the organism; `--live` watches its pumps on other hosts.
         Err(error) if tail.args.live => note!("messages are not shown: {error:#}"),
         shown => shown?,
     }
@@ -82,32 +82,31 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
-    /// The calls of the thread whose end is awaited.
+    /// Calls of the watched thread, which show when it is over; `None` if its end is not awaited.
     calls: Option<ThreadCalls>,
 }
 
 impl JournalTail {
-    /// Shows new records as long as an organism runs that writes them.
+    /// Shows new records until the organism ends or the watched thread is over.
     fn follow(&mut self) -> anyhow::Result<()> {
         let data = self.data.clone();
-        match self.args.live {
-            true => {
-                let signer = self.args.sign.as_deref().map(decision::signer_of).transpose()?;
-                let request = self.live_request()?;
-                let client = organism_reach::watching_client(&self.args.place, &data)?;
-                // The journal may have come with the organism. Records from here on are taken as they
-                // are shown.
-                if let Err(error) = self.show_new() {
-                    tracing::debug!("no journal is read here: {error:#}");
-                }
-                self.follow_calls()?;
-                if self.is_over() {
-                    note!("{} is over", request.signed_thread());
-                } else {
-                    live::follow(self, &client, request, signer.as_ref())?;
-                }
+        if self.args.live {
+            let signer = self.args.sign.as_deref().map(decision::signer_of).transpose()?;
+            let request = self.live_request()?;
+            let client = organism_reach::watching_client(&self.args.place, &data)?;
+            // The organism may just have created the journal. Records after this read reach
+            // `calls` through `show_new`.
+            if let Err(error) = self.show_new() {
+                tracing::debug!("no journal is read here: {error:#}");
             }
-            false => self.follow_records()?,
+            self.follow_calls()?;
+            if self.is_over() {
+                note!("{} is over", request.signed_thread());
+            } else {
+                live::follow(self, &client, request, signer.as_ref())?;
+            }
+        } else {
+            self.follow_records()?;
         }
         if output::is_closed() {
             return Ok(());
@@ -123,7 +122,7 @@ impl JournalTail {
         Ok(())
     }
 
-    /// The subscription that these arguments ask for.
+    /// The live subscription for the command's arguments.
     fn live_request(&self) -> anyhow::Result<LiveRequest> {
         let request = LiveRequest { thread: self.within.clone(), ..LiveRequest::default() };
         let Some(name) = self.args.client.as_deref() else { return Ok(request) };
@@ -139,8 +138,8 @@ impl JournalTail {
         Ok(LiveRequest { client: Some(client), secret, ..request })
     }
 
-    /// Begins to note which calls of the thread are open. Without a readable journal, its end is not
-    /// noticed.
+    /// Starts to follow the open calls of the thread. Does nothing if no journal is readable; the
+    /// end of the thread is then not noticed.
     fn follow_calls(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.within.clone() else { return Ok(()) };
         let mut calls = ThreadCalls::new(thread.clone());
@@ -159,7 +158,7 @@ impl JournalTail {
         Ok(())
     }
 
-    /// Whether the thread is over that is watched.
+    /// Whether the watched thread is over; false if its calls are not followed.
     fn is_over(&self) -> bool {
         self.calls.as_ref().is_some_and(ThreadCalls::is_over)
     }
@@ -171,9 +170,10 @@ impl JournalTail {
             if !self.has_shown(partition, position) {
                 shown = self.show_new();
             }
-            match shown.is_err() || output::is_closed() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            if shown.is_err() || output::is_closed() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         })?;
         shown
@@ -221,8 +221,8 @@ impl JournalTail {
     }
 }
 
-/// Reads the next batch of records. The size of a batch is bounded, so that the other journals get
-/// their turn.
+/// Reads the records after `seen`, at most `limits::SCAN_RECORDS`, and advances `seen`. The bound
+/// gives the journals of other partitions their turn.
 fn after(reader: &JournalReader, seen: &mut Position) -> anyhow::Result<Vec<HashedRecord>> {
     let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
     if *seen >= last {
@@ -246,6 +246,7 @@ fn show(
     if let Some(busy) = BusyRefusals::of(record).filter(|_| inside(&record.tree)) {
         if json { put_json(&busy)? } else { put(&render::busy(output, &busy))? }
     }
+
     for fact in &record.facts {
         match fact {
             Fact::Accepted { message, .. } if inside(&message.thread) => {

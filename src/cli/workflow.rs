@@ -84,12 +84,12 @@ fn show(args: &DrawArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn named<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c WorkflowDefinition> {
-    let workflows = || config.workflows.iter().map(|one| &one.definition);
-    if let Some(found) = workflows().find(|one| one.name.value.as_str() == name) {
+    let workflows = || config.workflows.iter().map(|workflow| &workflow.definition);
+    if let Some(found) = workflows().find(|definition| definition.name.value.as_str() == name) {
         return Ok(found);
     }
 
-    let names: Vec<_> = workflows().map(|one| one.name.value.as_str()).collect();
+    let names: Vec<_> = workflows().map(|definition| definition.name.value.as_str()).collect();
     let help = match config::nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => "the config has none".to_owned(),

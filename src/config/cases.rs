@@ -5,6 +5,7 @@
 
 mod check;
 mod claims;
+mod never_paths;
 mod values;
 
 use std::path::{Path, PathBuf};

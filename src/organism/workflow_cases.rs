@@ -1,8 +1,9 @@
 //! Runs cases of workflows: the real engine on a journal of its own, with answers from the case in
 //! place of models, programs and people.
 //!
-//! The run of a case is deterministic. The runner gives one answer at a time, each when nothing is
-//! under way but what waits for the case. When only time can change anything, it passes at once.
+//! The run of a case is deterministic. The runner gives one answer at a time, once every delivery
+//! in flight waits for the case. If only the passage of time can continue the run, the clock
+//! advances at once.
 
 mod answer_payloads;
 mod call_paths;
@@ -35,9 +36,10 @@ use runner::CaseRunner;
 
 pub use written::{UnwritableRun, write_case};
 
-/// Runs a case, and returns everything in which the run differs from it. Nothing of the config's own
-/// journal, models and listeners is used, except for the programs that the case names. Returns `None`
-/// if `interrupted` ended before the run; then nothing of the run is left, either.
+/// Runs a case, and returns a problem for each difference between the run and the case. Uses a
+/// temporary journal, and none of the config's models and listeners except the programs that the
+/// case names. Returns `None` if `interrupted` completed before the run; nothing of the run remains
+/// in either case.
 pub async fn run_case(
     config: &Config,
     case: &WorkflowCase,
@@ -57,7 +59,7 @@ pub async fn run_case(
     };
     let mut problems = runner.into_problems();
     pending.close();
-    // What a failed case leaves open does not go on.
+    // A failed case may leave calls open, which must not continue.
     organism.handle().cancel(case_thread(), "the case has ended".to_owned(), None).await.ok();
     organism.stop("the case has ended").await?;
 
@@ -78,8 +80,8 @@ fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }
 
-/// The config with a journal in `home`, and handlers in place of all agents and listeners whose
-/// programs the case does not run.
+/// The config with a journal in `home`, and a [`CaseHost`] in place of each agent and each listener
+/// whose program the case does not run.
 fn isolated(
     config: &Config,
     case: &WorkflowCase,
@@ -91,7 +93,7 @@ fn isolated(
     let mut isolated = config.clone();
     isolated.data = home.join("data");
     isolated.state = home.join("state");
-    // Journals of the project in its default directories do not matter here.
+    // The project's journals in the default directories are not used.
     isolated.project.data_parent = None;
     isolated.project.state_parent = None;
     isolated.storage = StorageConfig::Embedded;
@@ -109,7 +111,10 @@ fn isolated(
     isolated.processes.retain(|process| runs(&process.name));
 
     let is_scripted = |role: Role| matches!(role, Role::Agent | Role::Listener);
-    let scripted = config.contracts.iter().filter(|one| is_scripted(one.role) && !runs(&one.name));
+    let scripted = config
+        .contracts
+        .iter()
+        .filter(|contract| is_scripted(contract.role) && !runs(&contract.name));
     let natives = scripted.map(|contract| {
         let name = contract.name.clone();
         let pending = pending.clone();
@@ -146,13 +151,13 @@ impl Drop for TemporaryDirectory {
     }
 }
 
-/// The texts of an element's children, or its own text if it has none.
+/// The texts of an element's children, joined by `; `, or its own text if it has none.
 fn texts_of(element: &Element) -> String {
     let texts: Vec<_> = element.children().map(|child| child.text().trim().to_owned()).collect();
     if texts.is_empty() { element.text().trim().to_owned() } else { texts.join("; ") }
 }
 
-/// The problem of a case at a place of its file.
+/// A [`ProblemCode::CaseFailed`] at a place of the case file.
 fn failed(
     place: &crate::config::SourceRange,
     message: impl Into<String>,

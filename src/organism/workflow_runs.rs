@@ -1,4 +1,4 @@
-//! Definitions of runs under way, as the journal holds them.
+//! Definitions of open runs, read from the journal.
 //!
 //! A run finishes on the definition that it began with. At the start, the definitions of all open
 //! runs are read from the journal. A workflow that the config no longer has keeps a contract until
@@ -19,20 +19,21 @@ use crate::pump::core::Core;
 use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::thread::{Fact, Record};
 use crate::workflow::{
-    IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, delegate_schemas,
-    delegations, failed_name, generated_answer, goal_schema, has_verdicts, is_undo_report,
-    output_name, peers_of, question_name, question_schema, read_compiled, recorded_definition,
-    run_schema, typed_answers, verdict_name, verdict_schema, workflow_questions,
+    HandedOverAttempts, IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition,
+    delegate_schemas, delegations, failed_name, generated_answer, goal_schema, has_verdicts,
+    is_undo_report, output_name, peers_of, question_name, question_schema, read_compiled,
+    recorded_definition, run_schema, typed_answers, verdict_name, verdict_schema,
+    workflow_questions,
 };
 
 /// Definitions of new runs and of the runs in the journal, with the config that they need.
 pub(super) struct WorkflowRuns {
-    /// The config, with contracts and schemas for workflows that are in open runs only.
+    /// The config, extended by contracts and schemas of workflows that only open runs still use.
     pub config: Arc<Config>,
     pub definitions: BTreeMap<ListenerName, RunDefinitions>,
 }
 
-/// Records that are in memory at once while the journal is searched.
+/// Maximum records in memory while the journal is searched.
 const RECORDS_AT_ONCE: u64 = 1_000;
 
 /// Reads ended runs from the journal.
@@ -70,29 +71,23 @@ impl RunArchive for JournalRuns {
         up_to: Position,
     ) -> Result<HashSet<CallId>, String> {
         let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
-        let mut found = HashSet::new();
+        let mut hand_overs = HandedOverAttempts::default();
         let mut next = from;
-        while next <= up_to {
+        while next <= up_to && !calls.iter().all(|call| hand_overs.is_settled(*call)) {
             let last = Position(next.0 + RECORDS_AT_ONCE - 1).min(up_to);
             let records = reader.records(next, last).map_err(|error| error.to_string())?;
             for fact in records.iter().flat_map(|sealed| &sealed.record.facts) {
-                match fact {
-                    Fact::HandedOver { call, .. } if calls.contains(call) => {
-                        found.insert(*call);
-                    }
-                    Fact::NotTaken { call, .. } => {
-                        found.remove(call);
-                    }
-                    _ => {}
-                }
+                hand_overs.read(fact, |call| calls.contains(&call));
             }
             next = Position(last.0 + 1);
         }
-        Ok(found)
+
+        let found = calls.iter().copied().filter(|call| hand_overs.was_handed_over(*call));
+        Ok(found.collect())
     }
 }
 
-/// Definitions by the workflow and by the digests of their compiled forms.
+/// Definitions by workflow and by the digest of the compiled form.
 type RecordedDefinitions = BTreeMap<ListenerName, BTreeMap<Digest, Arc<WorkflowDefinition>>>;
 
 /// Collects the definitions of the config and of the open runs that `core` has replayed.
@@ -115,7 +110,8 @@ pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
         Err(_) => extended_as_far_as_possible(config, recorded),
     };
     for (name, recorded) in recorded {
-        let is_workflow = config.contracts.get(&name).is_some_and(|one| one.role == Role::Workflow);
+        let is_workflow =
+            config.contracts.get(&name).is_some_and(|contract| contract.role == Role::Workflow);
         if is_workflow {
             definitions.entry(name).or_default().recorded = recorded;
         }
@@ -123,7 +119,7 @@ pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
     WorkflowRuns { config, definitions }
 }
 
-/// The definitions that open runs have recorded, without those of the config.
+/// Workflow and digest of each definition that open runs have recorded and `definitions` lacks.
 fn open_digests(
     core: &Core,
     definitions: &BTreeMap<ListenerName, RunDefinitions>,
@@ -141,7 +137,8 @@ fn open_digests(
     recorded.filter(|(name, digest)| !is_known(name, *digest)).collect()
 }
 
-/// Reads definitions from the journal. Leaves out what cannot be read: the runs on it fail.
+/// Reads definitions from the journal. Logs and leaves out definitions that cannot be read; their
+/// runs fail.
 fn recorded(config: &Config, wanted: BTreeSet<(ListenerName, Digest)>) -> RecordedDefinitions {
     let mut found = RecordedDefinitions::new();
     if wanted.is_empty() {
@@ -169,7 +166,8 @@ fn recorded(config: &Config, wanted: BTreeSet<(ListenerName, Digest)>) -> Record
     found
 }
 
-/// Reads the definition with this digest from the journal.
+/// Reads the definition with this digest from the journal. Returns the reason if the journal lacks
+/// it, or if this program cannot read it.
 fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefinition, String> {
     let bytes = reader.blob(digest).map_err(|error| error.to_string())?;
     let bytes = bytes.ok_or("the journal does not hold it")?;
@@ -188,6 +186,7 @@ fn extended_as_far_as_possible(
         let of_workflow = definitions.into_iter();
         of_workflow.map(move |(digest, definition)| (name.clone(), digest, definition))
     });
+
     for (name, digest, definition) in definitions {
         let mut with_this = found.1.clone();
         with_this.entry(name.clone()).or_default().insert(digest, definition);
@@ -219,7 +218,7 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
                 contracts.last_mut()
             }
             Some(contract) if contract.role == Role::Workflow => Some(contract),
-            // Another member with this name cannot go on with the runs.
+            // The name now belongs to another kind of member, which cannot continue the runs.
             Some(_) => None,
         };
         let Some(contract) = contract else { continue };

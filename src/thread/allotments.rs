@@ -63,8 +63,8 @@ impl Tree {
         beneath.fold(Spending::default(), |sum, one| sum.plus(one.spending))
     }
 
-    /// Adds the use of a model call in `thread` to the allotments of the thread and the threads
-    /// above it, and to the calls that these threads are bound to.
+    /// Charges the usage of a model call in `thread` to the allotments of the thread and its
+    /// ancestors, and to each call whose end cancels one of these threads (its binding call).
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);

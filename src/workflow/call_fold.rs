@@ -1,7 +1,7 @@
-//! The fold of a call: its messages become events of a run.
+//! Folds the messages of a workflow's call into events of its run.
 //!
 //! Goals run in threads of their own. The core answers each request for a thread in order, so the
-//! n-th answer belongs to the n-th request, whatever the deliveries were.
+//! n-th answer belongs to the n-th request, however the messages are spread over deliveries.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::system::{self, ThreadStatus};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-use super::calls_beneath::{CallEnd, NestedCall, calls_beneath};
+use super::calls_beneath::{NestedCall, calls_beneath};
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_retry::RunArchive;
@@ -26,10 +26,10 @@ use super::run_state::{
 use super::undo::{RunUndo, UndoRules, UndoStep, label_of};
 use super::view::ViewValue;
 
-/// A request that a run makes of the core, or its result.
+/// A request of a run to the core, or the result of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunRequest {
-    /// A step that needs no thread, or opens one.
+    /// The start of a thread, or the end of the run.
     Step(Box<RunStep>),
     /// Cancel this thread.
     CancelThread(ThreadId),
@@ -37,25 +37,25 @@ pub enum RunRequest {
     Undo(UndoStep),
 }
 
-/// Threads of a run, by the requests that opened them.
+/// The threads of a run: requested, open and ended ones, with the clock and the undo of the run.
 #[derive(Debug, Clone, Default)]
 pub struct RunThreads {
-    /// Runs whose request is not answered, with the labels of their threads, in the order of the
-    /// requests.
+    /// Goal runs whose thread is requested and not yet open, with the requested labels, in the
+    /// order of the requests.
     requested: VecDeque<(GoalRun, String)>,
-    /// The run that was opened last, with the request that opened it.
+    /// The goal run whose thread was opened last, with the message that requested the thread.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
-    /// Runs to cancel as soon as their thread is open.
+    /// Goal runs to cancel as soon as their threads are open.
     unwanted: HashSet<GoalRun>,
-    /// A thread is on record that this definition would not have opened.
+    /// Whether the journal holds a thread that this definition would not have opened.
     is_foreign: bool,
     clock: RunClock,
-    /// The latest message.
+    /// Id of the latest message of the call.
     latest: Option<MessageId>,
-    /// Every thread that was opened, also by the earlier runs that this one goes on from.
+    /// Every thread that was opened by this run, or by the earlier runs that it retries.
     all: Vec<OpenedThread>,
-    /// Number of these threads that earlier runs have opened.
+    /// Number of threads at the beginning of `all` that earlier runs have opened.
     earlier: usize,
     /// The undo of the run, after its failure.
     undo: Option<RunUndo>,
@@ -69,12 +69,12 @@ struct OpenedThread {
     goal: Option<usize>,
 }
 
-/// Time of a run, as its messages tell it.
+/// Clock of a run, set by the times of its messages.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunClock {
-    /// When the run began.
+    /// Time of the request.
     began: Time,
-    /// When the latest message came.
+    /// Time of the latest message.
     now: Time,
 }
 
@@ -84,23 +84,22 @@ impl RunClock {
     }
 }
 
-/// Sources of an undo besides the messages of the call.
+/// Rules and records that an undo needs besides the messages of the call.
 #[derive(Clone, Copy)]
 pub struct UndoSource<'a> {
     pub rules: &'a UndoRules,
     pub archive: &'a dyn RunArchive,
-    /// Position in the tree of the run that its record may be read up to.
+    /// Last position in the run's tree that may be read.
     pub up_to: Position,
 }
 
 impl UndoSource<'_> {
     /// Marks the calls whose hand-over stands in a record of another tree: it was the end of a call
-    /// there that made room for them. Only calls that may need to be listed are looked for.
+    /// there that made room for them. Only calls that are judged by it are looked for. These may be
+    /// open calls, too: they are listed as open.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
-        let is_unsure = |call: &&NestedCall| {
-            let has_ended = matches!(call.end, CallEnd::Completed { .. });
-            !call.was_handed_over && !has_ended && self.rules.has_effects(call)
-        };
+        let is_unsure =
+            |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
         let unsure: Vec<_> = calls.iter().filter(is_unsure).collect();
         let Some(from) = unsure.iter().map(|call| call.opened).min() else { return Ok(()) };
         if mutant("overlook-handovers") {
@@ -116,7 +115,7 @@ impl UndoSource<'_> {
     }
 }
 
-/// A call so far: its run and its threads.
+/// The fold of the messages of a call so far: its run and its threads.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
     /// Listeners whose calls must not be repeated.
@@ -125,12 +124,12 @@ pub struct CallFold<'a> {
     threads: RunThreads,
     /// `None` for an observer, for whom a failed run is over at once.
     undo: Option<UndoSource<'a>>,
-    /// Why the record could not be read.
+    /// Why the records for an undo could not be read.
     unread: Option<String>,
 }
 
 impl<'a> CallFold<'a> {
-    /// The fold before the request's own event. `None` where the request is no XML.
+    /// A fold of the request alone, before [`CallFold::start`]. `None` if the request is no XML.
     pub fn begun(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -144,8 +143,8 @@ impl<'a> CallFold<'a> {
         Some(Self { definition, once, run, threads, undo: None, unread: None })
     }
 
-    /// The fold before the event of a request that goes on from an earlier run, in the state that the
-    /// earlier run has left, and with its threads.
+    /// A fold of a retry's request alone, before [`CallFold::start`]. It begins with the state and
+    /// the threads that the earlier run has left.
     pub fn taking_over(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -154,12 +153,13 @@ impl<'a> CallFold<'a> {
         (state, RunThreads { all, .. }): (RunState, RunThreads),
     ) -> Self {
         let clock = RunClock { began: request.time, now: request.time };
-        let (latest, earlier) = (Some(request.id), all.len());
+        let latest = Some(request.id);
+        let earlier = all.len();
         let threads = RunThreads { clock, latest, all, earlier, ..RunThreads::default() };
         Self::resumed(definition, graph, once, (state, threads))
     }
 
-    /// The fold that an earlier delivery has led to.
+    /// Continues the fold of an earlier delivery from its [`CallFold::into_parts`].
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -178,8 +178,8 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// The threads that were opened, after this number of them: each with the number of its goal, if
-    /// it has one, and its attempt.
+    /// The opened threads after the first `known`: thread, number of its goal (`None` for an undo),
+    /// and attempt.
     pub fn threads_after(
         &self,
         known: usize,
@@ -191,19 +191,20 @@ impl<'a> CallFold<'a> {
         })
     }
 
-    /// Whether nothing follows any more, also of an undo.
+    /// Whether the run and its undo, if it has one, are over.
     pub fn is_over(&self) -> bool {
         self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)
     }
 
-    /// The fold of a handler, which undoes what has to be undone.
+    /// Lets the fold undo the calls of a failed run. For handlers only: an observer undoes nothing.
     #[must_use]
     pub fn with_undo(mut self, undo: UndoSource<'a>) -> Self {
         self.undo = Some(undo);
         self
     }
 
-    /// Why the record could not be read. What followed from the messages is incomplete then.
+    /// Why the records for an undo could not be read. If so, the requests returned so far are
+    /// incomplete.
     pub fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }
@@ -213,12 +214,12 @@ impl<'a> CallFold<'a> {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
 
-    /// Whether a thread is on record that this definition would not have opened.
+    /// Whether the journal holds a thread that this definition would not have opened.
     pub fn is_foreign(&self) -> bool {
         self.threads.is_foreign
     }
 
-    /// Starts the run.
+    /// Starts the run, and returns its first requests.
     pub fn start(&mut self) -> Vec<RunRequest> {
         let steps = self.run.step(RunEvent::Started);
         let mut requests = self.requests(steps);
@@ -226,7 +227,7 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Takes one message after the request.
+    /// Applies the next message after the request, and returns the requests that follow.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
         if *message.name.namespace != *system::NAMESPACE {
             return Vec::new();
@@ -267,7 +268,7 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Takes what a message says of a thread, without the event of its run.
+    /// Updates the threads by a message, without passing an event to the run.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {
@@ -300,8 +301,8 @@ impl<'a> CallFold<'a> {
                 mut step => {
                     if let RunStep::Start { run, label, limits, .. } = &mut step {
                         self.threads.requested.push_back((run.clone(), label.clone()));
-                        // What is left to the run ends each of its threads, so that the run ends
-                        // in time without a timer.
+                        // Each thread gets at most the time that the run has left, so that the run
+                        // ends in time without a timer of its own.
                         let left = self.definition.timeout;
                         let left = left.map(|all| all.saturating_sub(self.threads.clock.elapsed()));
                         limits.timeout = limits.timeout.into_iter().chain(left).min();
@@ -314,7 +315,8 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// The runs with an open call that an undo would have to cover. They end before it begins.
+    /// If `steps` begin an undo, the goal runs with an open call that can be undone, or that undoes
+    /// another. They are not cancelled: the undo begins after their end.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -331,8 +333,21 @@ impl<'a> CallFold<'a> {
         kept.map(|(_, run)| run.clone()).collect()
     }
 
-    /// The calls beneath the run, up to the latest message.
+    /// The calls beneath the run, up to the latest message. A hand-over that stands in a record of
+    /// another tree is not known.
     fn calls(&mut self) -> Vec<NestedCall> {
+        self.calls_with(|_, _, _| Ok(()))
+    }
+
+    /// The calls beneath the run, up to the latest message, with all hand-overs.
+    fn calls_with_hand_overs(&mut self) -> Vec<NestedCall> {
+        self.calls_with(|undo, calls, up_to| undo.mark_handed_over(calls, up_to))
+    }
+
+    fn calls_with(
+        &mut self,
+        complete: impl Fn(&UndoSource<'_>, &mut [NestedCall], Position) -> Result<(), String>,
+    ) -> Vec<NestedCall> {
         let latest = self.threads.latest.filter(|_| !self.threads.all.is_empty());
         let (Some(undo), Some(latest)) = (self.undo, latest) else { return Vec::new() };
         let threads: Vec<_> = self.threads.all.iter().map(|opened| &opened.thread).collect();
@@ -340,7 +355,7 @@ impl<'a> CallFold<'a> {
             let calls = calls_beneath(&records, &threads, latest);
             let missing = || format!("the record of the run does not hold message {latest}");
             let (mut calls, up_to) = calls.ok_or_else(missing)?;
-            undo.mark_handed_over(&mut calls, up_to)?;
+            complete(&undo, calls.as_mut_slice(), up_to)?;
             Ok(calls)
         });
         found.unwrap_or_else(|problem| {
@@ -349,7 +364,7 @@ impl<'a> CallFold<'a> {
         })
     }
 
-    /// Numbers of the goals with a call that this run has sent an undo for.
+    /// Numbers of the goals beneath which this run has undone, or tried to undo, a call.
     pub fn undone_goals(&mut self) -> Vec<usize> {
         let own = self.threads.all.get(self.threads.earlier..).unwrap_or_default();
         let undoing = own.iter().filter(|opened| opened.goal.is_none());
@@ -376,7 +391,7 @@ impl<'a> CallFold<'a> {
     fn begin_undo(&mut self) -> Option<RunRequest> {
         let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
         let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
-        let calls = self.calls();
+        let calls = self.calls_with_hand_overs();
         let has_reader = self.definition.report_to.is_some();
         let undo = self.threads.undo.as_mut()?;
         undo.begin(&calls, rules, has_reader).map(RunRequest::Undo)
@@ -384,7 +399,8 @@ impl<'a> CallFold<'a> {
 
     fn opened(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
-        let thread = element.and_then(|one| ThreadId::parse(one.attribute("assigned_id")?).ok());
+        let thread =
+            element.and_then(|element| ThreadId::parse(element.attribute("assigned_id")?).ok());
         let requested = self.threads.requested.pop_front();
         let (thread, run) = match (thread, requested) {
             (Some(thread), Some((run, label))) if is_label_of(thread.label(), &label) => {
@@ -403,7 +419,7 @@ impl<'a> CallFold<'a> {
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }
 
-    /// A request for a thread was refused, or the payload that the thread begins with.
+    /// Handles a refused request for a thread, or a refused first payload of a thread.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         let Some(run) = self.refused_run(message, element.as_ref()) else { return Vec::new() };
@@ -413,7 +429,7 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// The run that has no call, because of this refusal.
+    /// Removes and returns the goal run whose thread or first call was refused.
     fn refused_run(&mut self, message: &Message, refusal: Option<&Element>) -> Option<GoalRun> {
         let about = refusal.and_then(|refusal| refusal.attribute("about"));
         let run = match (&message.cause, self.threads.opened.take()) {
@@ -448,7 +464,7 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// The run whose thread has this result.
+    /// Removes and returns the goal run whose thread has this result.
     fn ended_run(&mut self, result: &Element) -> Option<GoalRun> {
         let thread = ThreadId::parse(result.attribute("thread_id")?).ok()?;
         self.threads.runs.remove(&thread)
@@ -460,9 +476,10 @@ impl<'a> CallFold<'a> {
 
     fn event(&self, run: GoalRun, status: ThreadStatus, payloads: &[&Element]) -> RunEvent {
         let nothing = Element::local(NOTHING);
-        // A failure among several payloads is the failure of all.
+        // One failed payload among several fails the whole reply.
         let failed = payloads.iter().find(|payload| is_failed(payload));
         let payload = failed.or(payloads.first()).copied().unwrap_or(&nothing);
+
         match status {
             ThreadStatus::Completed if !is_failed(payload) && payloads.len() > 1 => {
                 let count = payloads.len();
@@ -491,12 +508,12 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Whether a payload is the typed output of a run, whatever its name says.
+    /// Whether a payload is the typed output of a run, even if its name is that of a failure.
     fn is_answer(&self, run: &GoalRun, payload: &Element) -> bool {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }
 
-    /// The listener that a run calls.
+    /// The listener that a goal run calls; `None` for supervisors and judges.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
         if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
             return None;
@@ -513,11 +530,12 @@ impl<'a> CallFold<'a> {
     }
 }
 
-/// Stands for a reply without a payload.
+/// Name of the element that stands for a reply without a payload.
 const NOTHING: &str = "nothing";
 
-/// Whether the core may have opened a thread under `label` for a request with `requested`. A label
-/// that is taken gets a number, and loses characters at its end where it would be too long.
+/// Whether the core may have opened a thread under `label` for a request with `requested`. If the
+/// requested label is taken, the core appends a number, and shortens the label if it would be too
+/// long.
 fn is_label_of(label: &str, requested: &str) -> bool {
     let is_numbered = || {
         let (base, number) = label.rsplit_once('-')?;
@@ -533,14 +551,15 @@ fn is_label_of(label: &str, requested: &str) -> bool {
 /// attempt, or they can reach a listener whose calls have one, as a peer or in a role.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
-    let delegations: Vec<_> = contracts.iter().flat_map(|one| &one.delegations).collect();
+    let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();
     loop {
         let found = contracts.iter().filter(|contract| !once.contains(&contract.name));
         let found = found.filter(|contract| {
-            let mut roles = delegations.iter().filter(|one| one.agent == contract.name);
+            let mut roles =
+                delegations.iter().filter(|delegation| delegation.agent == contract.name);
             contract.attempts == 1
                 || contract.peers.iter().any(|peer| once.contains(peer))
-                || roles.any(|one| once.contains(&one.to))
+                || roles.any(|delegation| once.contains(&delegation.to))
         });
         let found: Vec<_> = found.map(|contract| contract.name.clone()).collect();
         if found.is_empty() {
@@ -571,7 +590,8 @@ pub(super) fn failure_of(payload: &Element) -> GoalFailure {
     GoalFailure { code: code.trim().to_owned(), reason: format!("{goal}{}", reason.trim()) }
 }
 
-/// The output that a reply stands for: the text of a final, or the payload.
+/// The output in a reply: the text of an agent's final answer, or the payload. An acknowledgement
+/// is an empty text.
 pub(super) fn output_of(payload: &Element) -> ViewValue {
     let name = payload.local_name();
     let namespace = payload.name.namespace();

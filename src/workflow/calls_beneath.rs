@@ -1,7 +1,7 @@
-//! The calls beneath a run, as its record holds them up to a message.
+//! Reads the calls beneath a run from the records of its tree, up to a message.
 //!
-//! A run sees the messages of its own call alone. What its agents, and workflows beneath it, have called
-//! stands in the records of the threads that it has opened. Everything here is a function of these
+//! A run sees only the messages of its own call. The calls of its agents, and of workflows beneath
+//! it, are in the records of the threads that it has opened. The result depends only on these
 //! records, so that a run that is folded again reads the same calls.
 
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::contract::run_definition_name;
 use crate::envelope::{Message, MessageKind};
-use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::thread::{Closing, Fact, Record};
 use crate::xml::element::Element;
 
@@ -17,14 +17,14 @@ use crate::xml::element::Element;
 #[derive(Debug, Clone)]
 pub struct NestedCall {
     pub id: CallId,
-    /// Whether a workflow has made it. Its record says so, whatever the config holds by now.
+    /// Whether a workflow made the call, according to the records; the present config may differ.
     pub is_by_workflow: bool,
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub request: Arc<Message>,
-    /// Position of the record with its request.
+    /// Position of the record that holds the request.
     pub opened: Position,
-    /// Whether the listener may have acted on it.
+    /// Whether the call was handed over to its listener, which may have acted on it.
     pub was_handed_over: bool,
     pub end: CallEnd,
 }
@@ -44,10 +44,59 @@ pub enum CallEnd {
     },
 }
 
+/// The hand-overs of calls, as the facts of records tell them, the oldest first.
+#[derive(Debug, Default)]
+pub struct HandedOverAttempts {
+    /// For each call, the attempts that its listener has or has had.
+    attempts: HashMap<CallId, HashSet<Attempt>>,
+    /// Calls with an attempt that was handed over and has ended. Nothing takes it back any more.
+    ended: HashSet<CallId>,
+    closed: HashSet<CallId>,
+}
+
+impl HandedOverAttempts {
+    /// Reads a fact, if it is about one of the calls that `is_asked_for` names.
+    pub fn read(&mut self, fact: &Fact, is_asked_for: impl Fn(CallId) -> bool) {
+        match fact {
+            Fact::HandedOver { call, attempt } if is_asked_for(*call) => {
+                self.attempts.entry(*call).or_default().insert(*attempt);
+            }
+            // Only this attempt was not taken: its listener may have acted on an earlier one.
+            Fact::NotTaken { call, attempt } => {
+                if let Some(attempts) = self.attempts.get_mut(call) {
+                    attempts.remove(attempt);
+                }
+            }
+            Fact::OutcomeReceived { call, attempt } | Fact::AttemptFailed { call, attempt, .. } => {
+                let attempts = self.attempts.get(call);
+                if attempts.is_some_and(|attempts| attempts.contains(attempt)) {
+                    self.ended.insert(*call);
+                }
+            }
+            Fact::CallClosed { call, .. } if is_asked_for(*call) => {
+                self.closed.insert(*call);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the listener of a call has it or has had it.
+    pub fn was_handed_over(&self, call: CallId) -> bool {
+        self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
+    }
+
+    /// Whether no later fact changes what `was_handed_over` says of a call. A closed call is not
+    /// handed over again, but an attempt that its listener still has may be returned.
+    pub fn is_settled(&self, call: CallId) -> bool {
+        let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
+        is_never || self.ended.contains(&call)
+    }
+}
+
 /// The calls in these threads and beneath them, in the order of their requests, up to the record with the
 /// message `until`, and the position of that record. `None` where no record holds that message.
 ///
-/// A hand-over that stands in a record of another tree is not known here.
+/// Does not see a hand-over that is recorded in another tree.
 pub fn calls_beneath(
     records: &[Record],
     threads: &[&ThreadId],
@@ -62,9 +111,18 @@ pub fn calls_beneath(
     let records = records.get(..=last)?;
     let threads = threads.iter().copied().collect();
     let workflows = workflows(records);
-    let mut found = NestedCalls { threads, workflows, calls: Vec::new(), numbers: HashMap::new() };
+    let mut found = NestedCalls {
+        threads,
+        workflows,
+        calls: Vec::new(),
+        numbers: HashMap::new(),
+        hand_overs: HandedOverAttempts::default(),
+    };
     for record in records {
         found.read(record);
+    }
+    for call in &mut found.calls {
+        call.was_handed_over = found.hand_overs.was_handed_over(call.id);
     }
 
     Some((found.calls, up_to))
@@ -86,6 +144,7 @@ struct NestedCalls<'a> {
     workflows: HashSet<&'a ListenerName>,
     calls: Vec<NestedCall>,
     numbers: HashMap<CallId, usize>,
+    hand_overs: HandedOverAttempts,
 }
 
 impl NestedCalls<'_> {
@@ -111,17 +170,7 @@ impl NestedCalls<'_> {
                         results.entry(CallId(cause)).or_insert_with(|| Arc::clone(message));
                     }
                 }
-                Fact::HandedOver { call, .. } => {
-                    if let Some(call) = self.call(*call) {
-                        call.was_handed_over = true;
-                    }
-                }
-                Fact::NotTaken { call, .. } => {
-                    if let Some(call) = self.call(*call) {
-                        call.was_handed_over = false;
-                    }
-                }
-                _ => {}
+                _ => self.hand_overs.read(fact, |call| self.numbers.contains_key(&call)),
             }
         }
 
@@ -133,7 +182,8 @@ impl NestedCalls<'_> {
                 }
             }
         }
-        // The legs of a group have ended before the group has its result.
+        // The result may follow the end of its call: the legs of a group end before the group has
+        // its result.
         for (call, result) in results {
             if let Some(NestedCall { end: CallEnd::Completed { reply, .. }, .. }) = self.call(call)
             {
@@ -177,5 +227,133 @@ fn end_of(how: Closing, result: Option<Arc<Message>>, position: Position) -> Cal
             let code = error.and_then(|error| error.attribute("code").map(str::to_owned));
             CallEnd::Failed { code: code.unwrap_or_else(|| "failed".to_owned()) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::envelope::{AttemptFailure, Payload};
+    use crate::ids::{Digest, PayloadName};
+    use crate::thread::{Input, Opener, Opening};
+
+    fn call() -> CallId {
+        CallId(MessageId(Uuid::from_u128(1)))
+    }
+
+    fn attempt(n: u32) -> Attempt {
+        Attempt { epoch: 1, n }
+    }
+
+    fn handed_over(n: u32) -> Fact {
+        Fact::HandedOver { call: call(), attempt: attempt(n) }
+    }
+
+    fn not_taken(n: u32) -> Fact {
+        Fact::NotTaken { call: call(), attempt: attempt(n) }
+    }
+
+    fn crashed(n: u32) -> Fact {
+        let failure = AttemptFailure::Lost { detail: "it crashed".to_owned() };
+        Fact::AttemptFailed { call: call(), attempt: attempt(n), failure }
+    }
+
+    fn closed() -> Fact {
+        Fact::CallClosed { call: call(), how: Closing::Failed }
+    }
+
+    fn read(facts: &[Fact]) -> HandedOverAttempts {
+        let mut hand_overs = HandedOverAttempts::default();
+        for fact in facts {
+            hand_overs.read(fact, |asked| asked == call());
+        }
+        hand_overs
+    }
+
+    fn thread() -> ThreadId {
+        ThreadId::parse("sess-aaaaaaaa").unwrap()
+    }
+
+    /// A workflow calls a listener.
+    fn requested() -> Fact {
+        let name = |text: &str| ListenerName::parse(text).unwrap();
+        let message = Message {
+            id: call().0,
+            kind: MessageKind::Call,
+            from: name("trip"),
+            to: name("hotel"),
+            thread: thread(),
+            seq: 1,
+            cause: None,
+            call: Some(call()),
+            time: Time(0),
+            name: PayloadName::parse("{urn:example:booking}book").unwrap(),
+            payload: Payload::new("<book xmlns=\"urn:example:booking\"/>"),
+        };
+        let opener = Opener::Client { name: name("desk") };
+        let opening = Some(Opening { opener, group: None, forward: false });
+        Fact::Accepted { message: Arc::new(message), opening, key: None }
+    }
+
+    fn record(position: u64, facts: Vec<Fact>) -> Record {
+        Record {
+            position: Position(position),
+            tree: thread(),
+            previous: Position(position - 1),
+            previous_hash: Digest::ZERO,
+            time: Time(0),
+            input: Input::Boot { detail: String::new() },
+            facts,
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_nobody_took_leaves_the_hand_over_before_it() {
+        let nested = |facts: Vec<Fact>| {
+            let mut before = vec![requested()];
+            before.extend(facts);
+            // The calls are read up to the record with a message: here the request itself.
+            let (calls, _) = calls_beneath(&[record(1, before)], &[&thread()], call().0).unwrap();
+            calls.into_iter().map(|call| call.was_handed_over).collect::<Vec<_>>()
+        };
+        assert_eq!(nested(Vec::new()), [false]);
+        assert_eq!(nested(vec![handed_over(1)]), [true]);
+        assert_eq!(nested(vec![handed_over(1), not_taken(1)]), [false]);
+        let after_crash = vec![handed_over(1), crashed(1), handed_over(2), not_taken(2), closed()];
+        assert_eq!(nested(after_crash), [true], "the first attempt may have booked");
+        // The second hand-over stands in a record of another tree.
+        let elsewhere = vec![handed_over(1), crashed(1), not_taken(2), closed()];
+        assert_eq!(nested(elsewhere), [true], "the first attempt may have booked");
+    }
+
+    #[test]
+    fn a_call_is_settled_once_no_later_fact_can_change_its_hand_over() {
+        for (facts, is_settled) in [
+            (vec![], false),
+            (vec![closed()], true),
+            (vec![handed_over(1)], false),
+            (vec![handed_over(1), not_taken(1)], false),
+            (vec![handed_over(1), not_taken(1), closed()], true),
+            // Its listener has it still, and may return it.
+            (vec![handed_over(1), closed()], false),
+            (vec![handed_over(1), closed(), not_taken(1)], true),
+            (vec![handed_over(1), crashed(1)], true),
+            (vec![crashed(1)], false),
+        ] {
+            assert_eq!(read(&facts).is_settled(call()), is_settled, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn hand_overs_of_other_calls_are_not_kept() {
+        let mut hand_overs = HandedOverAttempts::default();
+        for fact in [handed_over(1), closed()] {
+            hand_overs.read(&fact, |_| false);
+        }
+        assert!(!hand_overs.was_handed_over(call()));
+        assert!(!hand_overs.is_settled(call()));
     }
 }

@@ -23,9 +23,9 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal in two lists, or one that is needed out of its list.
+    /// A goal in two lists, or a member of a list that a goal outside of the list needs.
     Membership,
-    /// No agent, listener, human or workflow of this name can carry it out.
+    /// A name of no agent, listener, human or workflow that can do the work.
     UnknownMember,
     /// A payload that the listener does not accept.
     UnknownPayload,
@@ -35,9 +35,9 @@ pub enum DefinitionFault {
     NeverMatches,
     /// The label of a thread would be too long.
     LongLabel,
-    /// A budget or a time-out that cannot hold.
+    /// A budget or a time-out that exceeds an outer limit.
     Budget,
-    /// A setting that its form cannot have.
+    /// A setting that is not allowed in its place.
     Setting,
 }
 
@@ -62,7 +62,8 @@ pub struct DefinitionContext<'a> {
     pub contracts: Option<&'a Contracts>,
     pub schemas: &'a Schemas,
     pub limits: &'a TreeLimits,
-    /// Names that are declared but could not be read. A reference to one of them is not reported.
+    /// Declared names whose definitions could not be read. References to these names are not
+    /// reported.
     pub unread: Vec<String>,
 }
 
@@ -118,7 +119,8 @@ impl ProblemList {
     }
 }
 
-/// A help text with the name that was probably meant.
+/// A help text: the known name nearest to `name`; if none is near, all known names, or `otherwise`
+/// if there are none.
 fn near_or<'n>(
     name: &str,
     known: impl IntoIterator<Item = &'n str> + Clone,
@@ -131,9 +133,10 @@ fn near_or<'n>(
         Some(near) => format!("did you mean `{near}`?"),
         None => {
             let names: Vec<_> = known.into_iter().collect();
-            match names.is_empty() {
-                true => otherwise.to_owned(),
-                false => format!("there are {}", names.join(", ")),
+            if names.is_empty() {
+                otherwise.to_owned()
+            } else {
+                format!("there are {}", names.join(", "))
             }
         }
     }

@@ -1,9 +1,9 @@
 //! The compiled form of a definition: one canonical XML, with the texts of prompts and the peers.
 //!
-//! A run finishes on the form it began with, so this text stands in its record. Two definitions
-//! with one meaning have one text: needs are resolved, and defaults are written out. Every type is
-//! taken apart without `..`, so that a new setting cannot be left out; `read_compiled` reads the
-//! text back.
+//! A run finishes on the form that it began with, so the journal holds this text. Definitions with
+//! the same meaning have the same text: needs are resolved, and defaults are written out. Every
+//! struct is destructured without `..`, so that a new setting cannot be left out; `read_compiled`
+//! reads the text back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::definition::{
 };
 use super::graph::GoalGraph;
 
-/// A definition as the record of its runs holds it.
+/// The form in which the journal holds a definition: canonical XML and its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledWorkflow {
     pub text: String,
@@ -36,7 +36,7 @@ pub fn compile(definition: &WorkflowDefinition) -> CompiledWorkflow {
     CompiledWorkflow { text, digest }
 }
 
-/// Everything that a workflow addresses: each name once, in order of names.
+/// Names of everything that a workflow addresses, sorted and without duplicates.
 pub fn peers_of(definition: &WorkflowDefinition) -> Vec<ListenerName> {
     let mut peers: BTreeSet<&ListenerName> = BTreeSet::new();
     peers.extend(definition.peers.iter().map(|peer| &peer.value));
@@ -55,7 +55,7 @@ pub fn peers_of(definition: &WorkflowDefinition) -> Vec<ListenerName> {
             }
             GoalForm::Ask { human, .. } => peers.extend([&human.value]),
         }
-        peers.extend(goal.supervision.iter().map(|one| &one.supervisor.value));
+        peers.extend(goal.supervision.iter().map(|supervision| &supervision.supervisor.value));
         peers.extend(goal.roles.iter().map(|roles| &roles.agent.value));
     }
 
@@ -69,7 +69,7 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Values of `of`: how an output or a mapping is written.
+/// Values of the attribute `of`, which says how an output or a mapping is written.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
@@ -77,7 +77,7 @@ pub(super) const FIELDS: &str = "fields";
 /// The form of an answer that is the goal's output.
 pub(super) const ASK_OUTPUT: &str = "output";
 
-/// Value of `is`: the supervisor is a human.
+/// Value of the attribute `is` of a human supervisor.
 pub(super) const HUMAN: &str = "human";
 
 /// The words of [`FieldCount`].
@@ -101,7 +101,7 @@ fn workflow(definition: &WorkflowDefinition) -> Element {
         description,
         input,
         output,
-        // Among everything that the workflow addresses.
+        // Written below, as a part of `peers_of`.
         peers: _,
         on_failure,
         report_to,
@@ -153,7 +153,7 @@ fn goal_element(
         on_failure,
         timeout,
         budget,
-        // A place in the config.
+        // A place in the config has no meaning for a run.
         budget_place: _,
         supervision,
         roles,

@@ -32,10 +32,10 @@ impl<T> Placed<T> {
 pub struct GoalId(String);
 
 impl GoalId {
-    /// Names that mean something else in an expression or a policy.
+    /// Names that no goal may have, because they mean something else in an expression or a policy.
     pub const RESERVED: [&str; 7] = ["input", "item", "request", "reply", "stop", "skip", "undo"];
 
-    /// `None` where the text is not a token.
+    /// Reads an id; `None` if the text is not a token.
     pub fn parse(text: &str) -> Option<Self> {
         ListenerName::parse(text).is_ok().then(|| Self(text.to_owned()))
     }
@@ -60,14 +60,14 @@ pub struct WorkflowDefinition {
     pub output: WorkflowOutput,
     /// Listeners that only agents beneath the workflow call, and that an undo must reach.
     pub peers: Vec<Placed<ListenerName>>,
-    /// Policy of goals that name none.
+    /// Failure policy of goals without a policy of their own.
     pub on_failure: FailurePolicy,
     /// The human who gets the list of calls that an undo could not reach.
     pub report_to: Option<Placed<ListenerName>>,
     /// Limits of one run.
     pub timeout: Option<Duration>,
     pub budget: Budget,
-    /// In the order of the file.
+    /// All goals, in the order of the file.
     pub goals: Vec<GoalDefinition>,
 }
 
@@ -111,13 +111,13 @@ pub struct GoalDefinition {
     /// Goals that the document shows; `None` for all that this goal needs.
     pub context: Option<Vec<Placed<GoalId>>>,
     pub output: GoalOutput,
-    /// Further runs after a failure.
+    /// Maximum further runs after a failure.
     pub retry: u32,
     pub on_failure: Option<FailurePolicy>,
     /// Limits of one run of the goal.
     pub timeout: Option<Duration>,
     pub budget: Budget,
-    /// Where the budget stands, or the goal.
+    /// Place of the budget in the config, or of the goal if it has no budget.
     pub budget_place: PlaceId,
     pub supervision: Option<Supervision>,
     pub roles: Option<DelegatedRoles>,
@@ -181,7 +181,7 @@ pub enum GoalTarget {
         payload: Option<Placed<PayloadName>>,
         with: Mapping,
     },
-    /// The payload is the one that the workflow accepts, once the config has resolved it.
+    /// `payload` is the one that the workflow accepts; the config fills it in.
     Workflow {
         workflow: Placed<ListenerName>,
         payload: Option<Placed<PayloadName>>,
@@ -211,7 +211,7 @@ impl GoalTarget {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
     /// A child element, or an attribute with `@`, for each expression. Once the config has resolved
-    /// them, they stand in the order of the schema, and `{NAMESPACE}name` is a child of another
+    /// them, they are in the order of the schema, and `{NAMESPACE}name` is a child of another
     /// namespace than the payload's (for an attribute: of any).
     Fields(Vec<(String, Placed<String>)>),
     /// The element that the expression selects becomes the payload.
@@ -227,7 +227,7 @@ pub struct EachItem {
     pub concurrency: u32,
     pub on_item_failure: ItemFailure,
     pub verify: Option<ItemCheck>,
-    /// The role of each item's agent.
+    /// Expression for the role of each item's agent.
     pub role: Option<Placed<String>>,
 }
 
@@ -235,7 +235,7 @@ pub struct EachItem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemCheck {
     pub goal: Placed<GoalId>,
-    /// Whether the output is accepted.
+    /// Expression that is true if the output is accepted.
     pub accept: Placed<String>,
 }
 
@@ -247,7 +247,7 @@ pub enum ItemFailure {
     Stop,
     /// The item is left out of the results.
     Skip,
-    /// The item stands among the results as a failure.
+    /// The item is listed among the results as a failure.
     Collect,
 }
 
@@ -292,7 +292,7 @@ pub enum GoalCondition {
 /// The form of a human's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskForm {
-    /// Continue or stop, and correct where a goal is named.
+    /// Continue, stop or, if `about` names a goal, correct that goal.
     Verdict { about: Option<Placed<GoalId>> },
     /// The output of the goal.
     Output,
@@ -334,9 +334,9 @@ pub struct Supervision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatedRoles {
     pub agent: Placed<ListenerName>,
-    /// Delegations of one run of the goal.
+    /// Maximum delegations of one run of the goal.
     pub max: u32,
-    /// Levels of delegation beneath the goal.
+    /// Maximum levels of delegation beneath the goal.
     pub depth: u32,
     /// The only roles allowed, if any are named.
     pub names: Vec<String>,

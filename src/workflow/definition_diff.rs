@@ -1,6 +1,6 @@
 //! Differences between two definitions, and what they mean for runs under way.
 //!
-//! Compares the compiled forms, so every setting counts, and nothing that only looks different.
+//! Compares the compiled forms, so every setting counts, and mere differences of notation do not.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<D
     let mut changes: Vec<DefinitionChange> = Vec::new();
     let mut whole = String::new();
     for change in changed {
-        // The place of a goal itself is there as long as the goal is.
+        // A goal that only one definition has is one change; places within the goal are left out.
         if !whole.is_empty() && change.path.starts_with(&whole) {
             continue;
         }

@@ -1,8 +1,9 @@
 //! Delegation in a run: an agent gives a task to another agent in a role that its goal allows.
 //!
-//! Each delegation is a call of its own to the workflow, beneath the goal's call: it opens one thread,
-//! waits, and replies with the text. What it may delegate stands in the goal's request on record, so
-//! it needs no definition. The core refuses what the goal does not allow, and counts.
+//! Each delegation is a separate call to the workflow, beneath the goal's call: it opens one
+//! thread, waits, and replies with the text. The recorded request of the goal lists the allowed
+//! roles, so no definition is needed. The core counts the delegations of a goal, and refuses those
+//! that the goal does not allow.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits};
 use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
-/// The agents that may delegate in goals of the workflow: those that carry a goal with roles out and,
-/// where the roles may delegate further, the agent that takes them.
+/// The delegations that goals of the workflow allow: by the agents that carry out a goal with roles
+/// and, if the roles may delegate further, by the agent that takes them.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -60,17 +61,20 @@ pub fn delegate_schemas(definition: &WorkflowDefinition) -> Vec<(PayloadName, St
 }
 
 fn delegate_schema(name: &PayloadName, goal: &GoalDefinition, roles: &DelegatedRoles) -> String {
-    let (agent, max) = (&roles.agent.value, roles.max);
+    let agent = &roles.agent.value;
+    let max = roles.max;
     let about = format!(
         "Gives a task to {agent} in a role, and returns the answer. All that {agent} has to know \
          stands in the task. {} may delegate {max} times.",
         goal.id.value
     );
+
     let words = roles.names.iter().map(|role| escape_attribute(role));
     let words: String = words.map(|role| format!("<xs:enumeration value=\"{role}\"/>")).collect();
-    let role = match words.is_empty() {
-        true => format!("{NOT_BLANK}<xs:maxLength value=\"{ROLE_CHARS_MAX}\"/>"),
-        false => words,
+    let role = if words.is_empty() {
+        format!("{NOT_BLANK}<xs:maxLength value=\"{ROLE_CHARS_MAX}\"/>")
+    } else {
+        words
     };
     format!(
         "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" xmlns:d=\"{namespace}\" \
@@ -97,13 +101,14 @@ pub fn is_role(text: &str) -> bool {
     !text.trim().is_empty() && length <= ROLE_CHARS_MAX && !text.contains(char::is_control)
 }
 
-/// A token has no white space around it, so one with a character is not blank.
+/// A token has no white space around it, so a token with one character is not blank.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
 /// The outcome of a delivery of a delegation.
 ///
 /// # Errors
-/// The record cannot be read. The attempt may be made again.
+/// [`AttemptFailure::Crashed`] if the records cannot be read, or hold no goal with these roles;
+/// [`AttemptFailure::TooLarge`] if even the reply of a failed delegation was refused.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,
@@ -126,9 +131,10 @@ pub fn outcome(
             continue;
         };
         let (code, detail) = refused;
-        let reason = match is_answered {
-            true => format!("the answer in the role was refused: {detail}"),
-            false => detail,
+        let reason = if is_answered {
+            format!("the answer in the role was refused: {detail}")
+        } else {
+            detail
         };
         let failure = failed(&GoalFailure::new(&code, reason));
         if is_answered && reply.as_ref() == Some(&failure) {
@@ -144,14 +150,16 @@ fn of(payloads: Vec<String>) -> Outcome {
     Outcome { payloads: payloads.into_iter().map(String::into_bytes).collect(), turn: None }
 }
 
-/// The reply that follows from the result of the thread.
+/// The reply to a delegation whose thread has ended; `None` if `message` is no thread result.
 fn reply_of(message: &Message, request: &Message) -> Option<String> {
     let is_result =
         *message.name.namespace == *system::NAMESPACE && *message.name.local == *"thread-result";
     let result = Element::read_document(message.payload.as_str()).filter(|_| is_result)?;
     let status = result.attribute("status").and_then(ThreadStatus::parse);
+
     let nothing = Element::local("nothing");
     let payload = result.children().next().unwrap_or(&nothing);
+
     Some(match status {
         Some(ThreadStatus::Completed) if !is_failed(payload) => {
             let text = match output_of(payload) {
@@ -202,7 +210,7 @@ fn task_of(
     let is_earlier =
         |message: &&Arc<Message>| message.kind == MessageKind::Call && message.seq < request.seq;
     let earlier: Vec<_> = calls.filter(is_earlier).collect();
-    // An agent has one call of a thread at a time, so the latest goal is the one that it delegates.
+    // An agent works on one call of a thread at a time, so it delegates its latest goal.
     let goal = earlier.iter().rfind(|message| message.name == goal_name(&request.from));
     let roles = goal.and_then(|goal| GoalRoles::read(goal.payload.as_str()));
     let roles = roles.filter(|roles| roles.payload == request.name);
@@ -226,8 +234,8 @@ fn task_of(
     Ok((label_of(&roles.to, number), call))
 }
 
-/// The label of the thread of a delegation: the agent, and which delegation of its thread it is. So
-/// the labels of delegations that run at once do not depend on which of them is faster.
+/// The label of a delegation's thread: the agent, and the number of the delegation in its thread.
+/// So the labels of parallel delegations do not depend on their speed.
 fn label_of(agent: &ListenerName, number: usize) -> String {
     let number = format!("_{number}");
     let room = limits::LABEL_CHARS_MAX.saturating_sub(number.len());

@@ -11,13 +11,13 @@ use crate::xml::escape::{escape_attribute, escape_text};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals, each behind those that its goal needs.
+    /// Outputs of earlier goals, each after the outputs that its goal needs.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that the goal is in, the one under way included.
     pub iterations: Vec<IterationEntry>,
     /// Id of the goal to carry out.
     pub goal: String,
-    /// The pass of the loop that the goal is in.
+    /// The present pass of the goal's loop; `None` outside of a loop.
     pub pass: Option<LoopPass>,
     pub prompt: String,
     /// Corrections so far, in order.
@@ -35,7 +35,7 @@ pub struct ContextEntry {
 /// The outputs of one pass of a loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IterationEntry {
-    /// From 1.
+    /// Number of the pass, from 1.
     pub number: u32,
     pub entries: Vec<ContextEntry>,
 }
@@ -45,7 +45,7 @@ pub struct IterationEntry {
 pub struct LoopPass {
     /// Id of the loop.
     pub name: String,
-    /// From 1.
+    /// Number of the pass, from 1.
     pub iteration: u32,
 }
 
@@ -81,7 +81,8 @@ impl GoalDocument {
         out
     }
 
-    /// Adds the output that is judged, as the last goal: within a loop, to the pass under way.
+    /// Adds the output to judge as the last goal of the context or, within a loop, of the present
+    /// pass.
     pub fn add_judged(&mut self, entries: Vec<ContextEntry>) {
         let Some(pass) = self.pass.as_ref().filter(|_| !entries.is_empty()) else {
             return self.context.extend(entries);
@@ -148,7 +149,8 @@ fn write_entries(out: &mut String, entries: &[ContextEntry], indent: &str) {
     }
 }
 
-/// Writes the element without a line break at its end: one paragraph for each correction.
+/// Writes a `<correction>` element with one paragraph for each correction, without a line break at
+/// its end.
 fn write_correction(out: &mut String, corrections: &[String]) {
     let paragraphs: Vec<_> = corrections.iter().map(|text| trimmed(text)).collect();
     out.push_str("<correction source=\"supervisor\">\n");
@@ -156,7 +158,7 @@ fn write_correction(out: &mut String, corrections: &[String]) {
     out.push_str("</correction>");
 }
 
-/// Writes the lines of a body from column 0; an empty body has none.
+/// Writes a body without indentation; nothing if the body is empty.
 fn write_body(out: &mut String, body: &str) {
     let body = trimmed(body);
     if !body.is_empty() {
@@ -165,7 +167,7 @@ fn write_body(out: &mut String, body: &str) {
     }
 }
 
-/// Line ends become LF; blank lines at the start and white space at the end are removed.
+/// The body with LF line ends, without blank lines at the start and white space at the end.
 pub(super) fn trimmed(body: &str) -> String {
     let body = body.replace("\r\n", "\n").replace('\r', "\n");
     let body = body.trim_end_matches([' ', '\t', '\n']);

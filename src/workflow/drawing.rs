@@ -109,7 +109,7 @@ fn condition(condition: &GoalCondition) -> String {
     }
 }
 
-/// The needs of a goal, where they are not the goal above.
+/// The needs of a goal as text; empty if the goal names none.
 fn needs(graph: &GoalGraph<'_>, number: usize) -> String {
     let Some(goal) = graph.goal(number) else { return String::new() };
     match goal.needs.as_deref() {

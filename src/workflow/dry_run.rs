@@ -1,6 +1,6 @@
 //! A run without models: each context document, with a stand-in for every output.
 //!
-//! One pass for each loop, one item for each list, and every branch.
+//! Shows one pass of each loop, one item of each list, and every branch.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -101,7 +101,7 @@ impl DryRun<'_> {
         let GoalTarget::Agent { prompt, .. } = target else { return };
         let document = self.document(number, goal, prompt);
         let membership = self.graph.membership(number);
-        let title = match (&document.pass, membership.map(|one| one.kind)) {
+        let title = match (&document.pass, membership.map(|membership| membership.kind)) {
             (Some(pass), _) => format!(", iteration {}", pass.iteration),
             (None, Some(MemberKind::Verify)) => ", item 1".to_owned(),
             _ => String::new(),
@@ -182,7 +182,8 @@ impl DryRun<'_> {
         prompt: &Placed<String>,
     ) -> GoalDocument {
         let membership = self.graph.membership(number);
-        let owner = membership.and_then(|one| Some((one, self.graph.goal(one.owner)?)));
+        let owner = membership
+            .and_then(|membership| Some((membership, self.graph.goal(membership.owner)?)));
         let in_loop = self.graph.loop_of(number);
         let same_pass = in_loop.map(|owner| self.graph.beneath(owner)).unwrap_or_default();
         let mut document = GoalDocument {
@@ -194,14 +195,17 @@ impl DryRun<'_> {
         let mut pass = Vec::new();
         for shown in self.shown(number, goal) {
             let Some(earlier) = self.graph.goal(shown) else { continue };
-            match same_pass.contains(&shown) {
-                true => pass.extend(entries(earlier)),
-                false => document.context.extend(entries(earlier)),
+            if same_pass.contains(&shown) {
+                pass.extend(entries(earlier));
+            } else {
+                document.context.extend(entries(earlier));
             }
         }
 
-        if let Some((one, owner)) = owner.filter(|(one, _)| one.kind == MemberKind::Verify) {
-            debug_assert_eq!(Some(one.owner), self.graph.number(&owner.id.value));
+        if let Some((membership, owner)) =
+            owner.filter(|(membership, _)| membership.kind == MemberKind::Verify)
+        {
+            debug_assert_eq!(Some(membership.owner), self.graph.number(&owner.id.value));
             document.context.extend(entries(owner));
         }
         if !pass.is_empty() {
@@ -220,7 +224,7 @@ impl DryRun<'_> {
             Some(named) => named.iter().any(|id| self.graph.number(&id.value) == Some(*shown)),
             None => true,
         };
-        let ended = self.graph.order().iter().copied().filter(|one| self.ended.contains(one));
+        let ended = self.graph.order().iter().copied().filter(|number| self.ended.contains(number));
         ended.filter(|shown| visible.contains(shown) && is_named(shown)).collect()
     }
 
@@ -232,7 +236,7 @@ impl DryRun<'_> {
         }
     }
 
-    /// The value of an expression on the input; a stand-in for one on an output.
+    /// Value of an expression that uses only the input; a stand-in for any other.
     fn inserted(&self, expression: &str) -> String {
         let report = expression::read(expression, &ValueShape::Open);
         let is_input = report.references.iter().all(|(name, _)| name == "input");

@@ -10,7 +10,7 @@ use crate::schema::{PayloadParameter, ShortType};
 /// The elements and attributes that a value may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueShape {
-    /// Anything, where the schema leaves it open or is not known.
+    /// Anything: the schema leaves it open, or is not known.
     Open,
     /// A text without children.
     Leaf,
@@ -33,17 +33,20 @@ impl ValueShape {
 
     /// The shape of an element with these parameters.
     pub fn of_parameters(parameters: &[PayloadParameter]) -> Self {
-        if parameters.iter().any(|one| one.name.is_empty() || one.content.kind == "any element") {
+        if parameters
+            .iter()
+            .any(|parameter| parameter.name.is_empty() || parameter.content.kind == "any element")
+        {
             return Self::Open;
         }
 
-        let children = parameters.iter().map(|one| {
-            let shape = match one.content.kind.as_str() {
+        let children = parameters.iter().map(|parameter| {
+            let shape = match parameter.content.kind.as_str() {
                 "anything" | "any element" => Self::Open,
-                _ => Self::of_parameters(&one.parameters),
+                _ => Self::of_parameters(&parameter.parameters),
             };
-            let mark = if one.attribute { "@" } else { "" };
-            (format!("{mark}{}", one.name), shape)
+            let mark = if parameter.attribute { "@" } else { "" };
+            (format!("{mark}{}", parameter.name), shape)
         });
         let children: Vec<_> = children.collect();
         if children.is_empty() { Self::Leaf } else { Self::Children(children) }
@@ -74,10 +77,10 @@ pub struct ExpressionReport {
 /// A name that selects nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MissingName {
-    /// The path that it was looked for in; empty for the root.
+    /// Path in which the name was looked for; empty for the root.
     pub path: String,
     pub name: String,
-    /// Names that are there.
+    /// Names that exist at this path.
     pub known: Vec<String>,
 }
 
@@ -89,7 +92,7 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     while reader.at < reader.tokens.len() {
         let before = reader.at;
         reader.expression(&context);
-        // A token that fits nowhere is libxml2's to report.
+        // Skips a token that fits nowhere; libxml2 reports it.
         reader.at = reader.at.max(before + 1);
     }
 
@@ -102,13 +105,13 @@ pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
     let selected = reader.expression(&ShapeSet::root(root));
     match selected.shapes.as_deref() {
-        Some([one]) if reader.at == reader.tokens.len() => (*one).clone(),
+        Some([shape]) if reader.at == reader.tokens.len() => (*shape).clone(),
         _ => ValueShape::Open,
     }
 }
 
-/// Names of which one must be the first step of every path in the expression. `None` where a path may
-/// begin elsewhere.
+/// All names with which a path of the expression can begin. `None` if a path may begin with
+/// anything else.
 pub fn names(expression: &str) -> Option<HashSet<String>> {
     let tokens = tokens(expression);
     let mut names = HashSet::new();
@@ -116,7 +119,8 @@ pub fn names(expression: &str) -> Option<HashSet<String>> {
     let mut before: Option<&ExpressionToken> = None;
     for token in &tokens {
         let follows_step = match before {
-            // An operator, or an element of its name: the expression is then taken as open.
+            // The name may be an operator or an element; in doubt, a `/` after it begins a path at
+            // the root.
             Some(ExpressionToken::Name(name)) => !OPERATORS.contains(&name.as_str()),
             Some(ExpressionToken::Symbol(symbol)) => matches!(*symbol, "]" | ")" | "."),
             _ => false,
@@ -271,7 +275,7 @@ impl ExpressionReader {
         found
     }
 
-    /// Operands with operators between them. A union alone selects nodes.
+    /// Reads operands with operators between them. Only a union keeps the shapes of its nodes.
     fn expression<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = self.operand(context);
         loop {
@@ -353,7 +357,7 @@ impl ExpressionReader {
         }
     }
 
-    /// Predicates and further steps.
+    /// Reads the predicates and further steps of a path.
     fn rest_of_path<'s>(&mut self, from: ShapeSet<'s>, _: &ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = from;
         loop {

@@ -1,4 +1,5 @@
-//! Literals in an expression that the value beside them can never have, found without evaluating it.
+//! Literals in an expression that the value beside them can never have, and texts that mean the
+//! opposite beside a truth value. They are found without an evaluation.
 //!
 //! Follows comparisons with the functions that organism adds to XPath. Where a value passes through
 //! another function, nothing is reported.
@@ -7,7 +8,9 @@ use crate::schema::last_line;
 
 use super::expression::{ExpressionToken, tokens};
 
-/// A literal that never has an effect.
+const HAS_WORD_HELP: &str = "write has-word(x, 'WORD') or not(has-word(x, 'WORD'))";
+
+/// A literal that never has an effect, or has the opposite one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FutileLiteral {
     /// The text between the quotes.
@@ -16,7 +19,8 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Every literal of `expression` that its function never equals, begins with or contains.
+/// Every literal of `expression` that its function never equals, begins with or contains, and every
+/// one beside a truth value that says the opposite of what the comparison means.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -29,9 +33,12 @@ struct FunctionCall<'t> {
     function: &'t str,
     /// The second argument of the function, if it is a literal.
     argument: Option<&'t str>,
-    /// The first and the last token of the call, with functions around it that change nothing.
+    /// Indexes of the first and the last token of the call, including functions around the call
+    /// that do not change its value.
     from: usize,
     to: usize,
+    /// Whether a function around the call turns its value into a text.
+    is_text: bool,
 }
 
 /// How a value is compared with a literal.
@@ -54,7 +61,7 @@ impl<'t> FunctionCall<'t> {
         }
 
         let to = closing(tokens, at + 1)?;
-        let mut call = Self { tokens, function, argument: None, from: at, to };
+        let mut call = Self { tokens, function, argument: None, from: at, to, is_text: false };
         call.argument = match (call.symbol(to.checked_sub(2)?), tokens.get(to - 1)) {
             (Some(","), Some(ExpressionToken::Literal(text))) => Some(text),
             _ => None,
@@ -91,7 +98,10 @@ impl<'t> FunctionCall<'t> {
             && self.symbol(self.to + 1) == Some(")")
         {
             match before.checked_sub(1).and_then(|at| self.name(at)) {
-                Some("string" | "normalize-space") => self.from = before - 1,
+                Some("string" | "normalize-space") => {
+                    self.from = before - 1;
+                    self.is_text = true;
+                }
                 Some(name) if !["and", "or", "div", "mod"].contains(&name) => return,
                 _ => self.from = before,
             }
@@ -99,7 +109,7 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// The literal that the value is compared with.
+    /// The literal that the value is compared with, if there is one.
     fn compared(&self) -> Option<(Comparison, &'t str)> {
         let comparison = |symbol| match symbol {
             Some("=") => Some(Comparison::Equal),
@@ -140,6 +150,7 @@ impl<'t> FunctionCall<'t> {
         match self.function {
             "last-line" => of_last_line(comparison, literal),
             "payload" => of_payload(comparison, literal),
+            _ if self.is_text => of_has_word_as_text(comparison, literal),
             _ => of_has_word(comparison, literal),
         }
     }
@@ -174,7 +185,7 @@ fn of_last_line(comparison: Comparison, literal: &str) -> Option<FutileLiteral> 
     let (can_be, right) = match comparison {
         Comparison::Equal | Comparison::Unequal => (bare == literal, bare),
         Comparison::StartsWith => {
-            // White space at the end may stand before a further word.
+            // White space at the end of the literal counts, because a further word may follow it.
             let with_end = last_line(&format!("{literal}x"));
             let start = with_end.strip_suffix('x').unwrap_or_default().to_owned();
             (start == literal, start)
@@ -192,9 +203,10 @@ fn of_last_line(comparison: Comparison, literal: &str) -> Option<FutileLiteral> 
         quoted(literal),
         consequence(comparison)
     );
-    let help = match right.is_empty() || right.contains('\n') {
-        true => "name the words of one line in lower case, as in 'publish'".to_owned(),
-        false => format!("write {}", quoted(&right)),
+    let help = if right.is_empty() || right.contains('\n') {
+        "name the words of one line in lower case, as in 'publish'".to_owned()
+    } else {
+        format!("write {}", quoted(&right))
     };
     Some(FutileLiteral::new(literal, message, help))
 }
@@ -212,22 +224,44 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
         consequence(comparison)
     );
     let local = literal.trim().rsplit(is_foreign).next().unwrap_or_default();
-    let help = match local.is_empty() {
-        true => "write the local name of a payload".to_owned(),
-        false => format!("write {}", quoted(local)),
+    let help = if local.is_empty() {
+        "write the local name of a payload".to_owned()
+    } else {
+        format!("write {}", quoted(local))
     };
     Some(FutileLiteral::new(literal, message, help))
 }
 
+/// Compares a truth value with a text, which XPath converts to a truth value first. Other texts
+/// than these have the meaning that they seem to have: `= 'true'` is true where the word stands.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
-    // XPath takes every text that is not empty for true.
-    if !matches!(comparison, Comparison::Equal | Comparison::Unequal) {
+    let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
+    let word = literal.trim().to_lowercase();
+    if !converts || !["false", "no", "0"].contains(&word.as_str()) {
         return None;
     }
 
-    let message = format!("`has-word` is true or false, and {} is a text", quoted(literal));
-    let help = "write has-word(x, 'WORD') alone, or not(has-word(x, 'WORD'))";
-    Some(FutileLiteral::new(literal, message, help.to_owned()))
+    let message = format!(
+        "compares the truth value of `has-word` with the text {}: every text that is not empty \
+         counts as true",
+        quoted(literal)
+    );
+    Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
+}
+
+/// Compares the text of a truth value, as `string(has-word(x, 'WORD'))` gives it.
+fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
+    let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
+    if !compares_whole || ["true", "false"].contains(&literal) {
+        return None;
+    }
+
+    let message = format!(
+        "the text of `has-word` never equals {}: it is 'true' or 'false'{}",
+        quoted(literal),
+        consequence(comparison)
+    );
+    Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
 /// Whether `has-word` can find this word in any text.
@@ -252,10 +286,7 @@ fn consequence(comparison: Comparison) -> &'static str {
 
 /// The literal in the quotes that XPath needs for it.
 fn quoted(literal: &str) -> String {
-    match literal.contains('\'') {
-        true => format!("\"{literal}\""),
-        false => format!("'{literal}'"),
-    }
+    if literal.contains('\'') { format!("\"{literal}\"") } else { format!("'{literal}'") }
 }
 
 #[cfg(test)]
@@ -292,9 +323,42 @@ mod tests {
         assert!(bare.contains("as in 'publish'"), "{bare}");
         let empty = futile("has-word(a, '')").concat();
         assert!(empty.contains("in one line"), "{empty}");
-        let flag = futile("has-word(a, 'SHIP') = 'true'").concat();
-        assert!(flag.contains("not(has-word"), "{flag}");
         assert_eq!(futile("last-line(a) = 'A' or last-line(b) = 'B'").len(), 2);
+    }
+
+    #[test]
+    fn a_text_beside_a_truth_value_is_reported_where_it_means_the_opposite() {
+        for (expression, literal) in [
+            ("has-word(a, 'SHIP') = 'false'", "'false'"),
+            ("has-word(a, 'SHIP') != 'false'", "'false'"),
+            ("'False' = (has-word(a, 'SHIP'))", "'False'"),
+            ("has-word(a, 'SHIP') = ' no '", "' no '"),
+        ] {
+            let found = futile_literals(expression);
+            let [futile] = found.as_slice() else { panic!("{expression}: {found:?}") };
+            let message = format!(
+                "compares the truth value of `has-word` with the text {literal}: every text that \
+                 is not empty counts as true"
+            );
+            assert_eq!(futile.message, message, "{expression}");
+            assert_eq!(futile.help, HAS_WORD_HELP, "{expression}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_truth_value_is_true_or_false() {
+        for (expression, end) in [
+            ("string(has-word(a, 'SHIP')) = 'yes'", ""),
+            ("normalize-space((has-word(a, 'SHIP'))) != 'True'", "; so this is always true"),
+        ] {
+            let found = futile_literals(expression);
+            let [futile] = found.as_slice() else { panic!("{expression}: {found:?}") };
+            let message = format!(
+                "the text of `has-word` never equals {}: it is 'true' or 'false'{end}",
+                quoted(&futile.literal)
+            );
+            assert_eq!(futile.message, message, "{expression}");
+        }
     }
 
     #[test]
@@ -311,6 +375,11 @@ mod tests {
             "starts-with('Accept', last-line(a))",
             "contains(last-line(a), ' - ')",
             "has-word(a, 'SHIP') and last-line(a) = 'done'",
+            "has-word(a, 'SHIP') = 'true'",
+            "has-word(a, 'SHIP') != 'true'",
+            "has-word(a, 'SHIP') = 'SHIP'",
+            "has-word(a, 'SHIP') = ''",
+            "string(has-word(a, 'SHIP')) = 'false'",
             "payload(a) = 'Said'",
             "last-line(a) = draft",
             "last-line(",

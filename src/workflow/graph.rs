@@ -13,8 +13,8 @@ pub struct GoalGraph<'a> {
     index: Arc<GoalIndex>,
 }
 
-/// Numbers, lists and order of the goals of a definition. Kept between the deliveries of a run, because a
-/// definition may have thousands of goals.
+/// Numbers, lists and order of the goals of a definition. Kept between the deliveries of a run,
+/// because a definition may have thousands of goals.
 #[derive(Debug, Clone)]
 pub struct GoalIndex {
     numbers: HashMap<GoalId, usize>,
@@ -22,7 +22,7 @@ pub struct GoalIndex {
     order: Vec<usize>,
 }
 
-/// The list that a goal is a member of. It runs there alone.
+/// The list that a goal is a member of. The goal runs only as a part of this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
     /// The goal whose list it is.
@@ -40,9 +40,9 @@ pub enum MemberKind {
         branch: usize,
         position: usize,
     },
-    /// It judges items of the owner.
+    /// The member judges items of the owner.
     Verify,
-    /// It runs in place of the owner after a failure.
+    /// The member runs in place of the owner after a failure.
     Fallback,
 }
 
@@ -127,7 +127,7 @@ impl<'a> GoalGraph<'a> {
         self.number(&id.value)
     }
 
-    /// The loop that a goal runs in, through branches and fallbacks.
+    /// The loop that a goal runs in, directly or within a branch or a fallback.
     pub fn loop_of(&self, number: usize) -> Option<usize> {
         let mut seen = HashSet::new();
         let mut at = number;
@@ -141,8 +141,8 @@ impl<'a> GoalGraph<'a> {
         None
     }
 
-    /// Every goal that runs in the lists of this one, through branches and fallbacks, in the order of
-    /// [`GoalGraph::order`].
+    /// Every goal that runs in the lists of this one, through branches and fallbacks, in the order
+    /// of [`GoalGraph::order`].
     pub fn beneath(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut pending = self.members(number);
@@ -154,11 +154,11 @@ impl<'a> GoalGraph<'a> {
             }
         }
 
-        self.index.order.iter().copied().filter(|one| found.contains(one)).collect()
+        self.index.order.iter().copied().filter(|number| found.contains(number)).collect()
     }
 
-    /// All goals, each behind those that it needs and behind its members. Where this leaves the order
-    /// open, it is that of the file, so that it does not depend on which goal was faster.
+    /// All goals, each after those that it needs and after its members. Otherwise in the order of
+    /// the file, so that the order does not depend on the speed of goals.
     pub fn order(&self) -> &[usize] {
         &self.index.order
     }
@@ -180,7 +180,7 @@ impl<'a> GoalGraph<'a> {
         while !left.is_empty() {
             let is_ready = |number: &usize| {
                 let needs = waits_for.get(*number).into_iter().flatten();
-                needs.copied().all(|one| is_placed.get(one).copied().unwrap_or_default())
+                needs.copied().all(|need| is_placed.get(need).copied().unwrap_or_default())
             };
             // Goals that wait for each other are reported by the check.
             let at = left.iter().position(is_ready).unwrap_or_default();
@@ -193,8 +193,8 @@ impl<'a> GoalGraph<'a> {
         order
     }
 
-    /// Goals that must have ended before this one starts, without those that these need. A goal with
-    /// members starts when nothing that they need is missing.
+    /// Goals that must have ended before this one starts, without indirect needs. Includes goals
+    /// outside of its lists that its members need.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -268,7 +268,7 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// As [`GoalGraph::direct_needs`], ending where lists contain each other.
+    /// Like [`GoalGraph::direct_needs`], but empty if lists contain each other.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -353,6 +353,7 @@ fn memberships<'a>(
 ) -> (Vec<Option<Membership>>, Vec<SecondMembership<'a>>) {
     let mut memberships: Vec<Option<Membership>> = vec![None; definition.goals.len()];
     let mut second = Vec::new();
+
     for (owner, goal) in definition.goals.iter().enumerate() {
         for (named, kind) in members_of(goal) {
             let Some(number) = numbers.get(&named.value).copied() else { continue };
@@ -367,6 +368,7 @@ fn memberships<'a>(
             }
         }
     }
+
     (memberships, second)
 }
 
@@ -379,8 +381,8 @@ fn members_of(goal: &GoalDefinition) -> Vec<(&Placed<GoalId>, MemberKind)> {
             members.extend(list.map(|(position, id)| (id, MemberKind::Loop { position })));
         }
         GoalForm::Choose(branches) => {
-            for (branch, one) in branches.iter().enumerate() {
-                let list = one.run.iter().enumerate();
+            for (branch, choice) in branches.iter().enumerate() {
+                let list = choice.run.iter().enumerate();
                 members.extend(
                     list.map(|(position, id)| (id, MemberKind::Branch { branch, position })),
                 );

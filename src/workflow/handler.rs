@@ -1,9 +1,8 @@
-//! The handler of a workflow: it answers a delivery with what follows from the messages of the
-//! call.
+//! The handler of a workflow: the messages of a call determine the outcome of each delivery.
 //!
-//! The record is the only state: a run goes on with the definition that it recorded when it began.
-//! What is remembered of a run between its deliveries is the fold of its messages so far; a run that
-//! is not remembered is folded again.
+//! The journal is the only state: a run continues on the definition that it recorded when it began.
+//! The fold of a run's messages is cached between its deliveries; without a cached fold, all
+//! messages are folded again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,11 +36,11 @@ pub struct WorkflowHandler {
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
     remembered: Mutex<CallMemory<RememberedRun>>,
-    /// Indexes of the definitions on which runs went on, by their digests.
+    /// Goal indexes of definitions, by the digest of the definition.
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
 }
 
-/// A run after the messages of a delivery.
+/// The cached fold of a run after a delivery.
 struct RememberedRun {
     messages: usize,
     last: MessageId,
@@ -65,7 +64,7 @@ enum FoldError {
 }
 
 impl FoldError {
-    /// The attempt may be made again.
+    /// A failure of the attempt, which may be made again.
     fn unreadable(detail: String) -> Self {
         Self::Attempt(AttemptFailure::Crashed { detail })
     }
@@ -96,7 +95,8 @@ impl WorkflowHandler {
     ) -> Self {
         let once = called_once(contracts);
         let undo = UndoRules::new(contracts, schemas);
-        let (remembered, indexes) = (Mutex::default(), Mutex::default());
+        let remembered = Mutex::default();
+        let indexes = Mutex::default();
         Self { workflow, definitions, once, undo, archive, remembered, indexes }
     }
 
@@ -118,7 +118,7 @@ impl WorkflowHandler {
     /// The outcome that follows from the new messages of a delivery.
     pub fn outcome(&self, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
         let request = delivery.messages.first();
-        if let Some(request) = request.filter(|one| delegated_goal(&one.name).is_some()) {
+        if let Some(request) = request.filter(|request| delegated_goal(&request.name).is_some()) {
             return delegation::outcome(delivery, request, &*self.archive);
         }
 
@@ -175,15 +175,16 @@ impl WorkflowHandler {
         let is_over = fold.is_over();
         let mut payloads = self.payloads(&definition, requests, is_over);
         if !is_over {
-            // It comes first, so that each later delivery begins with it.
+            // The record of the definition is the first payload, so that each later delivery
+            // contains it.
             payloads.splice(0..0, record.map(String::into_bytes));
             self.remember(delivery, fold);
         }
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// The reply of a run whose reply was refused: that it failed, in a few words. Where this is refused,
-    /// too, the call fails.
+    /// Replaces a refused reply by a short failure. Fails the call if this was refused, too.
+    /// `refused`: number of refused replies.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,
@@ -206,8 +207,8 @@ impl WorkflowHandler {
         Ok(self.failed(goal.unwrap_or_default(), &failure))
     }
 
-    /// The definition on which the run of these messages goes on. `known` of them came with earlier
-    /// deliveries.
+    /// The definition on which the run of these messages continues. The first `known` messages came
+    /// with earlier deliveries.
     fn definition_of(
         &self,
         request: &Message,
@@ -239,7 +240,8 @@ impl WorkflowHandler {
         messages.iter().find_map(|message| recorded_definition(message, &self.workflow))
     }
 
-    /// The definition of the run that a request goes on from; `None` where there is none on record.
+    /// Digest of the definition of the retried run. `None` if `request` is no retry, or if the
+    /// earlier runs recorded no definition.
     fn retried_definition(&self, request: &Message) -> Result<Option<Digest>, FoldError> {
         let mut retry = RunRetry::read(request, &self.workflow).transpose()?;
         if retry.is_none() {
@@ -254,7 +256,8 @@ impl WorkflowHandler {
             if let Some(digest) = self.recorded_in(&run) {
                 return Ok(Some(digest));
             }
-            let Some(opened) = thread.iter().find(|one| one.call == Some(earlier.run)) else {
+            let Some(opened) = thread.iter().find(|message| message.call == Some(earlier.run))
+            else {
                 break;
             };
             request = opened;
@@ -279,7 +282,7 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// The run before the new messages, and the number of messages in it.
+    /// The fold before the new messages, and the number of messages that it contains.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,
@@ -302,14 +305,16 @@ impl WorkflowHandler {
         }
 
         let is_retry = RunRetry::read(request, &self.workflow).is_some();
-        let thread = match is_retry {
-            true => self.archive.messages(&request.thread).map_err(FoldError::unreadable)?,
-            false => Vec::new(),
+        let thread = if is_retry {
+            self.archive.messages(&request.thread).map_err(FoldError::unreadable)?
+        } else {
+            Vec::new()
         };
         Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
     }
 
-    /// The fold before the request's own event. `thread` holds the earlier runs of a retry.
+    /// A fold of the request alone, before [`CallFold::start`]. `thread`: messages of a retry's
+    /// thread.
     fn begun<'a>(
         &'a self,
         (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
@@ -334,7 +339,7 @@ impl WorkflowHandler {
         for message in rest {
             fold.take(message);
         }
-        // A goal whose calls were undone has no result any more.
+        // A goal whose calls were undone has no result any more, so it runs again.
         let mut again = fold.undone_goals();
         again.extend(from);
         if let Some(problem) = fold.unread() {
@@ -378,7 +383,7 @@ impl WorkflowHandler {
                     continue;
                 }
                 RunRequest::Undo(UndoStep::Failed { goal, failure, left }) => {
-                    // The last one counts: a list that reached no person stands in the reply.
+                    // The last failure counts. The reply lists the calls that were not undone.
                     reply = Some(payloads::undone(&self.workflow, goal.as_str(), &failure, &left));
                     continue;
                 }
@@ -389,7 +394,7 @@ impl WorkflowHandler {
                 }
                 RunRequest::Undo(UndoStep::Report { goal, failure, left }) => {
                     let report = questions::report(definition, goal.as_str(), &failure, &left);
-                    // It outlives the run, which does not wait for it.
+                    // The report outlives the run, which does not wait for an answer.
                     let spawn = payloads::spawn_thread(REPORT_LABEL, &report, None);
                     return vec![spawn.into_bytes()];
                 }
@@ -468,7 +473,8 @@ mod definition_tests {
             definition: Arc::new(definition),
         });
         let definitions = RunDefinitions { current, ..RunDefinitions::default() };
-        let (contracts, schemas) = (Contracts::default(), Schemas::default());
+        let contracts = Contracts::default();
+        let schemas = Schemas::default();
         let archive = Arc::new(EmptyArchive);
         WorkflowHandler::new(name("tour"), definitions, &contracts, &schemas, archive)
     }
@@ -665,7 +671,8 @@ mod tests {
         };
         let definitions = RunDefinitions { current: Some(current), ..RunDefinitions::default() };
         let archive = Arc::new(super::definition_tests::EmptyArchive);
-        let (contracts, schemas) = (Contracts::default(), Schemas::default());
+        let contracts = Contracts::default();
+        let schemas = Schemas::default();
         WorkflowHandler::new(name("flow"), definitions, &contracts, &schemas, archive)
     }
 

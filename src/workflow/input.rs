@@ -1,4 +1,4 @@
-//! The payload that a run begins with, from names and values.
+//! Builds the payload that opens a run, from names and values.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub enum InputError {
     Nested(String),
 }
 
-/// How often an input may be given, where its type is known.
+/// An input, and how often it may be given.
 struct InputField {
     name: String,
     occurs: FieldCount,
@@ -96,8 +96,8 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     payload
 }
 
-/// The inputs of a workflow in order. Those of a payload of a schema are the given ones: the gate
-/// checks them.
+/// The inputs of a workflow, in order. If a schema declares the payload, these are the names in
+/// `values`, which the gate checks later.
 fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {

@@ -31,7 +31,7 @@ impl LiveCalls {
     pub fn take(&mut self, event: &LiveEvent) -> bool {
         match event {
             LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. } => false,
-            // A new subscription, which begins with the calls that still run.
+            // A new subscription begins with the model calls that still run.
             LiveEvent::Lost { events: 0 } => self.forget(),
             LiveEvent::Lost { .. } => {
                 self.calls.values_mut().for_each(|call| call.text.push_str(" … "));
@@ -53,7 +53,7 @@ impl LiveCalls {
         has_calls
     }
 
-    /// Forgets the model call of a call that is closed.
+    /// Forgets the model call of a closed call.
     pub fn close(&mut self, call: CallId) {
         self.calls.remove(&call);
     }
@@ -72,7 +72,8 @@ impl LiveCalls {
         })
     }
 
-    /// The end of an earlier attempt may arrive after the begin of the next one.
+    /// Forgets an ended model call. Ignores the end of an earlier attempt, which may arrive after
+    /// the start of the next one.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
         if known.is_none_or(|known| known.source.attempt != source.attempt) {
@@ -90,7 +91,9 @@ impl LiveCalls {
         let keeps_text = matches!(state, ModelState::Streaming(_));
         let text = known.filter(|_| keeps_text).map(|known| known.text).unwrap_or_default();
 
-        let (source, state, part) = (source.clone(), state.clone(), AnswerPart::Answer);
+        let source = source.clone();
+        let state = state.clone();
+        let part = AnswerPart::Answer;
         let call = LiveCall { source, state, since, streams, text, part };
         self.calls.insert(call.source.call, call);
     }
@@ -111,7 +114,7 @@ impl LiveCalls {
     }
 }
 
-/// Cuts a text to its end, which people see.
+/// Cuts a text of more than twice `limits::LIVE_SHOWN_BYTES` to its last bytes of that number.
 fn keep_end(text: &mut String) {
     if text.len() <= 2 * limits::LIVE_SHOWN_BYTES {
         return;

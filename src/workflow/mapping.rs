@@ -1,4 +1,4 @@
-//! Payloads that `with` makes of the view of a run.
+//! Builds the payload of a call from `with` and the view of a run.
 
 use crate::ids::ListenerName;
 use crate::schema::XPathError;
@@ -16,11 +16,12 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
     }
 }
 
-/// The payload that a mapping makes for `listener`, which takes payloads of this name.
+/// Builds the payload of a call to `listener`. Its name is `name` or, without one, the name of the
+/// listener.
 ///
 /// # Errors
-/// An expression has no value, or selects an element of another name: a call goes wherever the name
-/// of its payload leads, and an input may hold any element.
+/// An expression has no value, or selects an element of another name. The name is checked because
+/// it decides where the call goes, and an input may hold any element.
 pub fn payload(
     view: &RunView,
     with: &Mapping,
@@ -34,7 +35,8 @@ pub fn payload(
             let nothing = || format!("{} selects no element", expression.value);
             let selected = selected.ok_or_else(|| XPathError::Invalid(nothing()))?;
             if selected.name != name {
-                let (found, wanted) = (written(&selected.name), written(&name));
+                let found = written(&selected.name);
+                let wanted = written(&name);
                 return Err(XPathError::OtherElement { found, wanted });
             }
             Ok(selected)
@@ -43,7 +45,7 @@ pub fn payload(
             let namespace = name.namespace.clone();
             let mut payload = Element::new(name);
             for (field, expression) in fields {
-                // A value that selects nothing leaves its child out.
+                // An expression that selects nothing leaves its field out.
                 let Some(value) = view.text(&expression.value)? else { continue };
                 match field.strip_prefix('@') {
                     Some(attribute) => {

@@ -40,7 +40,7 @@ mod verdicts;
 mod view;
 
 pub use call_fold::called_once;
-pub use calls_beneath::{CallEnd, NestedCall, calls_beneath};
+pub use calls_beneath::{CallEnd, HandedOverAttempts, NestedCall, calls_beneath};
 pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check, check_undo_rule};
 pub use compile::{CompiledWorkflow, compile, peers_of};
 pub use definition::{
@@ -72,6 +72,7 @@ pub use run_state::{
 };
 pub use run_tree::{ActivityKind, RowKind, RunActivity, RunRow, RunTree, is_free};
 pub use run_watch::{GoalStatus, RunWatch};
+pub use shapes::labels as agent_labels;
 pub use typed_outputs::{generated_answer, goal_schema, has_verdicts, typed_answers};
 pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep};
 pub use verdicts::{judgement_name, verdict_name, verdict_schema};

@@ -43,7 +43,7 @@ const OUTPUT: &str = "-output";
 const FAILED: &str = "-failed";
 
 /// The XSD of the payloads of runs on any definition of the workflow of this name: its replies, and
-/// the request to go on from an earlier run.
+/// the request for a retry.
 pub fn run_schema(name: &ListenerName) -> String {
     let namespace = format!("{WORKFLOW_NAMESPACE}/{name}");
     let failed = format!("{name}{FAILED}");
@@ -140,7 +140,8 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Whether a message of the core refuses a payload. A refused `wait` is none: nothing was open any more.
+/// Whether a message of the core refuses a payload. A refused `wait` does not count: it only means
+/// that nothing was open any more.
 pub fn is_refusal(message: &Message) -> bool {
     let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE
@@ -163,7 +164,7 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
 /// Maximum characters of a refusal that a reply repeats.
 const REASON_CHARS_MAX: usize = 400;
 
-/// The reply of a run that has failed and was undone, with the calls that were not.
+/// The reply of a run that has failed and was undone, with the calls that were not undone.
 pub fn undone(
     workflow: &ListenerName,
     goal: &str,
@@ -188,6 +189,7 @@ pub fn failure_report(
         .with_child(leaf("goal", goal))
         .with_child(leaf("code", &failure.code))
         .with_child(leaf("reason", &failure.reason));
+
     for call in left {
         let entry = named(NOT_UNDONE)
             .with_child(leaf("listener", call.listener.as_str()))
@@ -197,6 +199,7 @@ pub fn failure_report(
             .with_child(leaf("why", &call.reason));
         report = report.with_child(entry);
     }
+
     report
 }
 
@@ -212,7 +215,8 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// The request for a thread that begins with this payload; `bound` is the attribute that binds it.
+/// The request for a thread that begins with this payload; `bound`: attribute that binds the thread
+/// to the call.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);

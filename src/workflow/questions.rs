@@ -1,8 +1,9 @@
-//! Questions to people: what a person is sent for a goal that asks, and what answers it.
+//! Questions to people: the payloads that a person gets for a goal, and the payloads that answer
+//! them.
 //!
 //! A question holds the goal's prompt and the outputs that an agent's document would show. Each
-//! question and each answer is a payload of its own, so that the gate holds an answer to the form of
-//! its question.
+//! question and each answer is a payload of its own, so that the gate holds an answer to the form
+//! of its question.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -23,7 +24,8 @@ use super::typed_outputs::{answer_of, goal_name};
 use super::undo::LeftCall;
 use super::verdicts::{verdict_name, verdict_type};
 
-/// The answer to a question, as a type; `None` where the form is a payload of a schema.
+/// Type of the answer to a goal's question; `None` if a schema declares the answer, or if the goal
+/// asks no question.
 pub fn answer_type(goal: &GoalDefinition) -> Option<Cow<'_, ShortType>> {
     match (&goal.form, &goal.output) {
         (GoalForm::Ask { form: AskForm::Verdict { about }, .. }, _) => {
@@ -47,7 +49,7 @@ pub fn question_name(
     goal: &GoalDefinition,
 ) -> Option<PayloadName> {
     let id = goal.id.value.as_str();
-    let is_supervised = goal.supervision.as_ref().is_some_and(|one| one.is_human);
+    let is_supervised = goal.supervision.as_ref().is_some_and(|supervision| supervision.is_human);
     let local = match goal.form {
         GoalForm::Ask { .. } => id.to_owned(),
         _ if is_supervised => format!("{id}{SUPERVISOR_SUFFIX}"),
@@ -63,7 +65,7 @@ fn questions_namespace(definition: &WorkflowDefinition) -> String {
 /// Every question that the workflow may put to people.
 pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
     let namespace = questions_namespace(definition);
-    let asked = definition.goals.iter().filter_map(|goal| {
+    let of_goals = definition.goals.iter().filter_map(|goal| {
         let question = question_name(definition, goal)?;
         let (human, answer) = match (&goal.form, &goal.supervision) {
             (GoalForm::Ask { human, .. }, _) => (human, answer_name(definition, goal)),
@@ -76,10 +78,11 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
         question: PayloadName::new(&namespace, REPORT),
         answer: goal_name(definition, REPORT),
     });
-    asked.chain(report).collect()
+    of_goals.chain(report).collect()
 }
 
-/// Payload of the list of calls that were not undone, and of its answer. No goal is called so.
+/// Local name of the payload that lists the calls that were not undone, and of its answer. No goal
+/// may have this name.
 pub const REPORT: &str = "undo";
 
 /// Whether a question of this local name is the list of calls that were not undone.
@@ -97,7 +100,7 @@ pub fn report(
     failure_report(&questions_namespace(definition), REPORT, (goal, failure), left)
 }
 
-/// The answer to the list.
+/// Type of the answer to a [`report`].
 pub fn report_answer() -> ShortType {
     let of = ShortType::Text;
     let text = ShortField { name: "text".to_owned(), occurs: FieldCount::AtMostOnce, of };
@@ -114,6 +117,7 @@ pub fn question(name: &PayloadName, document: &GoalDocument) -> Element {
         let output = named("output").with_attribute("goal", entry.id.clone());
         output.with_text(trimmed(&entry.body))
     };
+
     for entry in &document.context {
         question = question.with_child(output(entry));
     }
@@ -131,10 +135,10 @@ pub fn question(name: &PayloadName, document: &GoalDocument) -> Element {
 
 /// The XSD of the questions of a workflow; `None` if there are none.
 pub fn schema(definition: &WorkflowDefinition) -> Option<String> {
-    let asked = definition.goals.iter().filter_map(|goal| question_name(definition, goal));
-    let asked: Vec<_> = asked.collect();
+    let names = definition.goals.iter().filter_map(|goal| question_name(definition, goal));
+    let names: Vec<_> = names.collect();
     let has_report = definition.report_to.is_some();
-    if asked.is_empty() && !has_report {
+    if names.is_empty() && !has_report {
         return None;
     }
 
@@ -143,7 +147,7 @@ pub fn schema(definition: &WorkflowDefinition) -> Option<String> {
     let report: &[_] = if has_report { &[(REPORT, &failure)] } else { &[] };
     let mut text = short_form_xsd(&namespace, report);
     let mut questions = String::new();
-    for question in asked {
+    for question in names {
         let name = escape_attribute(&question.local);
         let _ = writeln!(questions, "  <xs:element name=\"{name}\" type=\"q:question\"/>");
     }

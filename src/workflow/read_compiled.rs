@@ -1,7 +1,7 @@
 //! Reads a definition from its compiled form: the inverse of `compile`.
 //!
-//! A run goes on with the definition that its record holds. So nothing in that text may be left
-//! out: the definition is compiled again, and must give the same text.
+//! A run continues on the definition in the journal, so no part of its text may be ignored: the
+//! result is compiled again, and must give the same text.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl<'a> CompiledElement<'a> {
         self.required(attribute, GoalId::parse).map(placed)
     }
 
-    /// The goals that children of this name hold as text.
+    /// Goal ids, from the texts of the children with this name.
     fn goal_ids(self, local: &'static str) -> ReadResult<Vec<Placed<GoalId>>> {
         let ids = self.children(local).map(|child| {
             let id = GoalId::parse(&child.0.own_text());
@@ -258,14 +258,14 @@ impl<'a> CompiledElement<'a> {
         })
     }
 
-    /// The form of a goal, which one of its children holds.
+    /// Reads the form of a goal from the child element that describes it.
     fn form(self) -> ReadResult<GoalForm> {
         let forms = self.0.children().map(CompiledElement);
         let mut read = forms.filter_map(|child| child.form_of_its_name().transpose());
         read.next().unwrap_or_else(|| Err(self.unreadable("form")))
     }
 
-    /// The form that the element is, if its name is that of a form.
+    /// Reads a form from this element; `None` if no form has the element's name.
     fn form_of_its_name(self) -> ReadResult<Option<GoalForm>> {
         if let Some(target) = self.target_of_its_name()? {
             return Ok(Some(GoalForm::Run(target)));
@@ -338,7 +338,7 @@ impl<'a> CompiledElement<'a> {
         })
     }
 
-    /// The target that the element is, if its name is that of a target.
+    /// Reads a target from this element; `None` if no target has the element's name.
     fn target_of_its_name(self) -> ReadResult<Option<GoalTarget>> {
         let target = match self.0.local_name() {
             "agent" => GoalTarget::Agent {

@@ -1,8 +1,8 @@
 //! The definition of a run: a run records it in its first outcome, and finishes on it.
 //!
-//! The workflow sends itself a payload with the digest of the compiled form, so the gate checks it
-//! and each later delivery of the call begins with it. The text is a blob of the journal, stored
-//! once for all runs with this definition.
+//! The workflow sends itself a payload with the digest of the compiled form, so that the gate
+//! checks the payload and each later delivery of the call contains it. The text is a blob of the
+//! journal, stored once for all runs with this definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,9 +45,9 @@ pub struct IdentifiedDefinition {
 /// The definitions on which one workflow runs.
 #[derive(Debug, Clone, Default)]
 pub struct RunDefinitions {
-    /// The one on which new runs begin; `None` where the workflow is only in open runs.
+    /// Definition of new runs; `None` if only open runs still use the workflow.
     pub current: Option<IdentifiedDefinition>,
-    /// Those on which runs of the record go on, by the digests of their compiled forms.
+    /// Definitions of recorded runs, by the digest of the compiled form.
     pub recorded: BTreeMap<Digest, Arc<WorkflowDefinition>>,
 }
 

@@ -1,7 +1,7 @@
-//! A run that goes on from an earlier run of its thread, with the results that it takes over.
+//! Retries: a new run in the thread of an ended run, which takes over results of that run.
 //!
-//! The request names the earlier run and the goal to begin with. The results stay where they are on
-//! record: each fold of the new run begins with a fold of the earlier one.
+//! The request names the earlier run and the goal to begin with. The results are not copied: each
+//! fold of the new run begins with a fold of the earlier one.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,27 +21,28 @@ pub trait RunArchive: Send + Sync {
     /// The messages of a thread, in their order.
     ///
     /// # Errors
-    /// The record cannot be read, for this reason.
+    /// The reason why the journal cannot be read.
     fn messages(&self, thread: &ThreadId) -> Result<Vec<Arc<Message>>, String>;
 
     /// The definition with this digest of its compiled form.
     ///
     /// # Errors
-    /// The record does not hold it, or this program cannot read it.
+    /// The reason why the journal does not hold the definition, or why this program cannot read it.
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
 
     /// The records of the tree that holds the position `up_to`, up to and including that position,
     /// oldest first.
     ///
     /// # Errors
-    /// The record cannot be read, for this reason.
+    /// The reason why the journal cannot be read.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
-    /// Those of `calls` that their listeners have or have had, by the records of all trees between
-    /// these positions, both included. The hand-over of a call may stand in a record of another tree.
+    /// The members of `calls` that were handed over to their listeners, according to the records of
+    /// all trees from `from` to `up_to`, both included. The hand-over of a call may be recorded in
+    /// another tree.
     ///
     /// # Errors
-    /// The record cannot be read, for this reason.
+    /// The reason why the journal cannot be read.
     fn handed_over(
         &self,
         calls: &HashSet<CallId>,
@@ -50,29 +51,30 @@ pub trait RunArchive: Send + Sync {
     ) -> Result<HashSet<CallId>, String>;
 }
 
-/// A request to go on from an earlier run.
+/// A request to retry an earlier run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRetry {
     /// The call of the earlier run.
     pub run: CallId,
-    /// The goal to begin with; `None` begins with what has not ended.
+    /// The goal to run again, with every goal that needs it; `None` runs only the goals that have
+    /// not ended.
     pub from: Option<GoalId>,
 }
 
 impl RunRetry {
-    /// The retry that a request asks for; `None` for the request of a run of its own.
+    /// Reads a retry from a request; `None` if the request begins a run of its own.
     ///
     /// # Errors
-    /// It names no run, or no goal.
+    /// The request names no valid run or goal.
     pub fn read(request: &Message, workflow: &ListenerName) -> Option<Result<Self, GoalFailure>> {
         if request.name != retry_name(workflow) {
             return None;
         }
 
         let payload = Element::read(request.payload.as_str());
-        let run = payload.as_ref().and_then(|one| one.attribute("run")?.parse().ok());
+        let run = payload.as_ref().and_then(|payload| payload.attribute("run")?.parse().ok());
         let Some(run) = run else { return Some(Err(unknown_run())) };
-        let from = payload.as_ref().and_then(|one| one.attribute("from"));
+        let from = payload.as_ref().and_then(|payload| payload.attribute("from"));
         let from = match from.map(|text| (text, GoalId::parse(text))) {
             None => None,
             Some((_, Some(goal))) => Some(goal),
@@ -91,16 +93,17 @@ impl RunRetry {
         }
     }
 
-    /// The messages of the earlier run, up to the request of this one.
+    /// The messages of the earlier run before `request`, which retries it. `messages`: those of the
+    /// thread.
     ///
     /// # Errors
-    /// It is no ended run of the same workflow for the same caller.
+    /// The thread has no such run of the same workflow and caller, or the run has not ended.
     pub fn earlier_run(
         &self,
         request: &Message,
         messages: &[Arc<Message>],
     ) -> Result<Vec<Arc<Message>>, GoalFailure> {
-        // What came later, such as a late answer, is the same for no two folds.
+        // Later messages, such as a late answer, may differ between two folds.
         let before = || messages.iter().filter(|message| message.seq < request.seq);
         let run: Vec<_> = before()
             .filter(|message| message.call == Some(self.run) && message.to == request.to)

@@ -15,7 +15,7 @@ pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> 
         .enumerate()
         .map(|(number, goal)| goal_size(&graph, number, goal))
         .collect();
-    let all = sizes.iter().fold(RunSize::default(), |sum, one| sum.plus(*one));
+    let all = sizes.iter().fold(RunSize::default(), |sum, size| sum.plus(*size));
     let largest = definition.goals.iter().zip(&sizes).max_by_key(|(_, size)| size.threads);
     let largest = largest.map_or(String::new(), |(goal, size)| {
         format!("; goal `{}` alone {}", goal.id.value, size.threads)
@@ -43,9 +43,9 @@ pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
     threads: u64,
-    /// Those of them that are an agent's. Each makes a model call at least.
+    /// Number of `threads` that are an agent's. Each makes at least one model call.
     agents: u64,
-    /// Threads of agents beneath these threads, to which their goals were delegated.
+    /// Threads beneath these threads, for delegated tasks.
     delegated: u64,
 }
 
@@ -74,8 +74,8 @@ impl RunSize {
 /// The threads of a goal with every retry and correction, in all passes of its loop.
 fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> RunSize {
     let membership = graph.membership(number);
-    if membership.is_some_and(|one| one.kind == MemberKind::Verify) {
-        // It is counted with the goal whose items it verifies.
+    if membership.is_some_and(|membership| membership.kind == MemberKind::Verify) {
+        // A verifier is counted with the goal whose items it verifies.
         return RunSize::default();
     }
 
@@ -111,14 +111,15 @@ fn tries_of(goal: &GoalDefinition) -> u64 {
     u64::from(goal.retry) + 1
 }
 
-/// Passes of the loop that a goal is in, directly or in another list.
+/// Maximum passes of the loop that a goal is in, directly or in another list.
 fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     let mut passes = 1u64;
     let mut at = number;
     // Lists that contain each other are reported elsewhere.
     for _ in 0..LISTS_MOST {
         let Some(membership) = graph.membership(at) else { break };
-        if let Some(GoalForm::Loop { max, .. }) = graph.goal(membership.owner).map(|one| &one.form)
+        if let Some(GoalForm::Loop { max, .. }) =
+            graph.goal(membership.owner).map(|goal| &goal.form)
         {
             passes = passes.saturating_mul(u64::from(*max));
         }
@@ -127,5 +128,5 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Lists in lists that are looked at.
+/// Maximum depth of nested lists that is followed.
 const LISTS_MOST: usize = 100;

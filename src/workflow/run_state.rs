@@ -40,9 +40,9 @@ pub struct GoalRun {
 /// The reason for which a thread of a goal is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunKind {
-    /// It carries the goal out.
+    /// The thread carries the goal out.
     Work,
-    /// It judges the output of an item.
+    /// The thread judges the output of an item.
     Verify,
     /// The supervisor judges an output.
     Supervise,
@@ -74,7 +74,7 @@ pub enum RunEvent {
         failure: GoalFailure,
         is_final: bool,
     },
-    /// The time of the whole run is over.
+    /// The whole run has reached its time limit.
     TimeOver {
         limit: Duration,
     },
@@ -87,7 +87,7 @@ pub enum GoalPhase {
     Running,
     Done,
     Skipped,
-    /// It ended the run, or another goal runs in its place.
+    /// The goal failed, and ended the run or was replaced by another goal.
     Failed,
 }
 
@@ -119,7 +119,7 @@ impl GoalFailure {
         Self { code: code.to_owned(), reason: reason.into() }
     }
 
-    /// An expression gave no value.
+    /// The failure of a goal whose expression has no value.
     fn of_expression(error: &XPathError) -> Self {
         let code = match error {
             XPathError::TooManyOperations
@@ -133,7 +133,7 @@ impl GoalFailure {
     }
 }
 
-/// Something that a run wants done.
+/// An action that a run requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunStep {
     /// Open a bound thread with this label.
@@ -170,7 +170,7 @@ pub enum GoalCall {
     Agent {
         agent: ListenerName,
         document: String,
-        /// The only payload that answers it; `None` where text does.
+        /// The only payload that is accepted as an answer; `None` if the answer is text.
         answer: Option<PayloadName>,
         /// The roles that the agent may delegate to.
         roles: Option<GoalRoles>,
@@ -191,19 +191,19 @@ pub struct WorkflowRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     steps: Vec<RunStep>,
-    /// Runs whose call cannot be made.
+    /// Goal runs whose call cannot be made, which have yet to fail.
     unstartable: VecDeque<(GoalRun, GoalFailure)>,
     /// Loops whose next pass is to start.
     next_passes: VecDeque<usize>,
     state: RunState,
 }
 
-/// The state of a run between its events. It follows from them alone.
+/// The state of a run between its events, which depends only on the events so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunState {
     input: Element,
     goals: Vec<GoalState>,
-    /// Finished passes of each loop: outputs of its members.
+    /// For each loop, the outputs of its members in each finished pass.
     passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
     /// Corrections of people to a goal that has run, in order.
     corrections: BTreeMap<usize, Vec<String>>,
@@ -240,7 +240,7 @@ enum GoalState {
     #[default]
     Waiting,
     Running(GoalProgress),
-    /// It failed, and another goal runs in its place.
+    /// The goal failed, and another goal runs in its place.
     Replaced,
     Done(Option<ViewValue>),
     Skipped,
@@ -263,16 +263,16 @@ impl GoalState {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GoalProgress {
     iteration: u32,
-    /// Runs whose result has not come.
+    /// Goal runs without a result so far.
     open: Vec<GoalRun>,
-    /// Reviews of items, by position; that of any other goal is at 0.
+    /// Reviews of items, by position. A goal without items has one review, at 0.
     reviews: BTreeMap<usize, OutputReview>,
     /// Results of parts, by position.
     results: BTreeMap<usize, PartResult>,
     /// Items that have not started.
     items: Vec<ViewValue>,
     next_item: usize,
-    /// Members of the branch that was chosen, or of the loop, and the position of the running one.
+    /// Members of the chosen branch or of the loop. `position` is that of the running member.
     members: Vec<usize>,
     position: usize,
 }
@@ -286,7 +286,7 @@ struct OutputReview {
     output: Option<ViewValue>,
     /// Corrections so far, in order.
     corrections: Vec<String>,
-    /// How many of them are the supervisor's.
+    /// Number of corrections by the supervisor.
     corrected: u32,
 }
 
@@ -313,7 +313,7 @@ impl<'a> WorkflowRun<'a> {
         Self::resumed(definition, graph, state)
     }
 
-    /// The run in a state that earlier events of the same definition have led to.
+    /// Continues a run in the state that earlier events with the same definition have produced.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -337,7 +337,7 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// The phase of a goal, its pass, and how many of its parts have a result.
+    /// The phase of a goal, its pass, and the numbers of its parts: with a result, and in all.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
             GoalState::Waiting => (GoalPhase::Waiting, 0, (0, 0)),
@@ -366,8 +366,8 @@ impl<'a> WorkflowRun<'a> {
         })
     }
 
-    /// Takes one event and returns what follows from it. Events of runs that are not open any more
-    /// have no effect.
+    /// Applies one event and returns the steps that follow. Events of goal runs that are not open
+    /// any more have no effect.
     pub fn step(&mut self, event: RunEvent) -> Vec<RunStep> {
         if self.state.is_over {
             return Vec::new();
@@ -395,7 +395,8 @@ impl<'a> WorkflowRun<'a> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Does what earlier steps have postponed, so that no number of them deepens the stack.
+    /// Takes one postponed action; `false` if there is none. Next passes and failed starts are
+    /// postponed so that they do not recurse.
     fn take_postponed(&mut self) -> bool {
         if let Some(number) = self.next_passes.pop_front() {
             self.start_pass(number);
@@ -426,7 +427,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Takes a run off the open ones; `false` where it is not among them.
+    /// Removes a goal run from the open ones; `false` if it is not among them.
     fn close(&mut self, run: &GoalRun) -> bool {
         let Some(progress) = self.progress(run.goal) else { return false };
         let at = progress.open.iter().position(|open| open == run);

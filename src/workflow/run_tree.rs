@@ -1,5 +1,5 @@
-//! A run for people who watch it: its goals as rows, each with what it took so far and what happens
-//! in it now. Folded from the records of its tree and the live events of its agents.
+//! The progress of a run for people: its goals as rows, each with its time, its cost and its
+//! present activities. Folded from the records of its tree and the live events of its agents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub enum RowKind {
         payload: String,
         is_report: bool,
     },
-    /// Activities in threads of no goal that is known here.
+    /// Activities in threads whose goal is not known.
     Elsewhere,
 }
 
@@ -44,13 +44,13 @@ pub enum RowKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRow {
     pub kind: RowKind,
-    /// The thread of a row that is no goal.
+    /// Thread of a delegation or an undo; `None` for other rows.
     pub thread: Option<ThreadId>,
     pub depth: usize,
     pub phase: GoalPhase,
     /// The highest attempt that was begun; 0 if none was.
     pub attempt: u32,
-    /// How long it has taken, or takes so far.
+    /// Time that it has taken so far; `None` before it starts.
     pub time: Option<Duration>,
     pub spent: Spending,
     pub now: Vec<RunActivity>,
@@ -70,7 +70,7 @@ pub enum ActivityKind {
         state: ModelState,
         since: Time,
         streams: bool,
-        /// The end of what the model has written so far. No gate has checked it.
+        /// The end of the model's text so far. No gate has checked this text.
         text: String,
         part: AnswerPart,
     },
@@ -81,7 +81,7 @@ pub enum ActivityKind {
 /// A thread beneath the run.
 #[derive(Debug, Default)]
 struct ThreadNode {
-    /// Number of the goal, for a thread that the run has opened for it.
+    /// Number of the goal for which the run has opened the thread; `None` for any other thread.
     goal: Option<usize>,
     attempt: u32,
     role: Option<String>,
@@ -101,7 +101,7 @@ pub struct RunTree<'a> {
     threads: BTreeMap<ThreadId, ThreadNode>,
     /// Thread and listener of each call.
     calls: HashMap<CallId, (ThreadId, ListenerName)>,
-    /// Payloads that delegate.
+    /// Names of the payloads that delegate a task.
     delegating: HashSet<PayloadName>,
     delegations: HashMap<CallId, String>,
     held: BTreeMap<CallId, (Hold, Time)>,
@@ -131,14 +131,14 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Names the messages of the thread before the run, which may go on from an earlier run there.
+    /// Sets the messages of the thread before the run, which a retry needs.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.watch = self.watch.after(messages);
         self
     }
 
-    /// Names the run. Records and events before that are not taken.
+    /// Sets the run to follow. Earlier records have no effect.
     pub fn begin(&mut self, thread: ThreadId, call: CallId) {
         self.run = Some((thread, call));
     }
@@ -175,7 +175,7 @@ impl<'a> RunTree<'a> {
         is_changed
     }
 
-    /// Returns whether the state of a row besides those of goals has changed.
+    /// Applies a fact. Returns whether the state of a row that is no goal has changed.
     fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
         match fact {
             Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {
@@ -256,7 +256,7 @@ impl<'a> RunTree<'a> {
         let inside =
             |thread: &ThreadId| self.run.as_ref().is_some_and(|(run, _)| thread.is_beneath(run));
         let spent = self.spent.iter().filter(|(thread, _)| inside(thread));
-        spent.fold(Spending::default(), |all, (_, one)| all.plus(*one))
+        spent.fold(Spending::default(), |all, (_, spending)| all.plus(*spending))
     }
 
     /// The rows of the run: its goals in the order of the file, each with the tasks that were
@@ -292,7 +292,7 @@ impl<'a> RunTree<'a> {
         rows
     }
 
-    /// Number of the goal that a thread or one above it was opened for.
+    /// Number of the goal for which the thread, or a thread above it, was opened.
     fn goal_of(&self, thread: &ThreadId) -> Option<usize> {
         let mut at = Some(thread.clone());
         while let Some(thread) = at {
@@ -304,7 +304,7 @@ impl<'a> RunTree<'a> {
         None
     }
 
-    /// Whether a thread belongs to a delegated task, or is one beneath it.
+    /// Whether a thread is that of a delegated task, or beneath one.
     fn is_delegated(&self, thread: &ThreadId) -> bool {
         self.task_of(thread).is_some()
     }
@@ -372,12 +372,13 @@ impl<'a> RunTree<'a> {
         };
         let until = node.ended.map_or(now, |(at, _)| at);
         let time = Some(until.since(node.opened));
-        let (spent, now) = (self.spent_in(threads), self.activities(threads));
+        let spent = self.spent_in(threads);
+        let now = self.activities(threads);
         RunRow { kind, thread: None, depth, phase, attempt: 1, time, spent, now }
     }
 
-    /// A row for the activities in threads of no goal that is known here, as without a readable
-    /// journal.
+    /// A row for the activities in threads whose goal is not known, for example because no journal
+    /// is readable. `None` if there are none.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();
@@ -396,14 +397,16 @@ impl<'a> RunTree<'a> {
 
     fn spent_in(&self, threads: &[&ThreadId]) -> Spending {
         let spent = threads.iter().filter_map(|thread| self.spent.get(*thread));
-        spent.fold(Spending::default(), |all, one| all.plus(*one))
+        spent.fold(Spending::default(), |all, spending| all.plus(*spending))
     }
 
     fn activities(&self, threads: &[&ThreadId]) -> Vec<RunActivity> {
         let is_in = |thread: &ThreadId| threads.contains(&thread);
         let held = self.held.iter().filter_map(|(call, (hold, since))| {
             let (thread, listener) = self.calls.get(call).filter(|(thread, _)| is_in(thread))?;
-            let (hold, message, since) = (*hold, call.0, *since);
+            let hold = *hold;
+            let message = call.0;
+            let since = *since;
             let what = ActivityKind::Person { hold, message, since };
             Some(RunActivity { thread: thread.clone(), listener: listener.clone(), what })
         });

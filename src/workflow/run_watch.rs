@@ -1,4 +1,4 @@
-//! A run for people who watch it: the states of its goals, folded from the messages on record.
+//! The states of a run's goals for people, folded from the recorded messages.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::run_state::{GoalPhase, RunStep};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,
-    /// Lists that the goal is in.
+    /// Number of lists around the goal.
     pub depth: usize,
     pub phase: GoalPhase,
     /// Pass of its loop, from 1; 0 outside of a loop.
     pub iteration: u32,
-    /// Agents or items that have a result, and all of them; 0 of 0 for a goal with one run.
+    /// Numbers of agents or items: with a result, and in all. (0, 0) for a goal with one run.
     pub parts: (usize, usize),
 }
 
@@ -32,9 +32,9 @@ pub struct RunWatch<'a> {
     once: &'a HashSet<ListenerName>,
     fold: Option<CallFold<'a>>,
     failed: Option<GoalId>,
-    /// Number of threads that were returned by [`RunWatch::new_threads`].
+    /// Number of threads that [`RunWatch::new_threads`] has returned or need not return.
     threads: usize,
-    /// Messages of the thread before the run, which may go on from an earlier run there.
+    /// Messages of the thread before the run, which a retry needs.
     earlier: Vec<Arc<Message>>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> RunWatch<'a> {
         Self { definition, graph, once, fold: None, failed: None, threads: 0, earlier: Vec::new() }
     }
 
-    /// Names the messages of the thread before the run.
+    /// Sets the messages of the thread before the run.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.earlier = messages;
@@ -61,7 +61,7 @@ impl<'a> RunWatch<'a> {
             None => {
                 let earlier = std::mem::take(&mut self.earlier);
                 self.fold = self.begun(message, &earlier);
-                // The rows of a retry begin with the threads that it opens itself.
+                // Threads of earlier runs are not new threads of a retry.
                 self.threads = self.fold.as_ref().map_or(0, |fold| fold.threads_after(0).count());
                 self.fold.as_mut().map(CallFold::start).unwrap_or_default()
             }
@@ -75,11 +75,12 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// The fold before the event of a request, with the results that it takes over from `earlier`.
-    /// A goal whose calls were undone counts as taken over: that is not known without the record of
-    /// the calls.
+    /// A fold of the request alone, before [`CallFold::start`]. A retry takes over results from
+    /// `earlier`, also of goals whose calls were undone: only the records show undone calls.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
-        let (definition, graph, once) = (self.definition, self.graph, self.once);
+        let definition = self.definition;
+        let graph = self.graph;
+        let once = self.once;
         let Some(retry) = RunRetry::read(request, &definition.name.value) else {
             return CallFold::begun(definition, graph, once, request);
         };
@@ -99,8 +100,8 @@ impl<'a> RunWatch<'a> {
         Some(CallFold::taking_over(definition, graph, once, request, (state, threads)))
     }
 
-    /// The threads that the run has opened since the last call, each with the number of its goal, if
-    /// it has one, and its attempt.
+    /// The threads that the run has opened since this function was last called: thread, number of
+    /// its goal (`None` for an undo), and attempt.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();

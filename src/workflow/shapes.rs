@@ -1,4 +1,5 @@
-//! The shapes of what expressions can select: the view of a run, before there is one.
+//! The shapes of the values that expressions can select in the view of a run, from the config
+//! alone.
 
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
@@ -51,7 +52,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// The shape of one run of a goal.
+    /// The shape of the output of one run of a goal.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),
@@ -74,19 +75,20 @@ impl ShapeSource<'_> {
         }
 
         let description = self.schemas.describe(name);
-        match description.parameters.is_empty() && description.text.is_none() {
-            true => ValueShape::Open,
-            false => ValueShape::of_parameters(&description.parameters),
+        if description.parameters.is_empty() && description.text.is_none() {
+            ValueShape::Open
+        } else {
+            ValueShape::of_parameters(&description.parameters)
         }
     }
 
-    /// The children of every reply that a listener may give.
+    /// A shape with the children of every reply that a listener may give.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
         contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))
     }
 
-    /// The children of every reply of a contract.
+    /// A shape with the children of every reply of a contract.
     pub fn replies_of(&self, contract: &Contract) -> ValueShape {
         let mut all = Vec::new();
         for reply in &contract.replies {
@@ -101,16 +103,17 @@ impl ShapeSource<'_> {
     }
 }
 
-/// The end of the label of a supervisor's thread.
+/// Suffix of the label of a supervisor's thread.
 pub const SUPERVISOR_SUFFIX: &str = "_supervisor";
-/// The end of the label of a judge's thread.
+/// Suffix of the label of a judge's thread.
 pub const JUDGE_SUFFIX: &str = "_judge";
 
-/// The labels of agents that run at once: the name, with a number where it stands there again.
+/// The labels of agents that run at once: their names, with `-2`, `-3` and so on for repeated
+/// names.
 pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
     let mut labels = Vec::new();
     for (index, agent) in agents.iter().enumerate() {
-        let before = agents.iter().take(index).filter(|one| one.value == agent.value).count();
+        let before = agents.iter().take(index).filter(|other| other.value == agent.value).count();
         labels.push(match before {
             0 => agent.value.to_string(),
             earlier => format!("{}-{}", agent.value, earlier + 1),

@@ -30,8 +30,8 @@ pub fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
     parts
 }
 
-/// The prompt with every expression replaced by what `insert` gives. What was inserted is not read
-/// for placeholders again.
+/// The prompt with every expression replaced by the result of `insert`. Inserted text is not
+/// searched for placeholders.
 pub fn fill<E>(
     prompt: &str,
     mut insert: impl FnMut(&str) -> Result<String, E>,

@@ -62,11 +62,14 @@ pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
             answers.push(answer);
         }
     };
+
     for goal in &definition.goals {
         if let Some(payload) = answer_of(definition, goal) {
             agents_of(goal).into_iter().for_each(|agent| add(agent, payload.clone()));
         }
-        if let Some(supervision) = goal.supervision.as_ref().filter(|one| !one.is_human) {
+        if let Some(supervision) =
+            goal.supervision.as_ref().filter(|supervision| !supervision.is_human)
+        {
             add(&supervision.supervisor.value, verdict_name());
         }
         for judge in judges_of(goal) {

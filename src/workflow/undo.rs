@@ -1,7 +1,7 @@
 //! Undo: completed calls beneath a failed run are undone, newest first, each at most once.
 //!
-//! Each undo is a call in a thread of its own, whose label names the call that it undoes. So the record
-//! shows what was undone: to this run when it is folded again, and to a run above it.
+//! Each undo is a call in a thread of its own, whose label names the call that it undoes. So the
+//! journal shows which calls were undone, when this run is folded again and to a run above it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,11 +21,11 @@ use super::input::fit_children;
 use super::run_state::GoalFailure;
 use super::view::{RunView, ViewEntry, ViewValue};
 
-/// The rules of undo in the config of the moment.
+/// The undo rules of the present config.
 #[derive(Clone, Default)]
 pub struct UndoRules {
     rules: HashMap<(ListenerName, PayloadName), UndoRule>,
-    /// Payloads that undo.
+    /// Listener and name of each payload that undoes a call.
     undoing: HashSet<(ListenerName, PayloadName)>,
     /// Listeners whose calls must not be repeated, so that they have effects.
     once: HashSet<ListenerName>,
@@ -53,12 +53,23 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
+    /// Whether the judgement of a call depends on whether its listener has it or has had it.
+    pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
+        let is_judged_by_it = match &call.end {
+            CallEnd::Completed { .. } => false,
+            CallEnd::Failed { code } => code != UNKNOWN_OUTCOME,
+            CallEnd::Open => true,
+        };
+        is_judged_by_it && self.has_effects(call) && !self.is_undoing(call)
+    }
+
     /// Whether a call changes something that an undo would have to cover.
-    pub fn has_effects(&self, call: &NestedCall) -> bool {
+    fn has_effects(&self, call: &NestedCall) -> bool {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether a call is open that could be undone once it has completed, or that undoes another.
+    /// Whether `thread`, or a thread beneath it, has an open call that could be undone once it has
+    /// completed, or that undoes another.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -71,6 +82,9 @@ impl UndoRules {
         is_own || self.undoing.contains(&(call.listener.clone(), call.request.name.clone()))
     }
 }
+
+/// Code of a call whose listener may have acted on it, whatever else is on record.
+const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
 /// Label of the threads that undo. No goal is called so.
 const LABEL: &str = "undo_";
@@ -95,7 +109,7 @@ pub struct UndoTarget {
     position: Position,
 }
 
-/// A call that was not undone, for people.
+/// A call that was not undone, as it is reported to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftCall {
     pub call: CallId,
@@ -103,7 +117,7 @@ pub struct LeftCall {
     /// Local name of the request.
     pub payload: String,
     pub thread: ThreadId,
-    /// Why it was not undone: a code.
+    /// Code of the reason why the call was not undone.
     pub reason: String,
 }
 
@@ -135,7 +149,8 @@ fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCa
     (targets, left)
 }
 
-/// Completed calls that undo, and that an agent or a goal has made of its own accord.
+/// Completed calls that undo other calls, and that an agent or a goal made itself, outside of an
+/// undo.
 struct OwnUndos<'a> {
     calls: Vec<(&'a NestedCall, Element, Position)>,
 }
@@ -152,8 +167,8 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether one of these calls has undone `call`, which was completed at this position. Each of
-    /// them undoes one call.
+    /// Whether one of these calls has undone `call`, which completed at the position `completed`.
+    /// Removes that one, because each of them undoes only one call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -162,20 +177,21 @@ impl<'a> OwnUndos<'a> {
     }
 }
 
-/// Whether two payloads say the same.
-fn has_same(one: &Element, other: &Element) -> bool {
+/// Whether two payloads are equal, apart from the order of attributes and white space at the ends
+/// of texts.
+fn has_same(first: &Element, other: &Element) -> bool {
     let attributes = |element: &Element| {
         let mut attributes = element.attributes.clone();
         attributes.sort();
         attributes
     };
-    let is_same_child = |(one, other): (&Element, &Element)| has_same(one, other);
-    let count = one.children().count();
-    one.name == other.name
-        && attributes(one) == attributes(other)
+    let is_same_child = |(first, other): (&Element, &Element)| has_same(first, other);
+    let count = first.children().count();
+    first.name == other.name
+        && attributes(first) == attributes(other)
         && count == other.children().count()
-        && one.children().zip(other.children()).all(is_same_child)
-        && (count > 0 || one.text().trim() == other.text().trim())
+        && first.children().zip(other.children()).all(is_same_child)
+        && (count > 0 || first.text().trim() == other.text().trim())
 }
 
 fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
@@ -190,17 +206,19 @@ fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
 
 /// The effect of an undo on a call beneath its run.
 enum CallFate {
-    /// It has no effect that is known of, or its effect is undone.
+    /// The call has no known effect, or its effect is already undone.
     Nothing,
     Undo(Element, Position),
     Left(String),
 }
 
-/// `earlier` is a call of a workflow beneath that has undone this one, or has tried to.
+/// Decides about the undo of a call. `earlier`: call of a workflow that has undone this call, or
+/// has tried to.
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
     let has_effects = rules.has_effects(call);
+
     match &call.end {
         CallEnd::Completed { reply: Some(reply), .. } if is_failure(&reply.name.local) => {
             CallFate::Nothing
@@ -215,7 +233,7 @@ fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> 
             (None, _) if has_effects => left("no-undo"),
             (None, _) => CallFate::Nothing,
         },
-        CallEnd::Failed { code } if code == "unknown-outcome" => left(code),
+        CallEnd::Failed { code } if code == UNKNOWN_OUTCOME => left(code),
         CallEnd::Failed { code } if call.was_handed_over && has_effects => left(code),
         CallEnd::Open if call.was_handed_over && has_effects => left("open"),
         CallEnd::Failed { .. } | CallEnd::Open => CallFate::Nothing,
@@ -270,9 +288,10 @@ enum UndoPhase {
     /// Threads of goals have not ended yet.
     Settling,
     Undoing(Box<UndoQueue>),
-    /// A person is sent the list.
+    /// The list of calls that were not undone is on its way to a person.
     Reporting,
-    /// The run has its result. Names the request for the thread of the list, if there is one.
+    /// The run has its result. `report`: message that requested the thread of the list, if one was
+    /// opened.
     Over {
         report: Option<MessageId>,
     },
@@ -283,20 +302,20 @@ struct UndoQueue {
     /// The newest last. A target stays here until its undo has ended.
     pending: Vec<UndoTarget>,
     current: Option<LeftCall>,
-    /// The thread of the current one, with the message that asked for it.
+    /// Thread of the current undo, with the message that requested the thread.
     thread: Option<(ThreadId, Option<MessageId>)>,
-    /// A wait was refused since the current one was requested.
+    /// Whether a wait was refused since the current undo was requested.
     was_idle: bool,
 }
 
-/// Something that an undo wants done.
+/// An action that an undo requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoStep {
     /// Open a bound thread with this label and call.
     Undo { label: String, payload: Element },
-    /// Send the list to a person.
+    /// Send a person the list of calls that were not undone.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
-    /// The run has failed; the list holds the calls that no person was sent.
+    /// The run has failed. `left`: calls that were not undone.
     Failed { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
 }
 
@@ -322,7 +341,7 @@ impl RunUndo {
         }
     }
 
-    /// Begins, as soon as nothing of the run goes on.
+    /// Plans the undo, and returns its first step. Call as soon as nothing of the run is under way.
     pub fn begin(
         &mut self,
         calls: &[NestedCall],
@@ -336,14 +355,15 @@ impl RunUndo {
         self.next(has_reader)
     }
 
-    /// Takes one message of the core after the beginning. `has_reader`: a person gets the list.
+    /// Applies one message of the core after [`RunUndo::begin`]. `has_reader`: whether a person
+    /// gets the list of calls that were not undone.
     pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
         let element = Element::read_document(message.payload.as_str())?;
         let is_refusal = matches!(&*message.name.local, "huh" | "system-error");
         let opened = element.attribute("assigned_id").filter(|_| is_spawned(message));
         let opened = opened.and_then(|id| ThreadId::parse(id).ok());
         if let Some(thread) = opened {
-            // What is on record counts, also where the config of today would plan something else.
+            // Recorded threads count, even if the present config would plan another undo.
             if thread.label().starts_with(REPORT_LABEL) {
                 let left = self.left.clone();
                 return Some(self.over(left, message.cause));
@@ -386,7 +406,7 @@ impl RunUndo {
         }
     }
 
-    /// A thread is open. Its label says which call it undoes.
+    /// Notes that a thread was opened, whose label names the call that it undoes.
     fn opened(&mut self, thread: ThreadId, request: Option<MessageId>) {
         let is_named = |call: &LeftCall| thread.label().starts_with(&label_of(call.call));
         let phase = std::mem::replace(&mut self.phase, UndoPhase::Settling);
@@ -410,11 +430,12 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether a refusal is of the request for the current thread, or of the call in it.
+    /// Whether a refusal concerns the current undo: the request for its thread, or the call in the
+    /// thread.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
-        // Where nothing is open, the current undo is not open either. The first such refusal may be of
-        // a wait from before the undo.
+        // A refused wait means that nothing is open, so the current undo is not open either. The
+        // first such refusal may concern a wait from before the undo.
         if is_about_wait(element) {
             return queue.thread.is_some() || std::mem::replace(&mut queue.was_idle, true);
         }
@@ -424,7 +445,7 @@ impl RunUndo {
         }
     }
 
-    /// The current undo has ended.
+    /// Notes that the current undo has ended.
     fn ended(&mut self, is_done: bool) {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return };
         queue.thread = None;
@@ -446,7 +467,8 @@ impl RunUndo {
 
         if has_reader && !self.left.is_empty() {
             self.phase = UndoPhase::Reporting;
-            let (goal, failure) = (self.goal.clone(), self.failure.clone());
+            let goal = self.goal.clone();
+            let failure = self.failure.clone();
             return Some(UndoStep::Report { goal, failure, left: self.left.clone() });
         }
         let left = self.left.clone();

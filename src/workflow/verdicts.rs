@@ -6,7 +6,7 @@ use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
 
 use super::view::ViewValue;
 
-/// The answer of a supervisor.
+/// Name of the payload with which a supervisor answers.
 pub fn verdict_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, VERDICT)
 }
@@ -29,10 +29,8 @@ pub fn verdict_schema() -> String {
 /// The type of a verdict.
 pub fn verdict_type(can_correct: bool) -> ShortType {
     let field = |name: &str, occurs, of| ShortField { name: name.to_owned(), occurs, of };
-    let decisions: &[&str] = match can_correct {
-        true => &["continue", "correct", "stop"],
-        false => &["continue", "stop"],
-    };
+    let decisions: &[&str] =
+        if can_correct { &["continue", "correct", "stop"] } else { &["continue", "stop"] };
     ShortType::Fields(vec![
         field("decision", FieldCount::Once, words(decisions)),
         field("text", FieldCount::AtMostOnce, ShortType::Text),
@@ -54,7 +52,7 @@ pub enum SupervisorVerdict {
 }
 
 impl SupervisorVerdict {
-    /// `None` where the output is no verdict.
+    /// Reads a verdict; `None` if the output is no verdict.
     pub fn read(output: &ViewValue) -> Option<Self> {
         let ViewValue::Payload(payload) = output else { return None };
         let text = payload.child("text").map(|text| text.text()).unwrap_or_default();

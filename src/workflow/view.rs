@@ -9,11 +9,11 @@ use crate::xml::shape::QName;
 /// The input and the outputs of a run, as expressions see them.
 pub struct RunView {
     document: XPathDocument,
-    /// The entries with the namespaces of their payloads.
+    /// The same entries, with the namespaces of their payloads.
     originals: Vec<Element>,
 }
 
-/// An output with the name that expressions have for it.
+/// An output, with its name in expressions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewEntry {
     pub name: String,
@@ -42,7 +42,7 @@ pub enum ViewValue {
 }
 
 impl ViewValue {
-    /// Bytes of its texts and names.
+    /// Bytes of the texts and names in the value.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -83,7 +83,8 @@ impl RunView {
         self.document.evaluate(expression)
     }
 
-    /// The text of the first node, or the value; `None` where nothing is selected.
+    /// The text of the first selected node, or of a value that is no set of nodes; `None` if
+    /// nothing is selected.
     ///
     /// # Errors
     /// As [`RunView::evaluate`].
@@ -174,8 +175,8 @@ impl RunView {
     }
 }
 
-/// Elements by their positions. The children of an element are listed once, however many of them are
-/// looked up.
+/// Elements by their positions. The children of an element are listed once, however many of them
+/// are looked up.
 struct ElementIndex<'a> {
     children: HashMap<Vec<u32>, Vec<&'a Element>>,
 }
@@ -195,7 +196,7 @@ impl<'a> ElementIndex<'a> {
     }
 }
 
-/// The value of a node: its element where that is kept, or else its text.
+/// The value of a node: its element if `is_kept`, otherwise its text.
 fn value_of(
     node: &XPathNode,
     elements: &mut ElementIndex<'_>,
@@ -212,7 +213,7 @@ fn is_structured(element: &Element) -> bool {
     element.children().next().is_some()
 }
 
-/// The entry as an element of its name.
+/// The entry as an element with the name of the entry.
 fn element_of(entry: &ViewEntry) -> Element {
     let mut element = Element::new(QName::new(None, &entry.name));
     match &entry.value {

@@ -1,4 +1,4 @@
-//! `organism tail --live`: what model calls do now, between the messages on record.
+//! `organism tail --live`: shows the progress of model calls between the recorded messages.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use super::super::render::{self, LivePrinter, put, put_visible_json};
 use super::super::{organism_reach, output, startup};
 use super::JournalTail;
 
-/// Shows new records and live events as long as an organism runs and the thread is not over.
+/// Shows new records and live events until the organism ends or the watched thread is over.
 pub fn follow(
     tail: &mut JournalTail,
     client: &ServiceClient,
@@ -34,10 +34,7 @@ pub fn follow(
             return ControlFlow::Continue(());
         }
         shown = put(&printer.borrow_mut().end_line()).and_then(|()| tail.show_new());
-        match tail.is_over() {
-            true => ControlFlow::Break(()),
-            false => ended_by(&shown),
-        }
+        if tail.is_over() { ControlFlow::Break(()) } else { ended_by(&shown) }
     });
     let mut printed = Ok(());
     let mut was_opened = false;
@@ -47,9 +44,10 @@ pub fn follow(
         note_opened(&event);
         let event = note_gap(event, &mut was_opened);
         printer.borrow_mut().fit(render::terminal_columns().unwrap_or(columns).min(columns));
-        printed = match is_json {
-            true => put_visible_json(&event),
-            false => put(&printer.borrow_mut().event(&event)),
+        printed = if is_json {
+            put_visible_json(&event)
+        } else {
+            put(&printer.borrow_mut().event(&event))
         };
         ended_by(&printed)
     };
@@ -64,7 +62,7 @@ pub fn follow(
                 next
             });
             match followed.await {
-                // Another organism may have taken the place of the one that has ended.
+                // The organism has ended. A new one may already run, so subscribe again.
                 Ok(()) if has_responded && !has_left => {}
                 Ok(()) | Err(service::Error::Lost | service::Error::Stopped) => return Ok(()),
                 Err(error) => return Err(anyhow::Error::from(error)),
@@ -76,7 +74,7 @@ pub fn follow(
     let followed = startup::runtime()?.block_on(async {
         let mut events = pin!(events);
         tokio::select! {
-            // An organism that ends ends both, and the last records have to be shown.
+            // Both end with the organism. Polling the records first shows the last ones.
             biased;
             () = records => drain(events.as_mut(), &printed_events).await,
             ended = events.as_mut() => ended,
@@ -88,16 +86,18 @@ pub fn follow(
     followed
 }
 
-/// Returns when the journals are followed to their end. Never returns without the right to follow them.
+/// Waits until the followed journals end. On an error, such as a missing permission, prints a note
+/// and never returns.
 async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = records.await {
-        // An operator elsewhere may watch, and has no journal to read.
+        // An operator on another host has no journal to read, and still watches the live events.
         note!("messages are not followed: {error:#}");
         std::future::pending::<()>().await;
     }
 }
 
-/// Shows the events that were sent before the end, until no more arrive.
+/// Shows the remaining live events after the records have ended, until none arrives within
+/// `limits::LIVE_DRAIN_TIMEOUT`.
 async fn drain(
     mut events: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     printed: &Cell<u64>,
@@ -113,14 +113,15 @@ async fn drain(
 }
 
 fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
-    match shown.is_err() || output::is_closed() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
+    if shown.is_err() || output::is_closed() {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
     }
 }
 
-/// Reports the begin of a further subscription as a loss, because events between the two are
-/// missing.
+/// Turns the `Opened` event of a repeated subscription into `Lost`, because events between two
+/// subscriptions are missing.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

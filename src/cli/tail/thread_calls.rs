@@ -1,4 +1,4 @@
-//! The open calls of a thread, by which `organism tail --live` finds that the thread is over.
+//! Tracks the open calls of a thread, so that `organism tail --live` ends with the thread.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::thread::{Fact, Record};
 pub struct ThreadCalls {
     thread: ThreadId,
     open: HashSet<CallId>,
-    /// Whether the thread is on record.
+    /// Whether the journal holds a call in the thread or beneath it.
     is_known: bool,
 }
 
@@ -18,7 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Takes the next record of the journal. A record may come twice, if all after it do, too.
+    /// Applies a record of the journal. Records may be repeated if all later ones are repeated,
+    /// too, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

@@ -1,4 +1,4 @@
-//! `organism workflow test --from`: writes a case from a run on record.
+//! `organism workflow test --from`: writes a test case from a recorded run.
 
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -14,7 +14,8 @@ use super::super::journal_target::{self, JournalTarget, known, unknown};
 use super::super::output::put;
 use super::super::startup::ConfigArg;
 
-/// Writes the case of the run in thread `run` at the end of `file`, or to standard output.
+/// Appends a test case for the run in thread `run` to `file`, or prints it if there is no file.
+/// `given`: config file of the command line.
 pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let thread = known(run)?;
     let given = given.or_else(|| config_of(file?));
@@ -52,7 +53,7 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
             Err(problems) => (None, Vec::new(), problems),
         };
         let is_known = |name: &str| case.contains(&format!("\nname = \"{name}\"\n"));
-        if known.iter().any(|one| is_known(&one.name.text)) {
+        if known.iter().any(|written| is_known(&written.name.text)) {
             let message = format!("{} has a case of this run already", file.display());
             return Err(CommandFailure::new(CommandExit::Usage, message).into());
         }
@@ -69,13 +70,14 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     Ok(CommandExit::Done.into())
 }
 
-/// The config that a case file tests. A file with mistakes is reported later.
+/// Path of the config that a case file names. `None` also if the file is invalid, which `write`
+/// reports later.
 fn config_of(file: &Path) -> Option<PathBuf> {
     let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
     cases.config
 }
 
-/// Refuses a case for a file that tests another config than that of the run.
+/// Returns an error if the case file tests another config than `ours`, the config of the run.
 fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyhow::Result<()> {
     let located = config::locate(tested, &ConfigEnvironment::of_process()).ok();
     let canonical = |path: &Path| std::fs::canonicalize(path).ok();
@@ -94,7 +96,7 @@ fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyho
     Err(CommandFailure::new(CommandExit::Usage, message).into())
 }
 
-/// Adds the case to the file. A new file begins with the path of the config.
+/// Appends the case to the file. A new file begins with `head`, which names the config.
 fn append(file: &Path, head: &str, case: &str) -> anyhow::Result<()> {
     let failed = |error: std::io::Error| organism::Error::Io {
         context: format!("writing {}", file.display()),
@@ -103,20 +105,22 @@ fn append(file: &Path, head: &str, case: &str) -> anyhow::Result<()> {
     let begin = if file.exists() { "\n" } else { head };
     let mut options = std::fs::OpenOptions::new();
     let mut opened = options.create(true).append(true).open(file).map_err(failed)?;
-    // One write, so that a case is never left in halves by another writer.
+    // A single write, so that another writer cannot split the case.
     opened.write_all(format!("{begin}{case}").as_bytes()).map_err(failed)?;
     opened.sync_all().map_err(failed)?;
     Ok(())
 }
 
-/// The path of `file` from the directory `base`.
+/// Path of `file`, relative to the directory `base`.
 fn relative(base: &Path, file: &Path) -> anyhow::Result<PathBuf> {
-    let (base, file) = (std::path::absolute(base.join("."))?, std::path::absolute(file)?);
+    let base = std::path::absolute(base.join("."))?;
+    let file = std::path::absolute(file)?;
     let parts = |path: &Path| -> Vec<String> {
         let parts = path.components().filter(|part| *part != Component::CurDir);
         parts.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
     };
-    let (from, to) = (parts(&base), parts(&file));
+    let from = parts(&base);
+    let to = parts(&file);
     let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
     let up = std::iter::repeat_n("..", from.len() - shared);
     Ok(up.chain(to.iter().skip(shared).map(String::as_str)).collect())

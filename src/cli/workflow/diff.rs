@@ -36,14 +36,14 @@ pub struct DiffArgs {
 /// The definitions that one argument names.
 struct DiffSide {
     definitions: BTreeMap<ListenerName, WorkflowDefinition>,
-    /// `None` for a run.
+    /// Config of this side; `None` if the side is a run.
     config: Option<Config>,
 }
 
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let mut before = side(&args.before, &args.place)?;
     let mut after = side(&args.after, &args.place)?;
-    // A run is compared with its own workflow alone.
+    // A run has one workflow; other workflows of a config are left out of the comparison.
     for (run, other) in [(&before, &after), (&after, &before)] {
         let is_run = run.config.is_none();
         let Some(name) = run.definitions.keys().next().filter(|_| is_run) else { continue };
@@ -63,9 +63,10 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     names.dedup();
     for name in names {
         let compared = ComparedWorkflow::new(name, &before, &after);
-        match args.json {
-            true => put_line!("{}", compared.json()),
-            false => put(&visible(&compared.text()))?,
+        if args.json {
+            put_line!("{}", compared.json());
+        } else {
+            put(&visible(&compared.text()))?;
         }
     }
     Ok(CommandExit::Done.into())
@@ -80,23 +81,26 @@ fn side(text: &str, place: &JournalTarget) -> anyhow::Result<DiffSide> {
     }
 
     let config = ConfigArg { config: Some(PathBuf::from(text)) }.load_unbound()?;
-    let definitions = config.workflows.iter().map(|one| &one.definition);
-    let definitions = definitions.map(|one| (one.name.value.clone(), one.clone())).collect();
+    let definitions = config.workflows.iter().map(|workflow| &workflow.definition);
+    let definitions =
+        definitions.map(|definition| (definition.name.value.clone(), definition.clone())).collect();
     Ok(DiffSide { definitions, config: Some(config) })
 }
 
-/// One workflow of both sides.
+/// The comparison of one workflow.
 struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Goals of runs under way that the gate refuses under the config after, with the listener.
+    /// Goal and listener of each call that the gate refuses in open runs once the second config is
+    /// in force.
     refused: Vec<(String, ListenerName)>,
 }
 
 impl<'a> ComparedWorkflow<'a> {
     fn new(name: &'a ListenerName, before: &DiffSide, after: &DiffSide) -> Self {
-        let (old, new) = (before.definitions.get(name), after.definitions.get(name));
+        let old = before.definitions.get(name);
+        let new = after.definitions.get(name);
         let changes = match (old, new) {
             (Some(old), Some(new)) => definition_changes(old, new),
             _ => Vec::new(),
@@ -107,6 +111,7 @@ impl<'a> ComparedWorkflow<'a> {
             _ if changes.is_empty() => "unchanged",
             _ => "changed",
         };
+
         let mut refused = Vec::new();
         if let (Some(old), Some(config)) = (old, &after.config) {
             let peers = new.map(peers_of);
@@ -121,6 +126,7 @@ impl<'a> ComparedWorkflow<'a> {
                 }
             }
         }
+
         Self { name, state, changes, refused }
     }
 
@@ -141,6 +147,7 @@ impl<'a> ComparedWorkflow<'a> {
                 }
             }
         }
+
         match *state {
             "changed" => {
                 out.push_str("  runs under way finish on the definition that they began with\n");
@@ -151,6 +158,7 @@ impl<'a> ComparedWorkflow<'a> {
             ),
             _ => {}
         }
+
         for (goal, peer) in refused {
             out.push_str(&format!(
                 "  in runs under way, `{goal}` is refused from then on: `{peer}` is no peer any \

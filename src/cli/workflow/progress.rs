@@ -1,4 +1,5 @@
-//! The goals of a run while it runs: a tree on a terminal, a line for each change elsewhere.
+//! Shows the goals of a running workflow: as a tree on a terminal, otherwise one line for each
+//! change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,14 +30,14 @@ pub enum ProgressForm {
     Nothing,
 }
 
-/// Follows the record of one run.
+/// Reads the records of one run and shows its progress.
 pub struct RunProgress<'a> {
     data: &'a Path,
     form: ProgressForm,
     tree: RunTree<'a>,
     workflow: ListenerName,
     view: RunDrawing,
-    /// The run's thread, once it is accepted.
+    /// Thread of the run; `None` before the request is accepted and after [`RunProgress::finish`].
     run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
@@ -49,7 +50,8 @@ pub struct RunProgress<'a> {
 }
 
 impl<'a> RunProgress<'a> {
-    /// Begins before the run is submitted, so that no record of it is missed.
+    /// Notes the last positions of the journals. Call before submitting the run, so that no record
+    /// is missed.
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
@@ -61,8 +63,10 @@ impl<'a> RunProgress<'a> {
         };
         let journals = partitions_in(data).into_iter();
         let seen = journals.map(|(partition, path)| (partition.unwrap_or_default(), last(&path)));
+
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let output = RenderOutput { colour, columns: 80, full: false };
+
         Self {
             data,
             form,
@@ -85,13 +89,13 @@ impl<'a> RunProgress<'a> {
         self.show_new();
     }
 
-    /// Whether the goals are shown, with all that they wait for.
+    /// Whether the tree is shown, with everything that the goals wait for.
     pub fn has_tree(&self) -> bool {
         self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
 
-    /// Shows what is recorded since the last look. A journal that cannot be read shows nothing: the
-    /// result of the run comes all the same.
+    /// Shows the records since the last call. Skips unreadable journals: the result of the run
+    /// arrives without them.
     pub fn show_new(&mut self) {
         let Some(thread) = self.run.clone() else { return };
         if self.form == ProgressForm::Nothing {
@@ -124,7 +128,7 @@ impl<'a> RunProgress<'a> {
     pub fn take_live(&mut self, event: &LiveEvent) {
         self.is_changed |= self.tree.take_live(event);
         if self.form == ProgressForm::Json {
-            // A failure is reported at the end of the command, as for every line.
+            // A failed write is reported at the end of the command.
             put_visible_json(event).ok();
         }
     }
@@ -187,7 +191,7 @@ impl<'a> RunProgress<'a> {
     fn fit_terminal(&mut self) {
         let (columns, height) = terminal_size();
         self.view.output.columns = columns;
-        // The line of the cursor stands below the tree.
+        // One row is left for the cursor, below the tree.
         self.view.height = height.saturating_sub(1).max(1);
     }
 
@@ -198,13 +202,12 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Rows whose state has changed: those that have ended first, inner ones before outer ones, then
-/// those that have begun.
+/// Rows whose state has changed: first the ended ones, inner before outer, then the running ones.
 fn changed<'r>(before: &[RunRow], rows: &'r [RunRow]) -> Vec<&'r RunRow> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |row: &&RunRow| match known.get(&key(row)) {
         Some(known) => {
-            // The beginning of the first attempt is no change of its own.
+            // The step from attempt 0 to attempt 1 is not a change.
             let attempts = (known.attempt.max(1), row.attempt.max(1));
             (known.phase, &known.kind) != (row.phase, &row.kind) || attempts.0 != attempts.1
         }
@@ -218,7 +221,7 @@ fn changed<'r>(before: &[RunRow], rows: &'r [RunRow]) -> Vec<&'r RunRow> {
     changed
 }
 
-/// Identifies a row among the others.
+/// Key of a row, unique among the rows of a run.
 fn key(row: &RunRow) -> String {
     match &row.kind {
         RowKind::Goal(goal) => goal.goal.to_string(),
@@ -226,7 +229,7 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// A row that shows its time only once it has ended.
+/// A copy of the row, without its time while it runs.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

@@ -1,4 +1,4 @@
-//! Runs on record: their requests and definitions.
+//! Recorded runs: their requests and definitions.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::super::journal_target::{self, JournalTarget, unknown};
 /// The latest run in a thread.
 pub struct RecordedRun {
     reader: JournalReader,
-    /// The request that opened it.
+    /// Request that opened the run.
     pub request: Arc<Message>,
     pub digest: Digest,
     /// All messages of the thread, oldest first.
@@ -53,8 +53,10 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
         is_thread |= !messages.is_empty();
         let found = messages.iter().rev().find_map(|message| {
             let digest = recorded_definition(message, &message.to)?;
-            let request = messages.iter().find(|one| {
-                one.kind == MessageKind::Call && one.call == message.call && one.to == message.to
+            let request = messages.iter().find(|earlier| {
+                earlier.kind == MessageKind::Call
+                    && earlier.call == message.call
+                    && earlier.to == message.to
             })?;
             Some((Arc::clone(request), digest))
         });

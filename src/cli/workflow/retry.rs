@@ -1,4 +1,4 @@
-//! `organism workflow retry`: goes on from an ended run.
+//! `organism workflow retry`: runs goals of an ended run again, and keeps its other results.
 
 use std::process::ExitCode;
 
@@ -69,7 +69,7 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(shown)
 }
 
-/// The goal to begin with, if one is named.
+/// The goal of `--from`, if given. Fails if the run's definition has no such goal.
 fn goal(args: &RetryArgs, recorded: &RecordedRun) -> anyhow::Result<Option<GoalId>> {
     let Some(text) = &args.from else { return Ok(None) };
     let definition = recorded.definition()?;

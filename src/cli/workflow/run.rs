@@ -47,10 +47,8 @@ pub struct RunArgs {
 }
 
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let config = match args.dry_run {
-        true => args.config.load_to_read()?,
-        false => args.config.load_without_keys()?,
-    };
+    let config =
+        if args.dry_run { args.config.load_to_read()? } else { args.config.load_without_keys()? };
     let definition = named(&config, &args.name)?.clone();
     let values = values(&args.inputs)?;
     let input = input_payload(&definition, &values, args.dry_run)

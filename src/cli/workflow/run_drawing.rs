@@ -13,12 +13,12 @@ use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow, is_
 use super::super::named_config;
 use super::super::render::{RenderOutput, clean, cut, duration};
 
-/// Lines of a model's text that are shown for one call.
+/// Maximum lines of a model's text that are shown for one call.
 const TEXT_LINES_MAX: usize = 3;
-/// Calls that are shown for one goal.
+/// Maximum calls that are shown for one goal.
 const ACTIVITIES_MAX: usize = 4;
 
-/// A drawn line, and whether it is one to keep in sight.
+/// A drawn line. `fit` keeps active lines if the terminal is too small for all.
 struct DrawnLine {
     text: String,
     is_active: bool,
@@ -27,7 +27,7 @@ struct DrawnLine {
 /// Draws rows for one terminal.
 pub struct RunDrawing {
     pub output: RenderOutput,
-    /// Lines that may be used.
+    /// Maximum number of lines to draw.
     pub height: usize,
     /// Currency of amounts, if the config has prices.
     pub currency: Option<String>,
@@ -44,6 +44,7 @@ impl RunDrawing {
             RowKind::Undo { listener, payload, .. } => format!("undo {payload} at {listener}"),
             RowKind::Elsewhere => "agents".to_owned(),
         };
+
         let mut line = format!("{} {indent}{name}  {}", mark(row.phase), row.phase.as_str());
         if let RowKind::Goal(goal) = &row.kind {
             if goal.iteration > 0 {
@@ -53,6 +54,7 @@ impl RunDrawing {
                 let _ = write!(line, ", {} of {}", goal.parts.0, goal.parts.1);
             }
         }
+
         if row.attempt > 1 {
             let _ = write!(line, ", attempt {}", row.attempt);
         }
@@ -113,7 +115,7 @@ impl RunDrawing {
         }
     }
 
-    /// The last lines of what a model has written.
+    /// The last lines of a model's text, wrapped to the width of the terminal.
     fn text_lines(&self, indent: &str, text: &str) -> Vec<DrawnLine> {
         let margin = format!("{indent}┊ ");
         let room = self.output.columns.saturating_sub(margin.chars().count()).max(8);
@@ -128,7 +130,7 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines for the height of the terminal: those about what runs, with the lines
+    /// Chooses the lines that fit into the height of the terminal: the active ones, with the lines
     /// around them.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let room = self.height.saturating_sub(1);
@@ -137,7 +139,7 @@ impl RunDrawing {
             return drawn.into_iter().map(|line| line.text).collect();
         }
 
-        // Two lines say how much is left out.
+        // Two lines are reserved for the counts of omitted lines.
         let shown = room.saturating_sub(2).max(1);
         let last_active = drawn.iter().rposition(|line| line.is_active).unwrap_or(all - 1);
         let first_active = drawn.iter().position(|line| line.is_active).unwrap_or(0);
@@ -278,7 +280,8 @@ mod tests {
             let mut row = row(name, phase);
             let RowKind::Goal(status) = &mut row.kind else { panic!("{row:?}") };
             *status = GoalStatus { depth, iteration, parts: (0, 0), ..status.clone() };
-            let (time, spent) = (Duration::from_millis(100 * tenths), Money(100_000 * money));
+            let time = Duration::from_millis(100 * tenths);
+            let spent = Money(100_000 * money);
             let spent = Spending { tokens, money: spent };
             RunRow { depth, attempt: 1, time: Some(time), spent, ..row }
         };

@@ -4,18 +4,19 @@ use std::fmt::Write as _;
 
 use super::super::render::columns;
 
-/// Columns and rows of the terminal behind standard error.
+/// Columns and rows of the terminal at standard error; 80 and 24 if unknown.
 pub fn terminal_size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
     let side = |length: Option<u16>, otherwise| match length {
         Some(length) if length > 0 => usize::from(length),
         _ => otherwise,
     };
-    let (columns, rows) = (size.map(|size| size.ws_col), size.map(|size| size.ws_row));
+    let columns = size.map(|size| size.ws_col);
+    let rows = size.map(|size| size.ws_row);
     (side(columns, 80), side(rows, 24))
 }
 
-/// Lines that stand on the screen.
+/// Lines on the screen that the next drawing replaces.
 #[derive(Debug, Default)]
 pub struct RedrawnBlock {
     /// Columns of each line.
@@ -23,8 +24,8 @@ pub struct RedrawnBlock {
 }
 
 impl RedrawnBlock {
-    /// Text that puts `lines` in the place of the lines that stand there, on a terminal that has
-    /// this many columns now.
+    /// Returns the text that replaces the lines on the screen by `lines`. `columns_now`: present
+    /// width of the terminal.
     pub fn redraw(&mut self, lines: &[String], columns_now: usize) -> String {
         let mut out = self.up(columns_now);
         for line in lines {
@@ -35,7 +36,7 @@ impl RedrawnBlock {
         out
     }
 
-    /// Text that removes the lines that stand there.
+    /// Returns the text that removes the lines from the screen.
     pub fn clear(&mut self, columns_now: usize) -> String {
         if self.widths.is_empty() {
             return String::new();
@@ -45,8 +46,8 @@ impl RedrawnBlock {
         up + "\x1b[J"
     }
 
-    /// Text that moves the cursor to the first of the lines. A terminal that has become narrower has
-    /// broken long lines.
+    /// Returns the text that moves the cursor to the first line. A terminal that has become
+    /// narrower has wrapped long lines, so their rows are counted anew.
     fn up(&self, columns_now: usize) -> String {
         let rows: usize =
             self.widths.iter().map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();
@@ -54,7 +55,7 @@ impl RedrawnBlock {
     }
 }
 
-/// A line without the sequences that colour it.
+/// A line without its colour sequences.
 fn plain(line: &str) -> String {
     let mut parts = line.split('\x1b');
     let first = parts.next().unwrap_or_default().to_owned();

@@ -19,9 +19,9 @@ use super::super::exit::{CommandExit, CommandFailure};
 use super::super::startup;
 use super::case_from_run;
 
-/// Lines of a text that a failed case shows without `--full`.
+/// Maximum lines of a text that a failed case shows without `--full`.
 const SHOWN_LINES: usize = 12;
-/// Characters of a line that it shows.
+/// Maximum characters of each line that a failed case shows without `--full`.
 const SHOWN_CHARS: usize = 400;
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,7 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Why nothing runs.
+/// Problems of a case file or its config, for which no case runs, and the exit code.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,
@@ -144,9 +144,10 @@ async fn run_all(files: &[(CaseFile, Config)], args: &CaseArgs) -> anyhow::Resul
             let mut problems = problems.ok_or_else(stopped)?;
             problems.sort();
             show(case, problems.clone(), begun.elapsed(), args);
-            match problems.is_empty() {
-                true => counts.0 += 1,
-                false => counts.1 += 1,
+            if problems.is_empty() {
+                counts.0 += 1;
+            } else {
+                counts.1 += 1;
             }
         }
     }
@@ -188,7 +189,8 @@ fn show(case: &WorkflowCase, problems: ConfigProblems, took: Duration, args: &Ca
     }
 }
 
-/// The beginning of a text, which says what is left out.
+/// Shortens a text to [`SHOWN_LINES`] lines of [`SHOWN_CHARS`], and appends the number of omitted
+/// characters.
 fn shortened(text: &str) -> String {
     let cut = |line: &str| line.chars().take(SHOWN_CHARS).collect::<String>();
     let beginning: Vec<_> = text.lines().take(SHOWN_LINES).map(cut).collect();

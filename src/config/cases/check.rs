@@ -9,6 +9,7 @@ use super::super::Config;
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::keys::nearest;
 use super::super::source_text::SourceRange;
+use super::never_paths::can_be_called;
 use super::{CaseInput, CaseText, WorkflowCase};
 
 /// Reports every name of the cases that the config does not have.
@@ -21,6 +22,7 @@ pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
         match found {
             Some(definition) => {
                 check_case(case, definition, &mut problems);
+                check_never(case, definition, config, &mut problems);
                 check_client(case, config, &mut problems);
             }
             // Reported where it was read.
@@ -103,7 +105,7 @@ fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &m
         }
     }
 
-    let goals: Vec<_> = definition.goals.iter().map(|goal| goal.id.value.as_str()).collect();
+    let goals = goals_of(definition);
     let expected = &case.expected;
     let claimed = expected.goals.iter().map(|(goal, _)| goal);
     let failed = expected.failed.iter().filter_map(|failed| failed.goal.as_ref());
@@ -124,7 +126,21 @@ fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &m
             check_path(path, &goals, problems);
         }
     }
-    for path in &expected.never {
+}
+
+fn goals_of(definition: &WorkflowDefinition) -> Vec<&str> {
+    definition.goals.iter().map(|goal| goal.id.value.as_str()).collect()
+}
+
+/// Reports paths of `never` at which no call can stand: a claim about them cannot fail.
+fn check_never(
+    case: &WorkflowCase,
+    definition: &WorkflowDefinition,
+    config: &Config,
+    problems: &mut ConfigProblems,
+) {
+    let goals = goals_of(definition);
+    for path in &case.expected.never {
         match path.text.strip_suffix('*').unwrap_or(&path.text) {
             begin if begin.contains('*') => {
                 let message = format!("no call has the path `{}`", path.text);
@@ -133,7 +149,17 @@ fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &m
             }
             // All calls, or all undos.
             "" | "undo_" if path.text.ends_with('*') => {}
-            _ => check_path(path, &goals, problems),
+            // The list of what was not undone.
+            "undo-report" => {}
+            _ if !begins_with_goal(path, &goals) => check_path(path, &goals, problems),
+            _ if can_be_called(&path.text, definition, config) => {}
+            _ => {
+                let message = format!("no call can have the path `{}`", path.text);
+                let problem = ConfigProblem::new(ProblemCode::UnknownGoal, &path.place, message);
+                let help = "a goal alone stands for all its calls; those of a loop or a choice are \
+                            the calls of its members";
+                problems.push(problem.help(help));
+            }
         }
     }
 }
@@ -183,11 +209,7 @@ fn check_input(
 /// Reports a path whose first goal the workflow does not have.
 fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
     let text = path.text.strip_prefix("undo_").unwrap_or(&path.text);
-    let begins = |goal: &&&str| {
-        let rest = text.strip_prefix(**goal);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', '-', '.', '/', '*']))
-    };
-    if text == "undo-report" || goals.iter().any(|goal| begins(&goal)) {
+    if text == "undo-report" || begins_with_goal(path, goals) {
         return;
     }
 
@@ -195,6 +217,14 @@ fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
     let goal = text.get(..end).unwrap_or(text);
     let place = path.place.clone();
     problems.push(unknown(&CaseText { text: goal.to_owned(), place }, "goal", goals.to_vec()));
+}
+
+fn begins_with_goal(path: &CaseText, goals: &[&str]) -> bool {
+    let text = path.text.strip_prefix("undo_").unwrap_or(&path.text);
+    goals.iter().any(|goal| {
+        let rest = text.strip_prefix(*goal);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', '-', '.', '/', '*']))
+    })
 }
 
 /// The client that calls the workflow of a case: the one it names, or the first one that may.

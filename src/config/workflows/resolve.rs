@@ -1,4 +1,4 @@
-//! Payloads of goals, as the listeners and workflows that get them accept them.
+//! Resolves the payload name of each goal from the payloads that its listener or workflow accepts.
 
 use crate::contract::Contracts;
 use crate::ids::{ListenerName, PayloadName};

@@ -163,7 +163,8 @@ impl StreamPublisher {
         self.api.publish(&self.subject, &headers, message)
     }
 
-    /// The error for a duplicate id on an older server, which returns where the first message went.
+    /// Error for an acknowledgement of a duplicate message id. Older servers acknowledge a duplicate
+    /// with the sequence number `at` of the first message, although `meant` was expected.
     fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(

@@ -1,7 +1,7 @@
-//! The payloads that the text of an answer stands for.
+//! Turns the text of a case's answer into payloads.
 //!
-//! A name without a namespace is looked up among what the sender may write there, and its children
-//! have the namespaces that the schema wants.
+//! An element without a namespace gets that of the payload with its name that the sender may write.
+//! The schema decides whether its children get the namespace, too.
 
 use crate::config::Config;
 use crate::contract::{GoalRoles, Meaning, Role, goal_answer, goal_name, read_goal_answer};
@@ -10,11 +10,11 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// The payloads with which `sender` answers `request` by `text`. A text of an agent that holds none of
-/// its payloads is its final answer.
+/// The payloads that `text` stands for as an answer of `sender` to `request`. For an agent, a text
+/// without a payload that it may write is its final answer.
 ///
 /// # Errors
-/// The text is no payload, and the sender is no agent.
+/// The sender is no agent, and the text is neither empty nor XML.
 pub fn answer_payloads(
     config: &Config,
     sender: &ListenerName,
@@ -24,12 +24,13 @@ pub fn answer_payloads(
     let text = text.trim();
     let known = known_names(config, sender, request);
     let found = elements(config, text, &known);
-    let is_agent = config.contracts.get(sender).is_some_and(|one| one.role == Role::Agent);
+    let is_agent =
+        config.contracts.get(sender).is_some_and(|contract| contract.role == Role::Agent);
     if is_agent {
-        let own: Vec<_> = found.into_iter().filter(|one| one.is_known).collect();
+        let own: Vec<_> = found.into_iter().filter(|element| element.is_known).collect();
         return Ok(match own.as_slice() {
             [] => vec![final_text(text)],
-            _ => own.into_iter().map(|one| one.text.into_bytes()).collect(),
+            _ => own.into_iter().map(|element| element.text.into_bytes()).collect(),
         });
     }
 
@@ -40,13 +41,14 @@ pub fn answer_payloads(
             _ => format!("`{sender}` answers with XML: one of {}", names.join(", ")),
         });
     }
-    Ok(found.into_iter().map(|one| one.text.into_bytes()).collect())
+    Ok(found.into_iter().map(|element| element.text.into_bytes()).collect())
 }
 
 /// An answer to `request` in its shortest form, for a hint.
 pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message) -> String {
     let names = known_names(config, sender, request);
-    let is_agent = config.contracts.get(sender).is_some_and(|one| one.role == Role::Agent);
+    let is_agent =
+        config.contracts.get(sender).is_some_and(|contract| contract.role == Role::Agent);
     let is_typed = read_goal_answer(request.payload.as_str()).is_some();
     match names.first() {
         Some(name) if !is_agent || is_typed => format!("<{0}>…</{0}>", name.local),
@@ -63,7 +65,7 @@ fn final_text(text: &str) -> Vec<u8> {
     Element::new(name).with_child(result).to_xml().into_bytes()
 }
 
-/// Everything that `sender` may write in the call of `request`, the most likely first.
+/// Names of the payloads that `sender` may write in the call of `request`, the most likely first.
 fn known_names(config: &Config, sender: &ListenerName, request: &Message) -> Vec<PayloadName> {
     let contracts = &config.contracts;
     let Some(contract) = contracts.get(sender) else { return Vec::new() };
@@ -80,7 +82,9 @@ fn known_names(config: &Config, sender: &ListenerName, request: &Message) -> Vec
             let is_open = |meaning: &Meaning| {
                 !matches!(meaning, Meaning::GoalAnswer | Meaning::Delegate { .. })
             };
-            names.extend(others.filter(|(_, one)| is_open(one)).map(|(name, _)| name.clone()));
+            names.extend(
+                others.filter(|(_, meaning)| is_open(meaning)).map(|(name, _)| name.clone()),
+            );
             names.push(goal_answer());
             names
         }
@@ -97,7 +101,7 @@ struct AnswerElement {
     is_known: bool,
 }
 
-/// The elements at the top of a text. A text that is not well-formed has none.
+/// The top-level elements of a text; none if the text is not well-formed.
 fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerElement> {
     const OPEN: &str = "<answer>";
     let wrapped = format!("{OPEN}{text}</answer>");
@@ -121,8 +125,8 @@ fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerEle
     found.collect()
 }
 
-/// The element under its full name. Its children have the namespace, too, unless the schema wants them
-/// without.
+/// The element as XML under its full name. Its children get the same namespace, unless the schema
+/// accepts them only without one.
 fn in_namespace(config: &Config, element: &Element, name: &PayloadName) -> String {
     let mut qualified = element.clone();
     qualify(&mut qualified, &QName::from(name));

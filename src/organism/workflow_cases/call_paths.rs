@@ -1,8 +1,8 @@
-//! Paths of calls: how a case names what is called in a run.
+//! Paths of calls, by which a case names the calls of a run.
 //!
-//! The path of a goal is the labels of its thread: `draft_1`, `leg.room`. A call that an agent makes
-//! while it works on a goal has the name of its listener behind it: `draft_1/search`. The call that
-//! undoes another has that call's path behind `undo_`.
+//! The path of a goal is the labels of its thread: `draft_1`, `leg.room`. The path of a call that
+//! an agent makes for a goal is the goal's path and the name of the listener: `draft_1/search`. The
+//! path of a call that undoes another is `undo_` and the path of the other.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ impl<'a> CallPaths<'a> {
 
 /// The call that the thread with this label undoes.
 fn undone_call(label: &str) -> Option<CallId> {
-    // A label that is taken got a number behind the id.
+    // If the label was taken, a number follows the id.
     let id = label.strip_prefix(UNDO)?.get(..36)?;
     id.parse().ok().map(|id| CallId(crate::ids::MessageId(id)))
 }

@@ -10,9 +10,9 @@ use crate::pump::driver::CallCompletion;
 use crate::workflow::{GoalPhase, called_once, failed_name, output_name};
 use crate::xml::element::{Element, Node};
 
-/// Characters that a message quotes of a line, around the first difference.
+/// Maximum characters of a line that a message quotes, around the first difference.
 const QUOTED_CHARS: usize = 160;
-/// Characters of them before the difference.
+/// Quoted characters before the first difference.
 const QUOTED_BEFORE: usize = 40;
 
 /// How a run ended.
@@ -21,7 +21,7 @@ enum RunEnd {
     Failed { goal: String, code: String, reason: String },
 }
 
-/// Adds a problem for everything that the run has not shown.
+/// Adds a problem for each expectation of the case that the run does not meet.
 pub fn check(
     case: &WorkflowCase,
     config: &Config,
@@ -150,9 +150,12 @@ fn check_goals(
     record: &CaseRecord,
     problems: &mut ConfigProblems,
 ) {
-    let mut workflows = config.workflows.iter().map(|one| &one.definition);
+    let mut workflows = config.workflows.iter().map(|workflow| &workflow.definition);
     let name = &case.workflow.text;
-    let Some(definition) = workflows.find(|one| one.name.value.as_str() == name) else { return };
+    let Some(definition) = workflows.find(|definition| definition.name.value.as_str() == name)
+    else {
+        return;
+    };
     if case.expected.goals.is_empty() {
         return;
     }
@@ -206,16 +209,16 @@ fn paths_of(record: &CaseRecord) -> String {
     }
 }
 
-/// Ids of the goals of a workflow, or of all.
+/// Ids of the goals of `workflow`, or of all workflows if it is `None`.
 fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
-    let definitions = config.workflows.iter().map(|one| &one.definition);
+    let definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let is_meant = |name: &str| workflow.is_none_or(|workflow| workflow == name);
-    let meant = definitions.filter(|one| is_meant(one.name.value.as_str()));
-    meant.flat_map(|one| &one.goals).map(|goal| goal.id.value.as_str()).collect()
+    let meant = definitions.filter(|definition| is_meant(definition.name.value.as_str()));
+    meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Reports a call at the path, or at a part of it. `goals` holds the goals of the workflow, and those
-/// of all workflows, which it may call.
+/// Adds a problem if the run has a call at the path `never` or at a part of it; a `*` at the end
+/// matches any rest. `goals`: ids of the workflow's goals, and of the goals of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -249,7 +252,7 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
 }
 
 /// Whether the label `step` is `whole`, a further run of it, or, if `whole` is a goal, one of its
-/// passes, items or members. A goal with a longer name that begins so is another one.
+/// passes, items or members. A label of another goal whose name begins with `whole` does not count.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);
@@ -265,11 +268,11 @@ fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     }
 }
 
-/// How a whole text is compared. White space around it does not count.
+/// How a text is compared with the expected text. White space at both ends does not count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WholeText {
     Exact,
-    /// If it is XML, by its elements.
+    /// By elements if both texts are XML, otherwise exactly.
     Xml,
 }
 
@@ -285,6 +288,7 @@ fn check_text(
     {
         report_difference(noun, &claim.place, expected, text, problems);
     }
+
     for part in &claim.contains {
         if !text.contains(&part.text) {
             problems.push(failed(&part.place, format!("{noun} does not hold this"), came(text)));
@@ -298,7 +302,8 @@ fn check_text(
 }
 
 fn is_same_text(compare: WholeText, expected: &str, text: &str) -> bool {
-    let (expected, text) = (expected.trim(), text.trim());
+    let expected = expected.trim();
+    let text = text.trim();
     if compare == WholeText::Exact {
         return expected == text;
     }
@@ -316,7 +321,8 @@ fn report_difference(
     text: &str,
     problems: &mut ConfigProblems,
 ) {
-    let (expected, text) = (expected.trim(), text.trim());
+    let expected = expected.trim();
+    let text = text.trim();
     let mut lines = (1..).zip(expected.lines().map(Some).chain(std::iter::repeat(None)));
     let mut actual = text.lines().map(Some).chain(std::iter::repeat(None));
     let different = lines.find_map(|(number, expected)| {
@@ -324,6 +330,7 @@ fn report_difference(
         let has_ended = expected.is_none() && actual.is_none();
         (expected != actual || has_ended).then_some((number, expected, actual))
     });
+
     let message = match different {
         Some((number, expected, actual)) if expected != actual => format!(
             "{noun} differs in line {number}: expected {}, got {}",
@@ -348,8 +355,8 @@ fn quoted(line: Option<&str>, other: Option<&str>) -> String {
     format!("`{before}{part}{after}`")
 }
 
-/// Whether two elements are the same. An expected name without a namespace stands for any namespace,
-/// and white space between elements does not count.
+/// Whether two elements are the same. An expected name without a namespace stands for any
+/// namespace, and white space between elements does not count.
 fn is_same_element(expected: &Element, actual: &Element) -> bool {
     let is_in = expected.name.namespace.is_none() || expected.name == actual.name;
     is_in
@@ -359,7 +366,8 @@ fn is_same_element(expected: &Element, actual: &Element) -> bool {
         && is_same_content(expected, actual)
 }
 
-/// The text of an element without children is compared exactly.
+/// Whether two elements have the same content. Texts of elements without children are compared
+/// exactly; otherwise white space between elements does not count.
 fn is_same_content(expected: &Element, actual: &Element) -> bool {
     let has_children = expected.children().next().is_some();
     if !has_children && actual.children().next().is_none() {

@@ -37,7 +37,7 @@ impl ScriptedDelivery {
 }
 
 impl PendingDeliveries {
-    /// Never held while a sink is called, which may block.
+    /// Locks the queue. Never hold the guard while calling a sink, which may block.
     fn queue(&self) -> MutexGuard<'_, CaseQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +53,7 @@ impl PendingDeliveries {
         Some(queue.waiting.remove(at))
     }
 
-    /// Ends every delivery, and takes no further ones.
+    /// Ends every waiting delivery, and refuses further ones.
     pub fn close(&self) {
         let waiting = {
             let mut queue = self.queue();
@@ -85,7 +85,8 @@ impl CaseHost {
 
 impl Host for CaseHost {
     fn deliver(&self, delivery: Delivery) {
-        let (call, attempt) = (delivery.call, delivery.attempt);
+        let call = delivery.call;
+        let attempt = delivery.attempt;
         {
             let mut queue = self.pending.queue();
             if !queue.is_closed {

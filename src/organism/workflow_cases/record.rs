@@ -25,7 +25,7 @@ pub struct CaseCall {
 }
 
 impl CaseCall {
-    /// The document of a goal; `None` for any other call.
+    /// The document of an agent's goal; `None` for any other call.
     pub fn document(&self) -> Option<String> {
         let is_goal = self.request.name == goal_name(&self.request.to);
         read_goal(self.request.payload.as_str()).filter(|_| is_goal)
@@ -38,8 +38,9 @@ impl CaseRecord {
         let mut paths = CallPaths::new(contracts);
         let mut calls = Vec::new();
         let mut messages: Vec<Arc<Message>> = Vec::new();
-        let is_workflow =
-            |name: &ListenerName| contracts.get(name).is_some_and(|one| one.role == Role::Workflow);
+        let is_workflow = |name: &ListenerName| {
+            contracts.get(name).is_some_and(|contract| contract.role == Role::Workflow)
+        };
 
         for fact in records.flat_map(|record| &record.facts) {
             let Fact::Accepted { message, opening, .. } = fact else { continue };

@@ -33,23 +33,23 @@ pub struct CaseRunner<'a> {
     pending: PendingDeliveries,
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
-    /// Paths of everything that waited for the case at the last step.
+    /// Paths of all deliveries and held calls that waited for the case at the last step.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }
 
-/// State of a run that the runner has waited for.
+/// Result of waiting until the run comes to rest.
 enum RunnerRest {
     /// Every delivery in flight waits for the case. Holds the position of the next record.
     At(Position),
-    /// These listeners still work on deliveries.
+    /// Time-out: these listeners still work on deliveries.
     Working(BTreeSet<ListenerName>),
 }
 
-/// Result of one step of the runner, which it takes when the run has come to rest.
+/// Result of one step of the runner. A step begins when the run has come to rest.
 enum RunnerStep {
     Moved,
-    /// Only time can change anything.
+    /// Nothing was answered: only the passage of time can continue the run.
     Rests,
     /// The case has no answer for something, or a wrong one.
     Stuck,
@@ -72,7 +72,7 @@ impl<'a> CaseRunner<'a> {
         self.problems
     }
 
-    /// Runs the workflow until it has ended. Returns `None` if it could not end.
+    /// Runs the workflow until it has ended. Returns `None` after reporting why it cannot end.
     pub async fn carry_out(&mut self) -> Result<Option<CallCompletion>, Error> {
         let Some(mut completed) = self.submit().await? else { return Ok(None) };
         loop {
@@ -83,10 +83,12 @@ impl<'a> CaseRunner<'a> {
                     return Ok(None);
                 }
             };
+
             if let Some(completion) = take_ended(&mut completed).await {
                 self.report_unused();
                 return Ok(Some(completion));
             }
+
             match self.step().await? {
                 RunnerStep::Moved => {}
                 RunnerStep::Stuck => return Ok(None),
@@ -105,11 +107,11 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Sends the request. Returns `None` if it was refused.
+    /// Submits the input of the case. Returns `None` after reporting a refusal.
     async fn submit(&mut self) -> Result<Option<Completions>, Error> {
         let name = &self.case.workflow;
-        let mut workflows = self.config.workflows.iter().map(|one| &one.definition);
-        let definition = workflows.find(|one| one.name.value.as_str() == name.text);
+        let mut workflows = self.config.workflows.iter().map(|workflow| &workflow.definition);
+        let definition = workflows.find(|definition| definition.name.value.as_str() == name.text);
         let client = client_of(self.case, self.config);
         let (Some(definition), Some(client)) = (definition, client) else {
             let message = format!("no client of the config may call `{}`", name.text);
@@ -141,8 +143,8 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Waits until every delivery in flight waits for the case. The clock of the run stands
-    /// meanwhile, so a program that works has real time.
+    /// Waits until every delivery in flight waits for the case. The clock of the run is frozen
+    /// meanwhile; a working program has `limits::CASE_STEP_TIMEOUT` of real time.
     async fn rest(&mut self) -> Result<RunnerRest, Error> {
         let mut recorded = self.handle.recorded();
         let begun = Instant::now();
@@ -150,7 +152,7 @@ impl<'a> CaseRunner<'a> {
             recorded.borrow_and_update();
             let in_flight = self.in_flight().await?;
             let working = self.working(&in_flight.0);
-            // The second answer shows that nothing was delivered between the first and the count.
+            // A second, equal answer shows that nothing was delivered since the first one.
             if working.is_empty() && self.in_flight().await? == in_flight {
                 return Ok(RunnerRest::At(in_flight.1));
             }
@@ -170,15 +172,17 @@ impl<'a> CaseRunner<'a> {
         self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
     }
 
-    /// Listeners of the deliveries in flight that do not wait for the case.
+    /// Listeners with a delivery in flight that does not wait for the case.
     fn working(&self, in_flight: &[DeliveryInFlight]) -> BTreeSet<ListenerName> {
         let waiting = self.pending.all();
-        let waits = |one: &&DeliveryInFlight| {
+        let waits = |working: &&DeliveryInFlight| {
             let mut waiting = waiting.iter().map(|pending| &pending.delivery);
-            waiting.any(|delivery| delivery.call == one.call && delivery.attempt == one.attempt)
+            waiting.any(|delivery| {
+                delivery.call == working.call && delivery.attempt == working.attempt
+            })
         };
-        let working = in_flight.iter().filter(|one| !waits(one));
-        working.map(|one| one.listener.clone()).collect()
+        let working = in_flight.iter().filter(|delivery| !waits(delivery));
+        working.map(|delivery| delivery.listener.clone()).collect()
     }
 
     /// Gives the next answer.
@@ -295,7 +299,8 @@ impl<'a> CaseRunner<'a> {
         let request = &held.request;
         let turn = self.script.next(path, CallId(request.id));
         let decision = match (turn, held.hold) {
-            // A call that is approved times out at its listener.
+            // Only a question times out here: a call that waits for approval is approved, and times
+            // out at its listener.
             (Some(CaseTurn::Fault { fault: CaseFault::Timeout, .. }), Hold::Answer) => {
                 return Ok(false);
             }
@@ -322,7 +327,7 @@ impl<'a> CaseRunner<'a> {
                 self.report(failed(place, message, help));
                 return Ok(false);
             }
-            // The run does not wait for this answer.
+            // The run does not wait for an answer to its undo report.
             (None, Hold::Answer) if is_undo_report(&request.name.local) => return Ok(false),
             (None, Hold::Answer) => {
                 self.report_missing(path, request.to.as_str(), std::slice::from_ref(request));
@@ -343,7 +348,7 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem, unless it is known: what waits is seen again at every step.
+    /// Adds a problem, unless it is known: every step finds the same waiting calls again.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message
@@ -360,7 +365,7 @@ impl<'a> CaseRunner<'a> {
             (payload.local_name() == "huh").then_some(payload)
         });
         let answer = self.script.answer(path);
-        if let (Some(huh), Some(last)) = (huh, answer.and_then(|one| one.turns.last())) {
+        if let (Some(huh), Some(last)) = (huh, answer.and_then(|answer| answer.turns.last())) {
             self.report(refused_by_gate(path, last, &huh));
             return;
         }
@@ -399,7 +404,7 @@ impl<'a> CaseRunner<'a> {
         self.report(problem);
     }
 
-    /// Reports programs that work for too long.
+    /// Reports programs that have not answered within `limits::CASE_STEP_TIMEOUT`.
     fn report_working(&mut self, listeners: &BTreeSet<ListenerName>) {
         let names: Vec<_> = listeners.iter().map(ListenerName::as_str).collect();
         let names = names.join("`, `");
@@ -407,8 +412,9 @@ impl<'a> CaseRunner<'a> {
         let message = format!("`{names}` has not answered within {seconds} s");
         let help = "let its program answer sooner, or take it out of `listeners` and answer for it";
         let place = self.case.listeners.iter();
-        let mut place = place.filter(|one| listeners.iter().any(|name| name.as_str() == one.text));
-        let place = place.next().map_or(&self.case.name.place, |one| &one.place);
+        let mut place =
+            place.filter(|listener| listeners.iter().any(|name| name.as_str() == listener.text));
+        let place = place.next().map_or(&self.case.name.place, |listener| &listener.place);
         self.report(failed(place, message, help));
     }
 
@@ -420,7 +426,7 @@ impl<'a> CaseRunner<'a> {
         self.report(failed(&self.case.name.place, message, help));
     }
 
-    /// Reports answers that nothing has asked for.
+    /// Reports answers of the case that the run did not use.
     fn report_unused(&mut self) {
         let unused: Vec<_> = self.script.unused().collect();
         for (answer, turn) in unused {
@@ -432,7 +438,7 @@ impl<'a> CaseRunner<'a> {
     }
 }
 
-/// The problem of a turn of an agent that the gate has refused whole.
+/// The problem of an agent's turn of which the gate has refused every payload.
 fn refused_by_gate(path: &str, turn: &CaseTurn, huh: &Element) -> ConfigProblem {
     let texts = |name: &str| {
         let named = huh.children().filter(|child| child.local_name() == name);

@@ -10,9 +10,9 @@ pub struct CaseScript<'a> {
 
 struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
-    /// Turns that were given.
+    /// Number of turns given so far.
     given: usize,
-    /// The call that the fault at the next turn meets: each of its attempts meets it.
+    /// Call that gets the fault at the next turn, on each of its attempts.
     failing: Option<CallId>,
 }
 
@@ -22,42 +22,46 @@ impl<'a> CaseScript<'a> {
         Self { answers: answers.iter().map(begun).collect() }
     }
 
-    /// Place of the answer of a path in the file; `None` if there is none.
+    /// Index of a path's answer in the case file; `None` if the path has no answer.
     pub fn place_in_file(&self, path: &str) -> Option<usize> {
-        self.answers.iter().position(|one| one.answer.path.text == path)
+        self.answers.iter().position(|scripted| scripted.answer.path.text == path)
     }
 
     pub fn answer(&self, path: &str) -> Option<&'a CaseAnswer> {
-        self.answers.iter().map(|one| one.answer).find(|answer| answer.path.text == path)
+        self.answers.iter().map(|scripted| scripted.answer).find(|answer| answer.path.text == path)
     }
 
     /// The next turn at a path for `call`; `None` if there is no further one.
     pub fn next(&mut self, path: &str, call: CallId) -> Option<&'a CaseTurn> {
-        let one = self.answers.iter_mut().find(|one| one.answer.path.text == path)?;
-        if one.failing.is_some_and(|failing| failing != call) {
-            one.failing = None;
-            one.given += 1;
+        let scripted =
+            self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)?;
+        if scripted.failing.is_some_and(|failing| failing != call) {
+            scripted.failing = None;
+            scripted.given += 1;
         }
 
-        let turn = one.answer.turns.get(one.given)?;
+        let turn = scripted.answer.turns.get(scripted.given)?;
         if matches!(turn, CaseTurn::Fault { .. }) {
-            one.failing = Some(call);
+            scripted.failing = Some(call);
         }
         Some(turn)
     }
 
-    /// Counts the next answer at a path as given. A fault stays until its call has ended.
+    /// Counts the next answer at a path as given. Not for a fault, which stays until another call
+    /// reaches the path.
     pub fn give(&mut self, path: &str) {
-        if let Some(one) = self.answers.iter_mut().find(|one| one.answer.path.text == path) {
-            one.given += 1;
+        if let Some(scripted) =
+            self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)
+        {
+            scripted.given += 1;
         }
     }
 
-    /// Every path with its first turn that was not given.
+    /// Each answer that has turns left, with the first of these turns.
     pub fn unused(&self) -> impl Iterator<Item = (&'a CaseAnswer, &'a CaseTurn)> {
-        self.answers.iter().filter_map(|one| {
-            let given = one.given + usize::from(one.failing.is_some());
-            Some((one.answer, one.answer.turns.get(given)?))
+        self.answers.iter().filter_map(|scripted| {
+            let given = scripted.given + usize::from(scripted.failing.is_some());
+            Some((scripted.answer, scripted.answer.turns.get(given)?))
         })
     }
 }

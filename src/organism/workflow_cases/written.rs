@@ -1,4 +1,4 @@
-//! Writes a case from a run on record: its input, every answer by path, and its result.
+//! Writes a case from a recorded run: its input, every answer by path, and its result.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +36,8 @@ pub enum UnwritableRun {
     Organism(#[from] Error),
 }
 
-/// A case as TOML, which the run in these records of a tree passes. `config` is the config of today.
+/// Writes a case as TOML that the recorded run passes. `records`: those of the run's tree.
+/// `config`: the present config.
 pub fn write_case(config: &Config, records: &[Record]) -> Result<String, UnwritableRun> {
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
@@ -46,12 +47,13 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, Unwrita
     if runs > 1 {
         return Err(UnwritableRun::Several(runs));
     }
-    let is_client = |name| config.contracts.get(name).is_some_and(|one| one.role == Role::Client);
+    let is_client =
+        |name| config.contracts.get(name).is_some_and(|contract| contract.role == Role::Client);
     if !is_client(&request.from) || !request.thread.is_root() {
         return Err(UnwritableRun::Beneath(request.from.clone()));
     }
-    let mut definitions = config.workflows.iter().map(|one| &one.definition);
-    let definition = definitions.find(|one| one.name.value == request.to);
+    let mut definitions = config.workflows.iter().map(|workflow| &workflow.definition);
+    let definition = definitions.find(|definition| definition.name.value == request.to);
     let definition = definition.ok_or(UnwritableRun::None)?;
     if request.name == crate::contract::retry_name(&request.to) {
         return Err(UnwritableRun::Retry);
@@ -91,7 +93,7 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, Unwrita
     Ok(out)
 }
 
-/// The messages with which the run has ended; `None` for an open one.
+/// The replies of an ended run; `None` if the run is open.
 fn replies_of(records: &[Record], run: CallId) -> Option<Vec<Arc<Message>>> {
     let (_, messages) = crate::thread::client_result(records.iter(), run)?;
     Some(messages.into_iter().cloned().map(Arc::new).collect())
@@ -139,7 +141,8 @@ fn result_of(definition: &WorkflowDefinition, replies: &[Arc<Message>]) -> Strin
 
         let value = |name: &str| element.child(name).map(Element::text).unwrap_or_default();
         if reply.name == failed_name(workflow) {
-            let (goal, code) = (basic_text(&value("goal")), basic_text(&value("code")));
+            let goal = basic_text(&value("goal"));
+            let code = basic_text(&value("code"));
             return format!("failed = {{ goal = {goal}, code = {code} }}\n");
         }
         let code = element.attribute("code").unwrap_or(element.local_name());
@@ -155,7 +158,7 @@ struct RecordedAnswers<'a> {
     paths: CallPaths<'a>,
     /// Requests of calls to agents, listeners and people.
     requests: BTreeMap<CallId, Arc<Message>>,
-    /// Turns by path, and the order in which each path was answered first.
+    /// Turns by path; `order` holds the paths in the order of their first answers.
     turns: BTreeMap<String, Vec<String>>,
     order: Vec<String>,
 }
@@ -163,7 +166,8 @@ struct RecordedAnswers<'a> {
 impl<'a> RecordedAnswers<'a> {
     fn new(config: &'a Config) -> Self {
         let paths = CallPaths::new(&config.contracts);
-        let (requests, turns) = (BTreeMap::new(), BTreeMap::new());
+        let requests = BTreeMap::new();
+        let turns = BTreeMap::new();
         Self { config, paths, requests, turns, order: Vec::new() }
     }
 
@@ -199,7 +203,9 @@ impl<'a> RecordedAnswers<'a> {
 
     fn is_answered(&self, listener: &ListenerName) -> bool {
         let contract = self.config.contracts.get(listener);
-        contract.is_some_and(|one| matches!(one.role, Role::Agent | Role::Listener | Role::Human))
+        contract.is_some_and(|contract| {
+            matches!(contract.role, Role::Agent | Role::Listener | Role::Human)
+        })
     }
 
     fn take_outcome(&mut self, record: &Record, listener: &ListenerName, call: CallId) {
@@ -211,13 +217,13 @@ impl<'a> RecordedAnswers<'a> {
         let is_note = |message: &&Arc<Message>| message.kind == MessageKind::Note;
         let (notes, payloads): (Vec<_>, Vec<_>) = messages.partition(is_note);
         let payloads = if payloads.is_empty() { notes } else { payloads };
-        let role = self.config.contracts.get(listener).map(|one| one.role);
+        let role = self.config.contracts.get(listener).map(|contract| contract.role);
         // A turn whose payloads were all refused had no effect on the run.
         if payloads.is_empty() && role == Some(Role::Agent) {
             return;
         }
 
-        let is_waited_for = |fact: &Fact| matches!(fact, Fact::OutcomeReceived { call: heard, .. } if *heard == call);
+        let is_waited_for = |fact: &Fact| matches!(fact, Fact::OutcomeReceived { call: received, .. } if *received == call);
         if role != Some(Role::Human) && !record.facts.iter().any(is_waited_for) {
             return;
         }
@@ -240,13 +246,13 @@ impl<'a> RecordedAnswers<'a> {
         self.turns.entry(path).or_default().push(turn);
     }
 
-    /// The shortest text that stands for the payload.
+    /// The shortest text that [`answer_payloads`] turns into the payload of `reply`.
     fn written_payload(&self, sender: &ListenerName, request: &Message, reply: &Message) -> String {
         let whole = reply.payload.as_str();
         let stands_for = |text: &str| {
             let payloads = answer_payloads(self.config, sender, request, text);
             let [payload] = payloads.as_deref().unwrap_or_default() else { return false };
-            let read = |text: &str| Element::read_document(text).map(|one| one.to_xml());
+            let read = |text: &str| Element::read_document(text).map(|element| element.to_xml());
             std::str::from_utf8(payload).is_ok_and(|payload| read(payload) == read(whole))
         };
 
@@ -261,7 +267,7 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// Takes a call that ended without an answer.
+    /// Adds the fault of a call that ended without an answer.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });
@@ -271,14 +277,14 @@ impl<'a> RecordedAnswers<'a> {
             Closing::Cancelled => return,
             Closing::Failed => failure_of(record, call),
         };
-        // The list of an undo needs no answer.
+        // The run does not wait for an answer to its undo report.
         if let Some(fault) = fault.filter(|_| !is_undo_report(&request.name.local)) {
             self.add(&request, format!("{{ fail = \"{}\" }}", fault.as_str()));
         }
     }
 }
 
-/// The code with which the call has failed in this record.
+/// Code of the call's failure in this record; `None` if a case cannot inject it.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System
@@ -307,23 +313,22 @@ fn without_namespace(payload: &str, name: &PayloadName) -> Option<String> {
 
 fn key_of(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    match !name.is_empty() && name.chars().all(is_bare) {
-        true => name.to_owned(),
-        false => basic_text(name),
-    }
+    if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { basic_text(name) }
 }
 
-/// A text as TOML: in several lines where it has some.
+/// A text as a TOML string; over several lines if it has line breaks and a literal string can hold
+/// it.
 fn text_of(text: &str) -> String {
     let is_plain = |c: char| c == '\n' || c == '\t' || !c.is_control();
     let is_literal = text.contains('\n') && !text.contains("'''") && !text.ends_with('\'');
-    match is_literal && text.chars().all(is_plain) {
-        true => format!("'''\n{text}'''"),
-        false => basic_text(text),
+    if is_literal && text.chars().all(is_plain) {
+        format!("'''\n{text}'''")
+    } else {
+        basic_text(text)
     }
 }
 
-/// A text as TOML in one line.
+/// A text as a TOML string on one line.
 fn basic_text(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

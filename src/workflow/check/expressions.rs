@@ -94,21 +94,24 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// The view of a run when a goal starts.
+    /// Shape of the run's view when a goal starts.
     fn root_of(&self, number: usize) -> ValueShape {
         let mut root = self.input_root();
         for visible in self.graph.visible(number) {
             root = self.with_goal(root, visible);
         }
 
-        // The latest output of each member of the goal's loop, from the pass before.
+        // Members of the goal's loop have outputs from the previous pass.
         if let Some(owner) = self.graph.loop_of(number) {
             for member in self.graph.beneath(owner) {
                 root = self.with_goal(root, member);
             }
         }
 
-        let verified = self.graph.membership(number).filter(|one| one.kind == MemberKind::Verify);
+        let verified = self
+            .graph
+            .membership(number)
+            .filter(|membership| membership.kind == MemberKind::Verify);
         let verified = verified.and_then(|membership| self.graph.goal(membership.owner));
         if let Some((GoalForm::Each(each), owner)) = verified.map(|owner| (&owner.form, owner)) {
             let output = self.source.target(owner, &each.target);
@@ -180,7 +183,7 @@ impl ExpressionCheck<'_, '_> {
                 Some(child) if name == "input" => {
                     self.used_inputs.insert(child.clone());
                 }
-                // A second step follows as a reference of its own.
+                // A path with two steps is also listed as a reference with its first step alone.
                 None if name == "input" => {
                     let has_child = |(other, child): &(String, Option<String>)| {
                         other == "input" && child.is_some()
@@ -192,7 +195,7 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Checks an expression whose root is a payload.
+    /// Checks an expression that starts from a payload instead of the run's view.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
         self.report(expression, root);
     }
@@ -202,7 +205,8 @@ impl ExpressionCheck<'_, '_> {
         expression: &Placed<String>,
         root: &ValueShape,
     ) -> Option<expression::ExpressionReport> {
-        let (text, place) = (expression.value.as_str(), expression.place);
+        let text = expression.value.as_str();
+        let place = expression.place;
         if let Err(error) = check_expression(text) {
             let message = format!("`{text}` is not an XPath 1.0: {error}");
             let help = "docs/WORKFLOWS.md has examples";
@@ -250,9 +254,10 @@ impl ExpressionCheck<'_, '_> {
             path => format!("`{path}` never holds `{name}`"),
         };
         let known: Vec<_> = missing.known.iter().map(String::as_str).collect();
-        let help = match missing.path.is_empty() && is_goal {
-            true => format!("add \"{name}\" to needs, where it has an output"),
-            false => near_or(name, known, "a text has no children"),
+        let help = if missing.path.is_empty() && is_goal {
+            format!("add \"{name}\" to needs, where it has an output")
+        } else {
+            near_or(name, known, "a text has no children")
         };
         let part = if missing.path.is_empty() { name } else { &expression.value };
         let place = expression.place;
@@ -277,7 +282,7 @@ impl ExpressionCheck<'_, '_> {
     }
 }
 
-/// The shape with a child more, in place of one of the same name.
+/// The shape with this child added, or replaced if it has one of the same name.
 fn with_child(root: ValueShape, name: &str, shape: ValueShape) -> ValueShape {
     let ValueShape::Children(mut children) = root else { return root };
     children.retain(|(known, _)| known != name);

@@ -64,7 +64,7 @@ pub(super) fn check_fields(
 ) {
     let parameters = schemas.describe(payload).parameters;
     // An element of any name may stand there.
-    if parameters.iter().any(|one| one.content.kind == "any element") {
+    if parameters.iter().any(|parameter| parameter.content.kind == "any element") {
         return;
     }
 

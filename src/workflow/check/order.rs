@@ -22,11 +22,12 @@ pub(super) fn check(
     second: &[SecondMembership<'_>],
     problems: &mut ProblemList,
 ) {
-    for one in second {
-        let (goal, first) = (&one.goal.value, one.first_owner);
+    for repeated in second {
+        let goal = &repeated.goal.value;
+        let first = repeated.first_owner;
         let message = format!("`{goal}` already runs in `{first}`; a goal stands in one list only");
         let help = "give this list a goal of its own";
-        problems.add(DefinitionFault::Membership, one.goal.place, message, help);
+        problems.add(DefinitionFault::Membership, repeated.goal.place, message, help);
     }
 
     for (number, goal) in definition.goals.iter().enumerate() {
@@ -45,7 +46,7 @@ pub(super) fn check(
     run_budget(definition, context, problems);
 }
 
-/// Every goal that a goal names.
+/// Every reference to a goal in the settings of `goal`.
 fn named(goal: &GoalDefinition) -> Vec<&Placed<GoalId>> {
     let mut named: Vec<&Placed<GoalId>> = Vec::new();
     named.extend(goal.needs.iter().flatten());
@@ -56,7 +57,7 @@ fn named(goal: &GoalDefinition) -> Vec<&Placed<GoalId>> {
 
     match &goal.form {
         GoalForm::Loop { members, .. } => named.extend(members),
-        GoalForm::Choose(branches) => named.extend(branches.iter().flat_map(|one| &one.run)),
+        GoalForm::Choose(branches) => named.extend(branches.iter().flat_map(|branch| &branch.run)),
         GoalForm::Each(each) => named.extend(each.verify.as_ref().map(|verify| &verify.goal)),
         GoalForm::Ask { form: AskForm::Verdict { about }, .. } => named.extend(about),
         _ => {}
@@ -85,7 +86,8 @@ fn unknown_goals(
     }
 }
 
-/// A goal needs goals of the order of the file, or of its own list.
+/// Reports needs outside of the goal's own list that are members of a list, and goals in `context`
+/// that may not have ended.
 fn needs(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: &mut ProblemList) {
     let own_list = graph.membership(number).map(|membership| membership.owner);
     for id in goal.needs.iter().flatten() {
@@ -136,6 +138,7 @@ fn nesting(
     let is_loop = matches!(goal.form, GoalForm::Loop { .. });
     let place = goal.id.place;
     let id = &goal.id.value;
+
     match membership.kind {
         _ if is_loop && graph.loop_of(number).is_some() => {
             let message = format!("`{id}` is a loop within a loop");
@@ -151,7 +154,7 @@ fn nesting(
     }
 }
 
-/// Settings that a form without an output cannot have.
+/// Reports settings that the form of the goal cannot have.
 fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let key = goal.form.key();
     let has_output = !matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
@@ -171,7 +174,7 @@ fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(!has_output && is_limited, "timeout, tokens and money");
 }
 
-/// Roles that no agent could be given.
+/// Reports the first text that cannot be a role.
 fn roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     let Some(roles) = &goal.roles else { return };
     let mut wrong = roles.names.iter().filter(|name| !is_role(name));
@@ -182,7 +185,8 @@ fn roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-/// Settings that a goal that judges items cannot have: its failure is that of the item.
+/// Reports settings that a goal that judges items cannot have, because its failure is the failure
+/// of the item.
 fn of_verifier(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -202,7 +206,7 @@ fn of_verifier(
     }
 }
 
-/// The longest label of a thread of the goal.
+/// Reports a goal if a label of one of its threads could be too long.
 fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: &mut ProblemList) {
     let in_lists = list_suffixes(graph, number);
     let own = match &goal.form {
@@ -213,7 +217,8 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
         GoalForm::Loop { max, .. } if has_judge(goal) => Some(max.to_string().len()),
         _ => None,
     };
-    // A further run finds its label taken and gets a number.
+
+    // The label of a retry is already taken, so the core appends a number.
     let further = (goal.retry > 0).then(|| goal.retry.to_string().len());
     let suffixes = in_lists.into_iter().chain(own).chain(further).map(|length| length + 1);
     let reviewer = match goal.supervision {
@@ -221,6 +226,7 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
         None if has_judge(goal) => JUDGE_SUFFIX.len(),
         None => 0,
     };
+
     let length = goal.id.value.as_str().len() + suffixes.sum::<usize>() + reviewer;
     if length > limits::LABEL_CHARS_MAX {
         let message = format!(
@@ -232,7 +238,7 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
     }
 }
 
-/// Lengths of the pass and the item in the labels of a goal, from the lists that it is in.
+/// Lengths of the numbers that the lists around a goal add to its labels: pass and item.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),
@@ -265,7 +271,8 @@ fn goal_budget(
     problems: &mut ProblemList,
 ) {
     let run = least(definition.budget, context.limits.budget());
-    let (id, place) = (&goal.id.value, goal.budget_place);
+    let id = &goal.id.value;
+    let place = goal.budget_place;
     if let (Some(own), Some(all)) = (goal.budget.tokens, run.tokens)
         && own > all
     {
@@ -295,7 +302,8 @@ fn run_budget(
     context: &DefinitionContext<'_>,
     problems: &mut ProblemList,
 ) {
-    let (name, place) = (&definition.name.value, definition.name.place);
+    let name = &definition.name.value;
+    let place = definition.name.place;
     let tree = context.limits;
     if let Some(own) = definition.budget.tokens.filter(|own| *own > tree.tokens) {
         let message = format!("`{name}` may use {own} tokens, and a tree {}", tree.tokens);
@@ -312,9 +320,9 @@ fn run_budget(
     }
 }
 
-fn least(one: Budget, other: Budget) -> Budget {
+fn least(first: Budget, other: Budget) -> Budget {
     Budget {
-        tokens: one.tokens.into_iter().chain(other.tokens).min(),
-        money: one.money.into_iter().chain(other.money).min(),
+        tokens: first.tokens.into_iter().chain(other.tokens).min(),
+        money: first.money.into_iter().chain(other.money).min(),
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn check(
 
         let Some(about) = about else { continue };
         let Some(corrected) = graph.number(&about.value) else { continue };
-        let owner = |number: usize| graph.membership(number).map(|one| one.owner);
+        let owner = |number: usize| graph.membership(number).map(|membership| membership.owner);
         let is_above = graph.visible(number).contains(&corrected);
         if !is_above || owner(corrected) != owner(number) {
             let message = format!(
@@ -38,7 +38,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether agents carry out the goal, so that a correction stands in their documents.
+/// Whether agents carry out the goal, so that their documents can show a correction.
 fn has_document(goal: &GoalDefinition) -> bool {
     match &goal.form {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),

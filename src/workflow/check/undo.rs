@@ -13,8 +13,8 @@ use super::super::shapes::ShapeSource;
 use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
-/// Everything that is wrong with the values of a rule. The place is the number of the value; without
-/// a value of this number, the problem is of the rule.
+/// Returns the problems of an undo rule. The place of a problem is the index of the value in
+/// `rule.with`, or the number of values for a problem of the rule itself.
 pub fn check_undo_rule(
     contract: &Contract,
     rule: &UndoRule,
@@ -69,7 +69,9 @@ pub fn check_undo_rule(
     problems.found
 }
 
-/// A workflow that undoes has every listener with an undo that can be called beneath it among its peers.
+/// Reports listeners with an undo that can be called beneath a workflow that undoes, and that are
+/// not among its peers. Also reports an undo that two peers accept, and `report_to` without an
+/// undo.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
@@ -95,7 +97,8 @@ pub(super) fn check(
     let peers = peers_of(definition);
     let name = &definition.name.value;
     for listener in beneath(&peers, contracts) {
-        let Some(contract) = contracts.get(listener).filter(|one| !one.undo.is_empty()) else {
+        let Some(contract) = contracts.get(listener).filter(|contract| !contract.undo.is_empty())
+        else {
             continue;
         };
         if !peers.contains(listener) {
@@ -123,7 +126,7 @@ pub(super) fn check(
     }
 }
 
-/// Everything that can be called beneath these peers, they themselves included.
+/// The peers, and everything that can be called beneath them.
 fn beneath<'a>(peers: &'a [ListenerName], contracts: &'a Contracts) -> BTreeSet<&'a ListenerName> {
     let mut found: BTreeSet<&ListenerName> = BTreeSet::new();
     let mut pending: VecDeque<&ListenerName> = peers.iter().collect();

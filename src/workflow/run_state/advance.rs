@@ -1,4 +1,4 @@
-//! How a run goes on: which goal starts, what its end means, and when the run is over.
+//! Advances a run: starts goals, handles their ends, and ends the run.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl WorkflowRun<'_> {
             && self.graph.direct_needs(number).iter().all(|need| self.goal_state(*need).has_ended())
     }
 
-    /// Starts a goal in a pass of its loop; 0 outside of a loop.
+    /// Starts a goal. `iteration`: pass of its loop, from 1; 0 outside of a loop.
     pub(super) fn start(&mut self, number: usize, iteration: u32) {
         let progress = GoalProgress { iteration, ..GoalProgress::default() };
         self.set(number, GoalState::Running(progress));
@@ -74,7 +74,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Ends the run, whatever is under way: its time is over.
+    /// Ends the run, which has reached its time limit, and cancels everything under way.
     pub(super) fn time_over(&mut self, limit: Duration) {
         let running = |number: &usize| matches!(self.goal_state(*number), GoalState::Running(_));
         let number = (0..self.state.goals.len()).rev().find(running).unwrap_or_default();
@@ -93,13 +93,13 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Lets the list of a member go on.
+    /// Continues the list, if any, of which the ended goal is a member.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
             MemberKind::Loop { .. } => self.next_of_loop(membership.owner),
             MemberKind::Branch { .. } => self.next_of_branch(membership.owner),
-            // The goal that it replaces has waited for it.
+            // The goal that the fallback replaces has waited for its end.
             MemberKind::Fallback => self.skip(membership.owner),
             MemberKind::Verify => {}
         }
@@ -140,14 +140,14 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Cancels threads of runs. A run whose call cannot be made has none.
+    /// Cancels threads of runs. A run whose call cannot be made has no thread.
     pub(super) fn cancel(&mut self, runs: Vec<GoalRun>) {
-        let has_thread = |run: &GoalRun| !self.unstartable.iter().any(|(one, _)| one == run);
+        let has_thread = |run: &GoalRun| !self.unstartable.iter().any(|(failed, _)| failed == run);
         let runs: Vec<_> = runs.into_iter().filter(has_thread).collect();
         self.steps.extend(runs.into_iter().map(|run| RunStep::Cancel { run }));
     }
 
-    /// Ends the run as failed. What is still open is cancelled.
+    /// Ends the run as failed, and cancels its open threads.
     fn stop(&mut self, number: usize, failure: GoalFailure, is_undone: bool) {
         let Some(goal) = self.graph.goal(number) else { return };
         (0..self.state.goals.len()).for_each(|other| self.cancel_open(other));
@@ -173,15 +173,15 @@ impl WorkflowRun<'_> {
         });
         let pass: Vec<_> = outputs.collect();
         self.state.passes.entry(number).or_default().push(pass);
-        match self.is_met(number, 0, until) {
+        match self.judge_condition(number, 0, until) {
             Err(error) => self.fail(number, GoalFailure::of_expression(&error)),
             Ok(Some(is_met)) => self.pass_judged(number, is_met),
-            // The judge's answer decides.
+            // The judge's answer will decide.
             Ok(None) => {}
         }
     }
 
-    /// Ends a loop after a pass, or has the next pass started.
+    /// Ends a loop after a pass, or queues the next pass.
     fn pass_judged(&mut self, number: usize, is_met: bool) {
         let Some(goal) = self.graph.goal(number) else { return };
         let GoalForm::Loop { max, at_max, .. } = &goal.form else { return };
@@ -208,7 +208,7 @@ impl WorkflowRun<'_> {
         progress.position = 0;
         let iteration = progress.iteration;
         let first = progress.members.first().copied();
-        // Their outputs stand in the passes; this pass has none yet.
+        // The outputs of earlier passes are in `passes`; this pass has none yet.
         for member in self.graph.beneath(number) {
             self.set(member, GoalState::Waiting);
             self.state.corrections.remove(&member);
@@ -246,8 +246,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Whether a condition holds. `None` while a judge decides; `position` is that of the branch.
-    pub(super) fn is_met(
+    /// Evaluates a condition, or sends it to its judge. `None` while the judge decides; `position` is
+    /// that of the branch.
+    pub(super) fn judge_condition(
         &mut self,
         number: usize,
         position: usize,
@@ -293,7 +294,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Whether a goal has an output of its own where it runs.
+    /// Whether a goal has an output of its own, unlike verifiers, loops and choices.
     fn has_output(&self, number: usize) -> bool {
         let is_verifier = self
             .graph

@@ -46,8 +46,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Runs the goal `about` again, after it every goal between it and the question, and then asks
-    /// again.
+    /// Runs the goal `about` again with the correction `text`, then every goal between it and the
+    /// question `asked`, and then asks again.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);
@@ -65,7 +65,7 @@ impl WorkflowRun<'_> {
         let iteration = self.iteration_of(asked);
         again.iter().for_each(|goal| self.start_over(*goal));
 
-        // Goals of the order of the file start as soon as what they need has ended.
+        // A goal outside of lists starts by itself, as soon as its needs have ended.
         let Some(membership) = self.graph.membership(about) else { return };
         if let Some(progress) = self.progress(membership.owner) {
             let position = progress.members.iter().position(|member| *member == about);
@@ -74,7 +74,7 @@ impl WorkflowRun<'_> {
         self.start(about, iteration);
     }
 
-    /// Forgets that a goal has run, with the members of its list.
+    /// Resets a goal, its members and its fallback to waiting, and forgets their passes.
     fn start_over(&mut self, number: usize) {
         self.set(number, GoalState::Waiting);
         self.state.passes.remove(&number);

@@ -16,8 +16,7 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalRun, GoalState, RunKind, RunLimits, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// The goal whose settings and call a run has: a verification has those of the goal that
-    /// verifies.
+    /// The goal whose settings and call apply to a run: for a verification, the goal that verifies.
     pub(in super::super) fn subject(&self, run: &GoalRun) -> usize {
         match run.kind {
             RunKind::Work | RunKind::Supervise | RunKind::Judge(_) => run.goal,
@@ -25,7 +24,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// The payload that answers a run of an agent, if its output has a type.
+    /// The payload that answers a run of an agent; `None` if text answers it.
     pub(in super::super) fn answer(&self, run: &GoalRun) -> Option<PayloadName> {
         match run.kind {
             RunKind::Supervise => return Some(verdict_name()),
@@ -117,9 +116,10 @@ impl WorkflowRun<'_> {
         let missing = || XPathError::Invalid("the goal has no supervisor".to_owned());
         let supervision = goal.supervision.as_ref().ok_or_else(missing)?;
         let prompt = prompt_of(goal).ok_or_else(missing)?;
-        match supervision.is_human {
-            true => self.question(run, &supervision.supervisor.value, prompt),
-            false => self.agent_call(run, &supervision.supervisor, prompt),
+        if supervision.is_human {
+            self.question(run, &supervision.supervisor.value, prompt)
+        } else {
+            self.agent_call(run, &supervision.supervisor, prompt)
         }
     }
 

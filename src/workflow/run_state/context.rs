@@ -15,8 +15,8 @@ use super::super::view::{RunView, ViewEntry, ViewValue};
 use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// The view of a goal: the input, the outputs of the goals that it needs, those of its loop, and
-    /// `more`, as far as `expressions` can reach them.
+    /// The view of a goal: the input, the outputs of the goals that it needs, those of its loop,
+    /// and `more`, as far as `expressions` can reach them.
     pub(super) fn view_with(
         &self,
         number: usize,
@@ -31,18 +31,20 @@ impl WorkflowRun<'_> {
 
         seen.sort_unstable();
         seen.dedup();
-        let names: Option<Vec<_>> = expressions.iter().map(|one| expression::names(one)).collect();
+        let names: Option<Vec<_>> =
+            expressions.iter().map(|text| expression::names(text)).collect();
         let Some(names) = names else { return self.view(&seen, true, more) };
 
         let is_named = |name: &str| names.iter().any(|names| names.contains(name));
-        seen.retain(|one| {
-            self.graph.goal(*one).is_some_and(|goal| is_named(goal.id.value.as_str()))
+        seen.retain(|number| {
+            self.graph.goal(*number).is_some_and(|goal| is_named(goal.id.value.as_str()))
         });
         let more = more.into_iter().filter(|entry| is_named(&entry.name));
         self.view(&seen, is_named("input"), more)
     }
 
-    /// The view of a run: that of its goal, and for a verification the output to judge.
+    /// The view of a goal run: the view of its goal, its item if it has one and, for a
+    /// verification, the output to judge.
     pub(super) fn run_view(
         &self,
         run: &GoalRun,
@@ -119,10 +121,12 @@ impl WorkflowRun<'_> {
         pass.iter().find(|(member, _)| *member == number).map(|(_, output)| output.clone())
     }
 
-    /// Whether a goal that runs in a loop will not run any more in the pass under way.
+    /// Whether a goal in a loop will not run any more in the present pass.
     fn has_turn_passed(&self, number: usize, owner: usize) -> bool {
         let mut at = number;
-        while let Some(membership) = self.graph.membership(at).filter(|one| one.owner != owner) {
+        while let Some(membership) =
+            self.graph.membership(at).filter(|membership| membership.owner != owner)
+        {
             let is_left_out = match self.goal_state(membership.owner) {
                 GoalState::Waiting | GoalState::Replaced => false,
                 GoalState::Done(_) | GoalState::Skipped => true,
@@ -147,7 +151,8 @@ impl WorkflowRun<'_> {
             return Ok(prompt.value.clone());
         }
 
-        let expressions: Vec<_> = expressions.iter().map(|one| one.value.as_str()).collect();
+        let expressions: Vec<_> =
+            expressions.iter().map(|expression| expression.value.as_str()).collect();
         let view = self.run_view(run, &expressions)?;
         template::fill(&prompt.value, |expression| view.insert(expression))
     }
@@ -223,8 +228,9 @@ impl WorkflowRun<'_> {
             visible.extend(self.graph.beneath(number));
         }
         let ended = self.graph.order().iter().copied();
-        let ended = ended.filter(|one| visible.contains(one) && self.goal_state(*one).has_ended());
-        ended.filter(|one| self.is_named(goal, *one)).collect()
+        let ended =
+            ended.filter(|number| visible.contains(number) && self.goal_state(*number).has_ended());
+        ended.filter(|number| self.is_named(goal, *number)).collect()
     }
 
     fn is_named(&self, goal: &GoalDefinition, shown: usize) -> bool {
@@ -272,6 +278,7 @@ impl WorkflowRun<'_> {
             GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => agents.as_slice(),
             _ => &[],
         };
+
         match run.part {
             RunPart::Whole => {}
             RunPart::Agent(position) => {
@@ -283,6 +290,7 @@ impl WorkflowRun<'_> {
         if run.iteration > 0 {
             label.push_str(&format!("_{}", run.iteration));
         }
+
         match run.kind {
             RunKind::Work | RunKind::Verify => {}
             RunKind::Supervise => label.push_str(SUPERVISOR_SUFFIX),

@@ -12,7 +12,7 @@ use super::super::view::{ViewEntry, ViewValue};
 use super::{GoalFailure, GoalRun, GoalState, PartResult, RunKind, RunPart, RunStep, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Starts what a goal's form begins with.
+    /// Starts the first runs or members of a goal, as its form requires.
     pub(super) fn start_form(&mut self, number: usize) {
         let Some(goal) = self.graph.goal(number) else { return };
         match &goal.form {
@@ -28,12 +28,12 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the first branch from `position` on whose condition holds. Where a judge decides, its
-    /// answer goes on.
+    /// Takes the first branch from `position` whose condition holds; skips the goal if there is
+    /// none. If a judge decides a condition, its answer continues the choice.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {
-                Some(condition) => self.is_met(number, position, condition),
+                Some(condition) => self.judge_condition(number, position, condition),
                 None => Ok(Some(true)),
             };
             match is_met {
@@ -108,7 +108,7 @@ impl WorkflowRun<'_> {
         self.start_items(number, each);
     }
 
-    /// Starts items until as many are open as may be.
+    /// Starts items until `concurrency` of them are open.
     fn start_items(&mut self, number: usize, each: &EachItem) {
         let most = usize::try_from(each.concurrency).unwrap_or(usize::MAX);
         while let Some(progress) = self.progress(number) {
@@ -130,6 +130,7 @@ impl WorkflowRun<'_> {
             RunPart::Whole => 0,
             RunPart::Agent(position) | RunPart::Item(position) => position,
         };
+
         let Some(progress) = self.progress(number) else { return };
         if matches!(run.part, RunPart::Item(_)) {
             progress.reviews.remove(&position);
@@ -137,6 +138,7 @@ impl WorkflowRun<'_> {
         if matches!(goal.form, GoalForm::All { .. } | GoalForm::First { .. } | GoalForm::Each(_)) {
             progress.results.insert(position, result.clone());
         }
+
         match (&goal.form, result) {
             (GoalForm::All { agents, vote: None, .. }, PartResult::Completed(_)) => {
                 self.end_all(number, agents);
@@ -170,7 +172,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the results of a goal that has all of them.
+    /// Removes and returns the results of a goal's parts.
     fn take_results(&mut self, number: usize) -> BTreeMap<usize, PartResult> {
         self.progress(number)
             .map(|progress| std::mem::take(&mut progress.results))
@@ -196,7 +198,7 @@ impl WorkflowRun<'_> {
         self.finish(number, ViewValue::Several(outputs));
     }
 
-    /// Takes the output of a goal to its supervisor, or lets it count.
+    /// Sends the output of a goal to its supervisor, or accepts it if the goal has none.
     fn finish(&mut self, number: usize, output: ViewValue) {
         let iteration = self.iteration_of(number);
         let part = RunPart::Whole;
@@ -204,7 +206,8 @@ impl WorkflowRun<'_> {
         self.supervise(&GoalRun { goal: number, iteration, part, attempt: 1, kind }, output);
     }
 
-    /// Ends a vote where all results are there: the first output of a strict majority of all voters.
+    /// Ends a vote once all results are there. The output is the first one whose vote has a strict
+    /// majority of all voters.
     fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
         if self.result_count(number) < voters {
             return;
@@ -272,7 +275,7 @@ fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     document.evaluate(by).map(|value: XPathValue| value.to_text())
 }
 
-/// A failed item among the results, with the item as content.
+/// The result of a failed item: an element with the item as its content.
 fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())

@@ -1,4 +1,4 @@
-//! Reviews: what an output has to pass before it counts, a verification and a supervisor.
+//! Reviews of an output before it counts: by a verifier and by a supervisor.
 
 use super::super::definition::{GoalForm, ItemCheck};
 use super::super::verdicts::SupervisorVerdict;
@@ -22,8 +22,8 @@ impl<'a> WorkflowRun<'a> {
         self.start_run(GoalRun { kind: RunKind::Verify, attempt: 1, ..run.clone() });
     }
 
-    /// Takes the output of a verification: the item's output counts, or the item runs once more with
-    /// the verification as its correction, or it has failed.
+    /// Takes the output of a verification: the item's output counts, or the item runs once more
+    /// with the verification as its correction, or it has failed.
     pub(super) fn verified(&mut self, run: &GoalRun, verdict: ViewValue) {
         let Some(check) = self.item_check(run) else { return };
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
@@ -57,8 +57,8 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Takes an output that needs no verification any more. A supervisor of several agents judges
-    /// what they gave together.
+    /// Takes an output that is verified or needs no verification. A supervisor of several agents
+    /// judges their outputs together, later.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),
@@ -68,7 +68,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Takes the output of an item or of a whole goal to its supervisor; without one, it counts.
+    /// Sends the output of an item or of a whole goal to its supervisor, or accepts it if there is
+    /// none.
     pub(super) fn supervise(&mut self, run: &GoalRun, output: ViewValue) {
         let is_supervised =
             self.graph.goal(run.goal).is_some_and(|goal| goal.supervision.is_some());
@@ -78,12 +79,13 @@ impl<'a> WorkflowRun<'a> {
         self.start_run(GoalRun { kind: RunKind::Supervise, attempt: 1, ..run.clone() });
     }
 
-    /// Takes the verdict of a supervisor. It is never the output.
+    /// Applies the verdict of a supervisor to the output under review.
     pub(super) fn supervised(&mut self, run: &GoalRun, verdict: &ViewValue) {
         let supervision = self.graph.goal(run.goal).and_then(|goal| goal.supervision.as_ref());
         let (Some(supervision), Some(review)) = (supervision, self.review_mut(run)) else { return };
         let output = review.output.take();
         let supervisor = &supervision.supervisor.value;
+
         match (SupervisorVerdict::read(verdict), output) {
             (Some(SupervisorVerdict::Continue), Some(output)) => self.count(run, output),
             (Some(SupervisorVerdict::Correct(text)), _)
@@ -109,7 +111,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Lets an output count.
+    /// Accepts the output of an item or of a whole goal.
     fn count(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.end_part(run, PartResult::Completed(output)),
@@ -117,8 +119,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Runs an item or a whole goal again after a correction, in fresh threads with retries of their
-    /// own.
+    /// Runs an item or a whole goal again after a correction, in fresh threads with retries of
+    /// their own.
     fn start_corrected(&mut self, run: &GoalRun) {
         if let RunPart::Item(_) = run.part {
             let kind = RunKind::Work;
@@ -139,7 +141,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Takes the failure of a review, after its retries.
+    /// Fails an item or a whole goal whose review has failed, after its retries.
     pub(super) fn review_failed(&mut self, run: &GoalRun, failure: GoalFailure) {
         let reviewer = match run.kind {
             RunKind::Supervise => "its supervisor".to_owned(),
@@ -152,7 +154,7 @@ impl<'a> WorkflowRun<'a> {
         self.fail_reviewed(run, GoalFailure { reason, ..failure });
     }
 
-    /// The check that the output of a run has to pass.
+    /// The verification that a run's item has to pass; `None` if its goal has none.
     fn item_check(&self, run: &GoalRun) -> Option<&'a ItemCheck> {
         match &self.graph.goal(run.goal)?.form {
             GoalForm::Each(each) => each.verify.as_ref(),
@@ -166,7 +168,8 @@ impl<'a> WorkflowRun<'a> {
             RunKind::Work | RunKind::Supervise => {
                 let mut corrections = self.corrections_of_people(run.goal).to_vec();
                 let review = self.review(run);
-                corrections.extend(review.into_iter().flat_map(|one| one.corrections.clone()));
+                corrections
+                    .extend(review.into_iter().flat_map(|review| review.corrections.clone()));
                 corrections
             }
             RunKind::Verify | RunKind::Judge(_) => Vec::new(),
@@ -185,7 +188,7 @@ impl<'a> WorkflowRun<'a> {
     }
 }
 
-/// The position of a run's review: agents that run at once have one together.
+/// The position of a run's review. Agents that run at once share the review at 0.
 fn position_of(run: &GoalRun) -> usize {
     match run.part {
         RunPart::Item(position) => position,

@@ -1,4 +1,4 @@
-//! A run that goes on from an earlier one: it takes over results and runs the other goals again.
+//! The state of a retry, which takes over results of an earlier run and runs the other goals again.
 
 use std::collections::HashSet;
 
@@ -6,9 +6,9 @@ use super::super::graph::GoalGraph;
 use super::{GoalState, RunState};
 
 impl RunState {
-    /// The state of a new run that takes over the results of this one: of every goal that has ended,
-    /// without the goals `again` and those that need one of them. Members of a list go with the
-    /// list's owner.
+    /// The state of a new run that takes over the results of this one: of every goal that has
+    /// ended, without the goals `again` and those that need one of them. Members of a list go with
+    /// the list's owner.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())
@@ -23,10 +23,8 @@ impl RunState {
         let is_kept = |goal: usize| keeps.get(goal).copied().unwrap_or_default();
         let Self { input, goals, mut passes, mut corrections, is_over: _ } = self;
         let goals = goals.into_iter().enumerate();
-        let goals = goals.map(|(number, goal)| match is_kept(number) {
-            true => goal,
-            false => GoalState::Waiting,
-        });
+        let goals =
+            goals.map(|(number, goal)| if is_kept(number) { goal } else { GoalState::Waiting });
         let goals = goals.collect();
         passes.retain(|goal, _| is_kept(*goal));
         corrections.retain(|goal, _| is_kept(*goal));
@@ -34,7 +32,8 @@ impl RunState {
     }
 }
 
-/// The goal in the order of the file whose list holds this one, directly or indirectly.
+/// The outermost goal whose lists hold this one, directly or indirectly; the goal itself if it is
+/// in no list.
 fn owner_of_all(graph: &GoalGraph<'_>, goal: usize) -> usize {
     let mut owner = goal;
     let mut seen = 0;

@@ -1,5 +1,6 @@
 //! `organism workflow test`: cases of a workflow with agents, listeners and a person.
 
+mod never;
 mod reports;
 
 use std::process::Stdio;
@@ -341,7 +342,7 @@ fn a_claim_that_cannot_fail_is_refused() {
         assert!(tested.err.contains("empty-value"), "{empty}: {tested:?}");
     }
 
-    for path in ["dr*t", "drafty", "", "undo_", "*draft", "undo_drafty"] {
+    for path in ["dr*t", "drafty", "", "undo_", "*draft", "undo_drafty", "draft_7", "draft_*"] {
         let never = format!("[case.expect]\nnever = [\"{path}\"]\n");
         let tested = tested(CONFIG, &format!("{HEAD}{ANSWERS}{never}"));
         assert_eq!(tested.code, Some(65), "{path}: {tested:?}");

@@ -178,9 +178,9 @@ fn shown<'a>(
     }
 }
 
-/// Block for a message from another sender, such as the request. A goal of the viewer is shown as
-/// its bare document, because the gate lets only workflows send goals. A goal of another agent is
-/// shown like any message.
+/// Renders a message from another sender, such as the request. A goal that is addressed to `viewer`
+/// is shown as its bare document; this is safe, because the gate lets only workflows send goals.
+/// A goal that is addressed to another agent is shown like any message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own

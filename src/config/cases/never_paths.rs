@@ -1,0 +1,205 @@
+//! Paths of `never`: whether a call can stand at them at all.
+//!
+//! A claim that cannot fail is a mistake of its author.
+
+use std::collections::HashSet;
+
+use crate::contract::Role;
+use crate::limits;
+use crate::workflow::{
+    AskForm, FailurePolicy, GoalCondition, GoalDefinition, GoalForm, WorkflowDefinition,
+    agent_labels,
+};
+
+use super::super::Config;
+
+/// A part of a label behind the name of its goal.
+#[derive(Clone)]
+enum LabelPart {
+    Text(String),
+    /// The number of an item or a pass.
+    Number,
+}
+
+/// Whether a call can stand at this path, or at one that begins so if it ends with `*`. Of a path
+/// into a workflow beneath or a role, only the goal above it is judged.
+pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
+    let path = path.strip_prefix("undo_").unwrap_or(path);
+    let (path, is_beginning) = match path.strip_suffix('*') {
+        Some(beginning) => (beginning, true),
+        None => (path, false),
+    };
+    // A label that would be longer is cut.
+    let step = path.split(['.', '/']).next().unwrap_or_default();
+    if step.len() >= limits::LABEL_CHARS_MAX {
+        return true;
+    }
+
+    let in_passes = goals_in_passes(definition);
+    definition.goals.iter().any(|goal| {
+        let id = goal.id.value.as_str();
+        let Some(rest) = path.strip_prefix(id) else { return false };
+        let labels = labels_of(goal, definition, in_passes.contains(id));
+        // A goal stands for all its parts.
+        let is_bare = !is_beginning && (rest.is_empty() || rest.starts_with(['.', '/']));
+        let fits_as_goal = is_bare && !labels.is_empty() && is_end(rest, false, config);
+        fits_as_goal || labels.iter().any(|label| fits(label, rest, is_beginning, config))
+    })
+}
+
+/// The forms of the labels of a goal's threads, behind its name; none for a goal that calls nothing
+/// itself.
+fn labels_of(
+    goal: &GoalDefinition,
+    definition: &WorkflowDefinition,
+    is_in_passes: bool,
+) -> Vec<Vec<LabelPart>> {
+    let parts = parts_of(goal, definition);
+    let mut bases = parts.clone();
+    let mut labels = parts;
+    let numbered = |label: &Vec<LabelPart>| {
+        let mut numbered = label.clone();
+        numbered.extend([LabelPart::Text("_".to_owned()), LabelPart::Number]);
+        numbered
+    };
+    if is_in_passes {
+        labels.extend(labels.iter().map(numbered).collect::<Vec<_>>());
+        bases.clone_from(&labels);
+    }
+
+    // A supervisor or a judge sees one part of the goal, or the whole goal.
+    let whole = [Vec::new()].into_iter().chain(is_in_passes.then(|| numbered(&Vec::new())));
+    bases.extend(whole);
+    let mut suffixes = Vec::new();
+    if goal.supervision.is_some() {
+        suffixes.push("_supervisor");
+    }
+    if has_judge(goal) {
+        suffixes.push("_judge");
+    }
+    for suffix in suffixes {
+        labels.extend(bases.iter().map(|base| {
+            let mut label = base.clone();
+            label.push(LabelPart::Text(suffix.to_owned()));
+            label
+        }));
+    }
+    labels
+}
+
+/// The parts of a goal, each with a thread of its own.
+fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
+    let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
+    let mut parts = match &goal.form {
+        GoalForm::Run(_) | GoalForm::Ask { .. } => vec![Vec::new()],
+        GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
+            let members = agent_labels(agents).into_iter();
+            members.map(|member| vec![LabelPart::Text(format!("_{member}"))]).collect()
+        }
+        GoalForm::Each(_) => vec![item()],
+        GoalForm::Loop { .. } | GoalForm::Choose(_) => Vec::new(),
+    };
+    // A goal that judges the items of another one runs once for each of them.
+    let judges_items = |other: &GoalDefinition| match &other.form {
+        GoalForm::Each(each) => {
+            each.verify.as_ref().is_some_and(|check| check.goal.value == goal.id.value)
+        }
+        _ => false,
+    };
+    if definition.goals.iter().any(judges_items) {
+        parts.push(item());
+    }
+    parts
+}
+
+fn has_judge(goal: &GoalDefinition) -> bool {
+    let is_judge = |condition: &GoalCondition| matches!(condition, GoalCondition::Judge { .. });
+    match &goal.form {
+        GoalForm::Loop { until, .. } => is_judge(until),
+        GoalForm::Choose(branches) => {
+            branches.iter().any(|branch| branch.when.as_ref().is_some_and(is_judge))
+        }
+        _ => false,
+    }
+}
+
+/// The goals that may run in the passes of a loop: the loops themselves, their members, and all
+/// that these may start.
+fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
+    let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
+    let mut found = HashSet::new();
+    let mut next: Vec<_> = definition.goals.iter().filter(is_loop).collect();
+    while let Some(goal) = next.pop() {
+        if found.insert(goal.id.value.as_str()) {
+            let started = started_by(goal, definition);
+            let is_started = |other: &&GoalDefinition| started.contains(&other.id.value.as_str());
+            next.extend(definition.goals.iter().filter(is_started));
+        }
+    }
+    found
+}
+
+/// The goals that a goal may start.
+fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) -> Vec<&'a str> {
+    let mut started: Vec<&str> = match &goal.form {
+        GoalForm::Loop { members, .. } => members.iter().map(|id| id.value.as_str()).collect(),
+        GoalForm::Choose(branches) => {
+            let members = branches.iter().flat_map(|branch| &branch.run);
+            members.map(|id| id.value.as_str()).collect()
+        }
+        GoalForm::Each(each) => each.verify.iter().map(|check| check.goal.value.as_str()).collect(),
+        GoalForm::Ask { form: AskForm::Verdict { about }, .. } => {
+            about.iter().map(|id| id.value.as_str()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let policy = goal.on_failure.as_ref().unwrap_or(&definition.on_failure);
+    if let FailurePolicy::Goal(fallback) = policy {
+        started.push(fallback.value.as_str());
+    }
+    started
+}
+
+/// Whether `rest` is a label of this form with what may follow it, or begins one if `is_beginning`.
+fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
+    let mut rest = rest;
+    for part in label {
+        if rest.is_empty() {
+            return is_beginning;
+        }
+        let after = match part {
+            LabelPart::Text(text) if is_beginning && text.starts_with(rest) => return true,
+            LabelPart::Text(text) => rest.strip_prefix(text.as_str()),
+            LabelPart::Number => after_number(rest),
+        };
+        let Some(after) = after else { return false };
+        rest = after;
+    }
+
+    // A further run of the same thread, after a retry or a correction.
+    match rest.strip_prefix('-') {
+        Some("") => is_beginning,
+        Some(number) => after_number(number).is_some_and(|rest| is_end(rest, is_beginning, config)),
+        None => is_end(rest, is_beginning, config),
+    }
+}
+
+/// The text behind the number that it begins with; `None` if it begins with none.
+fn after_number(text: &str) -> Option<&str> {
+    let after = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    (after.len() < text.len() && !text.starts_with('0')).then_some(after)
+}
+
+/// Whether a path may go on so behind a label: with a thread beneath, or with a call that was made
+/// in the thread.
+fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
+    if let Some(beneath) = rest.strip_prefix('.') {
+        return is_beginning || !beneath.is_empty();
+    }
+    let Some(called) = rest.strip_prefix('/') else { return rest.is_empty() };
+    let mut names = config.contracts.iter().filter(|one| one.role != Role::Client);
+    names.any(|one| {
+        let name = one.name.as_str();
+        name == called || (is_beginning && name.starts_with(called))
+    })
+}
