@@ -16,6 +16,8 @@ mod floors;
 mod index;
 #[path = "tidy/items.rs"]
 mod items;
+#[path = "tidy/layout.rs"]
+mod layout;
 #[path = "tidy/manner.rs"]
 mod manner;
 #[path = "tidy/names.rs"]
