@@ -38,8 +38,12 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     let in_passes = goals_in_passes(definition);
     definition.goals.iter().any(|goal| {
         let id = goal.id.value.as_str();
-        let Some(rest) = path.strip_prefix(id) else { return false };
         let labels = labels_of(goal, definition, in_passes.contains(id));
+        if is_beginning && id.starts_with(path) && !labels.is_empty() {
+            return true;
+        }
+
+        let Some(rest) = path.strip_prefix(id) else { return false };
         // A goal stands for all its parts.
         let is_bare = !is_beginning && (rest.is_empty() || rest.starts_with(['.', '/']));
         let fits_as_goal = is_bare && !labels.is_empty() && is_end(rest, false, config);

@@ -23,6 +23,7 @@ plain = { agent = "writer", prompt = "Begin." }
 panel = { all = ["writer", "writer"], prompt = "Compare." }
 study = { each = "input/topic", agent = "writer", prompt = "Read {{item}}.", supervisor = "writer", supervise = "Correct what is wrong." }
 improve = { loop = ["draft", "pick"], until = { judge = "writer", prompt = "Is it good?" }, max = 3 }
+improve-more = { agent = "writer", prompt = "Improve." }
 draft = { agent = "writer", prompt = "Write." }
 pick = { choose = [{ when = "contains(draft, 'x')", run = ["extra"] }] }
 extra = { agent = "writer", prompt = "Add." }
@@ -90,6 +91,10 @@ fn each_form_of_a_goal_has_its_paths_in_never() {
         "study_*",
         "improve",
         "improve_1_judge",
+        "improve_*",
+        "improve-m*",
+        "pan*",
+        "undo_dra*",
         "draft",
         "draft_1",
         "draft_3-1",
