@@ -90,12 +90,21 @@ impl TestArgs {
         let passed = runtime.block_on(async {
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut terminate = signal(SignalKind::terminate())?;
+            let mut hangup = signal(SignalKind::hangup())?;
             tokio::select! {
-                passed = trial => std::io::Result::Ok(passed),
-                _ = interrupt.recv() => Ok(false),
-                _ = terminate.recv() => Ok(false),
+                passed = trial => std::io::Result::Ok(Some(passed)),
+                _ = interrupt.recv() => Ok(None),
+                _ = terminate.recv() => Ok(None),
+                _ = hangup.recv() => Ok(None),
             }
         })?;
+        // A connection attempt under way must not keep an interrupted command alive.
+        runtime.shutdown_background();
+        let Some(passed) = passed else {
+            let text =
+                format!("the test was interrupted after {count} checks, of which {good} passed");
+            return Err(CommandFailure::new(CommandExit::TryAgain, text).into());
+        };
         if !self.json {
             note!("{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md");
         }
