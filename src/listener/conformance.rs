@@ -447,8 +447,8 @@ impl ListenerTrial {
     }
 
     /// Checks that a program on NATS handles a cancel. Waits for an answer first: the program must be
-    /// running. While it is stopped, the request and the cancel reach its connection, so that no
-    /// answer can overtake the cancel.
+    /// running. While it is stopped, the server gets the request and the cancel, so that it cannot
+    /// answer before the cancel is sent.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,

@@ -56,8 +56,8 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call of the earlier run.
     pub run: CallId,
-    /// The goal to run again, with every goal that needs it; `None` runs only the goals that have
-    /// not ended.
+    /// The goal to run again, with every goal that needs it; `None` runs the goals that have
+    /// not ended, and those whose calls were undone.
     pub from: Option<GoalId>,
 }
 

@@ -177,8 +177,8 @@ impl<'a> OwnUndos<'a> {
     }
 }
 
-/// Whether two payloads are equal, apart from the order of attributes and white space at the ends
-/// of texts.
+/// Whether two payloads are equal, apart from the order of attributes, white space at the ends of
+/// texts, and text beside child elements.
 fn has_same(first: &Element, other: &Element) -> bool {
     let attributes = |element: &Element| {
         let mut attributes = element.attributes.clone();
