@@ -44,7 +44,7 @@ pub enum CallEnd {
     },
 }
 
-/// The hand-overs of calls, as the facts of records tell them, the oldest first.
+/// The hand-overs of calls. Built from the facts of records in their order, the oldest first.
 #[derive(Debug, Default)]
 pub struct HandedOverAttempts {
     /// For each call, the attempts that its listener has or has had.
@@ -93,10 +93,11 @@ impl HandedOverAttempts {
     }
 }
 
-/// The calls in these threads and beneath them, in the order of their requests, up to the record with the
-/// message `until`, and the position of that record. `None` where no record holds that message.
+/// Returns the calls in these threads and beneath them, in the order of their requests, up to the
+/// record with the message `until`, and the position of that record. `None` if no record holds that
+/// message.
 ///
-/// Does not see a hand-over that is recorded in another tree.
+/// `records` are those of one tree, so hand-overs that are recorded in other trees are not included.
 pub fn calls_beneath(
     records: &[Record],
     threads: &[&ThreadId],

@@ -21,8 +21,8 @@ enum LabelPart {
     Number,
 }
 
-/// Whether a call can stand at this path, or at one that begins so if it ends with `*`. Of a path
-/// into a workflow beneath or a role, only the goal above it is judged.
+/// Whether a call can have this path. A path that ends with `*` stands for every path with that
+/// beginning. For a path into a nested workflow or a role, only the goal above it is checked.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -188,14 +188,14 @@ fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) ->
     }
 }
 
-/// The text behind the number that it begins with; `None` if it begins with none.
+/// Returns the text behind the number at the beginning of `text`, or `None` if there is no number.
 fn after_number(text: &str) -> Option<&str> {
     let after = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether a path may go on so behind a label: with a thread beneath, or with a call that was made
-/// in the thread.
+/// Whether `rest` is a valid end of a path behind a label: nothing, a thread beneath, or a call that
+/// was made in the thread.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();
