@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::allotments::{Allotment, AllotmentUsage};
+use super::awaited_answers::{PendingMessage, ReplyOrder};
 use super::request_counts::RECORDED_SINCE;
-use super::state::{
-    AwaitedAction, Held, KeyUse, PendingMessage, ReplyOrder, State, Thread, Timer, Tree,
-};
+use super::state::{Held, KeyUse, State, Thread, Timer, Tree};
 use super::{Call, Closing, Fact, Opener, Opening, ScheduledRun};
 use crate::clock::Time;
-use crate::contract::Gather;
 use crate::envelope::{AttemptFailure, Disposition, Message, MessageKind, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::limits;
@@ -472,58 +470,4 @@ impl Tree {
             call.timers = call.timers.saturating_sub(1);
         }
     }
-}
-
-impl Call {
-    fn await_leg(&mut self, leg: CallId, opening: &Opening) {
-        let (group, gather) = opening.group.unwrap_or((leg, Gather::All));
-        if let Some(awaited) = self.awaiting.iter_mut().find(|a| a.group == group) {
-            awaited.open.push((leg, awaited.legs));
-            awaited.legs += 1;
-            return;
-        }
-
-        let slot = self.next_slot;
-        self.next_slot += 1;
-        self.awaiting.push(AwaitedAction { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
-    }
-
-    fn close_awaited_leg(&mut self, leg: CallId) {
-        for awaited in &mut self.awaiting {
-            awaited.open.retain(|(open, _)| *open != leg);
-        }
-        self.awaiting.retain(|awaited| !awaited.open.is_empty());
-    }
-
-    /// Inserts an answer to the last outcome among the pending ones, in the order of the outcome's
-    /// actions.
-    fn expect(&mut self, message: &Arc<Message>) {
-        let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
-        let slot = match leg {
-            Some(slot) => slot,
-            None if is_unrequested(message) => ReplyOrder::UNREQUESTED,
-            None => {
-                let action = self.next_slot;
-                self.next_slot += 1;
-                ReplyOrder { action, leg: 0 }
-            }
-        };
-
-        let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
-        let answers_call = leg.is_some();
-        let message = Arc::clone(message);
-        self.pending.insert(after, PendingMessage { slot, answers_call, message });
-    }
-
-    fn slot_of(&self, leg: CallId) -> Option<ReplyOrder> {
-        self.awaiting.iter().find_map(|awaited| {
-            let (_, place) = awaited.open.iter().find(|(open, _)| *open == leg)?;
-            Some(ReplyOrder { action: awaited.slot, leg: *place })
-        })
-    }
-}
-
-/// Whether a system payload may arrive without a request by the last outcome.
-fn is_unrequested(message: &Message) -> bool {
-    matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
 }

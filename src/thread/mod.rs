@@ -6,6 +6,7 @@
 mod account;
 mod allotments;
 mod apply;
+mod awaited_answers;
 mod decision;
 mod delegations;
 mod fact;
@@ -23,6 +24,7 @@ pub mod text;
 mod wall_time;
 
 pub use allotments::{Allotment, AllotmentUsage};
+pub use awaited_answers::{AwaitedAction, PendingMessage, ReplyOrder};
 pub use decision::{Decision, RecordedAnswer};
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
 pub use operator::{
@@ -35,6 +37,5 @@ pub use result::client_result;
 pub use schedules::{PlannedSchedule, ScheduledRun};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
-    AwaitedAction, ByListener, Call, Held, KeptFault, KeyUse, Map, PendingMessage, ReplyOrder,
-    State, Thread, Timer, Tree, Usage,
+    ByListener, Call, Held, KeptFault, KeyUse, Map, State, Thread, Timer, Tree, Usage,
 };

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::allotments::AllotmentUsage;
+use super::awaited_answers::{AwaitedAction, PendingMessage};
 use super::reservations::TreeReservations;
 use super::{Closing, Hold, Opening, PlannedSchedule, Renewal};
 use crate::clock::Time;
-use crate::contract::Gather;
-use crate::envelope::{Message, MessageKind, Money, Spending};
+use crate::envelope::{Message, Money, Spending};
 use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
 };
@@ -255,65 +255,7 @@ pub struct Held {
     pub until: Option<Time>,
 }
 
-/// A message of a call that waits for its delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PendingMessage {
-    pub slot: ReplyOrder,
-    /// Whether the message is the result of a call in the same thread.
-    pub answers_call: bool,
-    pub message: Arc<Message>,
-}
-
-/// Order of an answer among the answers to one outcome: by action, then by leg. Messages that the
-/// outcome did not request come last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReplyOrder {
-    pub action: u32,
-    pub leg: u32,
-}
-
-impl ReplyOrder {
-    pub const UNREQUESTED: Self = Self { action: u32::MAX, leg: 0 };
-}
-
-/// An action of the last outcome that is not answered completely.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AwaitedAction {
-    pub slot: u32,
-    /// Id of the group, which is the id of its first leg.
-    pub group: CallId,
-    pub gather: Gather,
-    /// Open legs of the action, each with its number.
-    pub open: Vec<(CallId, u32)>,
-    pub legs: u32,
-}
-
 impl Call {
-    /// Whether all answers to the last outcome have arrived, so that the listener can be woken.
-    pub fn is_ready(&self) -> bool {
-        self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
-    }
-
-    fn wait_is_over(&self) -> bool {
-        match self.waiting {
-            None => true,
-            Some(WaitFor::All) => !self.has_open(),
-            Some(WaitFor::Any) => !self.has_open() || self.has_news(),
-        }
-    }
-
-    /// Whether the call has open calls in other threads or running timers.
-    pub fn has_open(&self) -> bool {
-        !self.remote_calls.is_empty() || self.timers > 0
-    }
-
-    /// Whether a result from another thread, or a fired timer, waits for its delivery in this call.
-    pub fn has_news(&self) -> bool {
-        let news =
-            |p: &PendingMessage| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
-        self.pending.iter().any(|p| p.message.kind == MessageKind::System && news(p))
-    }
-
     /// The message that opened the call.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.handled.first().or_else(|| self.pending.first().map(|p| &p.message))

@@ -1,4 +1,4 @@
-//! Feedback to an agent about a mistake that concerns a whole turn.
+//! Feedback to an agent about a mistake that concerns a whole turn: the texts of its `<huh>`.
 
 use crate::agent::FinalMode;
 use crate::xml::findings::{Finding, TextLocation};

@@ -1,4 +1,6 @@
-//! Fencing of a deposed pump: a message of a newer epoch in the stream ends the older pump.
+//! Fencing of a deposed pump: a message of a newer epoch in the stream ends the older pump. The
+//! header that makes the server refuse the older pump's message is set by
+//! `StreamPublisher::put_after`.
 
 use crate::journal::Error;
 

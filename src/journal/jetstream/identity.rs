@@ -13,7 +13,7 @@ use crate::mutant::mutant;
 use crate::nats::{self, BlockingClient};
 
 use super::api::JetStreamApi;
-use super::{Options, partition_count, stream_position};
+use super::{Options, first_message, partition_count};
 
 /// A host that is about to join a journal.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +143,7 @@ fn follows(api: &JetStreamApi, options: &Options, data: &Path) -> Result<bool, E
         return Ok(false);
     }
 
-    Ok(reader.about()?.journal == stream_position::first(api, options)?.journal)
+    Ok(reader.about()?.journal == first_message::first(api, options)?.journal)
 }
 
 fn path(state: &Path, options: &Options) -> PathBuf {

@@ -18,6 +18,7 @@ use crate::nats::{self, BlockingClient};
 use super::acknowledged_bounds::StreamBounds;
 use super::api::{JetStreamApi, StreamDescription, code};
 use super::commit_codec::{CommitEncoder, JournalIdentity};
+use super::first_message;
 use super::identity::JoiningHost;
 use super::lease::Lease;
 use super::lease_renewal::LeaseRenewal;
@@ -25,7 +26,6 @@ use super::publish::StreamPublisher;
 use super::standby::{FollowedProjection, Standby, StreamHost};
 use super::stream_damage::StreamDamage;
 use super::stream_monitor::LeadershipWatch;
-use super::stream_position;
 use super::sync_check;
 use super::takeover::StreamTakeover;
 use super::{Options, StreamJournal, StreamLog, creation_failed, settings};
@@ -104,7 +104,7 @@ impl StreamJournal {
 
         let mut warm = followed.warm(host, before.as_ref(), Some(&bounds), visit)?;
         warm.catch_up(host, publisher.last(), visit)?;
-        if warm.following.epoch() == 0 && stream_position::first(api, options)?.moving {
+        if warm.following.epoch() == 0 && first_message::first(api, options)?.moving {
             return Err(half_moved(options));
         }
 

@@ -11,7 +11,7 @@ use crate::mutant::mutant;
 
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
-use super::{Options, read_failed, stream_position, unavailable};
+use super::{Options, first_message, read_failed, unavailable};
 
 /// The entry in the bucket.
 #[derive(Debug, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ fn journal_of(
     for partition in 0..options.partitions {
         let options = Options { partition, ..options.clone() };
         if !is_empty(api, &options)? {
-            let first = stream_position::first(api, &options)?;
+            let first = first_message::first(api, &options)?;
             compare(&options, first.partitions)?;
             return Ok(Some(first.journal));
         }

@@ -198,14 +198,3 @@ impl ProjectionComparison {
         self.foreign.get_or_insert_with(describe);
     }
 }
-
-/// The items of `taken` that a projection with all records up to `known` lacks.
-pub(super) fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
-    let is_newer = |one: &StreamItem<'_>| match one {
-        StreamItem::Step(row) => row.place.position > known,
-        StreamItem::Checkpoint(checkpoint) => checkpoint.position > known,
-        StreamItem::Blob(..) => true,
-    };
-
-    taken.into_iter().filter(is_newer).collect()
-}

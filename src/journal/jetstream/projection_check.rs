@@ -6,9 +6,9 @@ use crate::ids::Position;
 use crate::journal::Error;
 use crate::nats;
 
+use super::first_message::journal;
 use super::open::connect;
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
-use super::stream_position::journal;
 use super::{Options, read_failed};
 
 /// Result of a comparison without differences.

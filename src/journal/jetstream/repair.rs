@@ -27,7 +27,7 @@ use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, found};
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
-use super::{Options, creation_failed, settings, stream_position};
+use super::{Options, creation_failed, first_message, settings};
 
 /// The side that is kept if a stream and a projection differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,7 +139,7 @@ impl LockedHost<'_> {
         let last = projection.last;
         let info = self.info()?;
         let last_seq = info.as_ref().map_or(0, |info| info.state.last_seq);
-        if last_seq > 0 && stream_position::journal(self.api, self.options)? != journal {
+        if last_seq > 0 && first_message::journal(self.api, self.options)? != journal {
             return Err(self.forked(Position(1), Position(0), last));
         }
 
@@ -244,7 +244,7 @@ impl LockedHost<'_> {
         copier
             .publish_records(kept, last, &checkpoints, &mut |_| failpoint("repair-publishing"))?;
 
-        if stream_position::first(api, options)?.moving && !compared.has_epoch {
+        if first_message::first(api, options)?.moving && !compared.has_epoch {
             // No pump continues a newly created stream before this message.
             copier.publish(&CommitEncoder::moved(last.0, about.epoch))?;
         }

@@ -6,20 +6,18 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::ids::Position;
 use crate::journal::log::LogMark;
 use crate::journal::sqlite::{CatchingUp, LockedJournalDir};
 use crate::journal::{Error, HashedRecord, OperatorAcceptance};
-use crate::mutant::mutant;
 use crate::nats;
 
 use super::acknowledged_bounds::{PumpDirectories, StreamBounds, hash_at};
 use super::api::{ApiFailure, JetStreamApi, code};
+use super::first_message;
 use super::identity::JoiningHost;
 use super::lease::{LastSeen, Lease, LeaseAvailability, LeaseEntry};
 use super::open::{connect, foreign_journal, found};
-use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
-use super::stream_position::{self, StreamProgress};
+use super::projection_catch_up::{self, StreamProgress};
 use super::{Options, StreamJournal, read_failed};
 
 /// A host that may lead a stream, with its connection.
@@ -209,13 +207,13 @@ impl FollowedProjection {
         let opening = match self {
             Self::Cold(opening) => *opening,
             Self::Warm(mut warm) => {
-                let place = place_of(host, warm.progress.mark, bounds)?;
+                let place = projection_catch_up::resume_point(host, warm.progress.mark, bounds)?;
                 (warm.progress.mark, warm.progress.known) = place;
                 return Ok(*warm);
             }
         };
 
-        let journal = stream_position::journal(&host.api, &host.options)?;
+        let journal = first_message::journal(&host.api, &host.options)?;
         match before {
             None => opening.create(journal, Some(LogMark::default()))?,
             Some((found, _)) if *found != journal => {
@@ -226,43 +224,10 @@ impl FollowedProjection {
         }
 
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
-        let (mark, known) = place_of(host, mark, bounds)?;
+        let (mark, known) = projection_catch_up::resume_point(host, mark, bounds)?;
         let following = opening.follow(visit)?;
         let progress = StreamProgress { mark, known, is_refused: false };
         Ok(CaughtUpProjection { journal, progress, following })
-    }
-}
-
-/// The message after which a projection reads on, and the last record that may be repeated after
-/// that message.
-fn place_of(
-    host: &StreamHost,
-    mark: LogMark,
-    bounds: Option<&StreamBounds>,
-) -> Result<(LogMark, Position), Error> {
-    let StreamHost { api, options, directories: PumpDirectories { data, .. }, .. } = host;
-    if stream_position::is_there(api, options, &mark)? || mutant("ignore-the-projection") {
-        return Ok((mark, Position(0)));
-    }
-
-    let name = options.stream();
-    let info = api.info(&name).map_err(|f| read_failed(&format!("the stream {name}"), f))?;
-    let alignment =
-        ComparedProjection::open(data)?.compare(api, options, info.state.last_seq)?.alignment;
-    let alone;
-    let bounds = match bounds {
-        Some(bounds) => bounds,
-        None => {
-            alone = StreamBounds::of_projection(options, data)?;
-            &alone
-        }
-    };
-
-    match alignment {
-        ProjectionAlignment::Whole { mark, last } => Ok((mark, last)),
-        ProjectionAlignment::Shorter(last) => Err(bounds.shorter(Some(last))),
-        ProjectionAlignment::Forked(_) if mutant("lead-a-fork") => Ok((mark, Position(0))),
-        ProjectionAlignment::Forked(position) => Err(bounds.forked(position)),
     }
 }
 
@@ -274,7 +239,7 @@ impl CaughtUpProjection {
         last: u64,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        stream_position::read(host, &mut self.progress, last, &mut self.following, visit)
+        projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
     /// Refuses a stream that is shorter than, or differs from, what any source shows. The whole

@@ -1,4 +1,5 @@
-//! The view of a goal's expressions, and its document.
+//! The view of a goal's expressions, and its document: `<context>` shows only goals that the goal
+//! needs ([`GoalGraph::visible`](super::super::graph::GoalGraph::visible)).
 
 use std::collections::HashSet;
 

@@ -1,17 +1,17 @@
 //! A message in the form that the prompt shows: the result of an action, or a separate block.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use crate::agent::RendererVersion;
 use crate::agent::history::{AnsweredCall, ThreadMessage};
 use crate::contract::{goal_name, read_goal};
 use crate::envelope::{Message, MessageKind};
 use crate::ids::ListenerName;
-use crate::mutant::mutant;
 use crate::system;
 use crate::xml::element::{Element, Node};
 use crate::xml::escape::{escape_attribute, escape_text};
+
+use super::tool_result::{contained, inert, tool_result};
 
 /// A message in the form that the agent's prompt shows.
 pub(super) enum RenderedMessage<'a> {
@@ -50,12 +50,7 @@ impl<'a> RenderedMessage<'a> {
     pub fn block(self, version: RendererVersion) -> String {
         match self {
             Self::Result { name, from, text, payload } => {
-                let content = match (version, payload) {
-                    _ if mutant("let-a-result-close") => text,
-                    (RendererVersion::V3, _) | (_, false) => escape_text(&text).into_owned().into(),
-                    (_, true) => contained(&text).into(),
-                };
-                result(name.as_deref(), from.as_deref(), &content)
+                tool_result(name.as_deref(), from.as_deref(), text, payload, version)
             }
             Self::Plain(text) => text,
         }
@@ -351,56 +346,6 @@ fn failure(text: &str) -> String {
         text = rest.trim_start();
     }
     format!("Error: {text}")
-}
-
-fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
-    let mut out = String::with_capacity(content.len() + 64);
-    out.push_str("<tool_result");
-    for (attribute, value) in [("tool_name", name), ("from", from)] {
-        if let Some(value) = value {
-            let _ = write!(out, " {attribute}=\"{}\"", escape_attribute(value));
-        }
-    }
-
-    let _ = write!(out, ">{content}</tool_result>");
-    out
-}
-
-/// A payload as the content of `<tool_result>`. Its characters are escaped already, so they are not
-/// escaped again. Only tags named `tool_result` are escaped, so that no payload can end the result.
-fn contained(payload: &str) -> String {
-    let inert = inert(payload);
-    if !inert.contains("tool_result") {
-        return inert;
-    }
-    inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
-}
-
-/// The payload with the contents of CDATA sections and comments escaped. In well-formed XML, only
-/// these may contain unbalanced tags, so the payload then cannot close the elements around it.
-fn inert(payload: &str) -> String {
-    let mut out = String::with_capacity(payload.len());
-    let mut rest = payload;
-    while let Some(at) = rest.find("<!") {
-        let (before, special) = rest.split_at(at);
-        out.push_str(before);
-        let (open, close) =
-            if special.starts_with("<![CDATA[") { ("<![CDATA[", "]]>") } else { ("<!--", "-->") };
-        let body = special.strip_prefix(open).and_then(|body| body.split_once(close));
-        let Some((body, after)) = body else {
-            out.push_str(&escape_text(special));
-            return out;
-        };
-        if open == "<!--" {
-            out.push_str(&format!("<!--{}-->", escape_text(body)));
-        } else {
-            out.push_str(&escape_text(body));
-        }
-        rest = after;
-    }
-
-    out.push_str(rest);
-    out
 }
 
 #[cfg(test)]

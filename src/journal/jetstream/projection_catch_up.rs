@@ -1,72 +1,59 @@
-//! The first message of a stream, and the messages that a projection does not have yet.
-
-use uuid::Uuid;
+//! The messages that a projection does not have yet: what is read, and what is refused before it is
+//! written.
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
 use crate::journal::log::{LogMark, StreamItem};
 use crate::journal::sqlite::{CatchingUp, RecordsAhead};
 use crate::journal::{Error, HashedRecord};
+use crate::mutant::mutant;
 
 use super::Options;
-use super::api::{JetStreamApi, StoredMessage, code};
-use super::commit_codec::{CommitAssembler, CommitContents};
+use super::acknowledged_bounds::{PumpDirectories, StreamBounds};
+use super::api::{JetStreamApi, code};
+use super::first_message;
 use super::open::half_moved;
-use super::projection_alignment::newer;
+use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
 use super::read_failed;
 use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
-use super::stream_reader::{StreamReader, damaged, patiently};
+use super::stream_reader::{StreamReader, patiently};
 
-/// Decodes a message that is a whole group by itself.
-fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
-    let taken = CommitAssembler::default().take(&stored.body);
-    match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {
-        Some(whole) => Ok(whole),
-        None => Err(damaged(options, stored.seq, "it is only a part")),
+/// The message after which a projection reads on, and the last record that may be repeated after
+/// that message.
+pub fn resume_point(
+    host: &StreamHost,
+    mark: LogMark,
+    bounds: Option<&StreamBounds>,
+) -> Result<(LogMark, Position), Error> {
+    let StreamHost { api, options, directories: PumpDirectories { data, .. }, .. } = host;
+    if is_there(api, options, &mark)? || mutant("ignore-the-projection") {
+        return Ok((mark, Position(0)));
     }
-}
 
-fn message(api: &JetStreamApi, options: &Options, seq: u64) -> Result<StoredMessage, Error> {
-    let stored = patiently(|| api.message(&options.stream(), seq));
-    stored.map_err(|f| read_failed(&format!("message {seq} of the stream {}", options.stream()), f))
-}
-
-/// Content of the first message of a stream.
-pub struct FirstMessage {
-    pub journal: Uuid,
-    pub partitions: u32,
-    /// Whether the journal is being moved into this stream.
-    pub moving: bool,
-}
-
-/// Id of the journal that the stream keeps, from its first message.
-pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
-    let first = first(api, options)?;
-    super::partition_count::compare(options, first.partitions)?;
-    Ok(first.journal)
-}
-
-/// Reads the first message: the journal, and its number of partitions.
-pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Error> {
-    let first = message(api, options, 1)?;
-    let whole = whole(options, &first)?;
-    let contents = CommitContents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
-
-    match contents.journal {
-        Some(about) if about.name == options.organism && about.partition == options.partition => {
-            Ok(FirstMessage {
-                journal: about.id,
-                partitions: about.partitions,
-                moving: about.moving,
-            })
+    let name = options.stream();
+    let info = api.info(&name).map_err(|f| read_failed(&format!("the stream {name}"), f))?;
+    let alignment =
+        ComparedProjection::open(data)?.compare(api, options, info.state.last_seq)?.alignment;
+    let alone;
+    let bounds = match bounds {
+        Some(bounds) => bounds,
+        None => {
+            alone = StreamBounds::of_projection(options, data)?;
+            &alone
         }
-        _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
+    };
+
+    match alignment {
+        ProjectionAlignment::Whole { mark, last } => Ok((mark, last)),
+        ProjectionAlignment::Shorter(last) => Err(bounds.shorter(Some(last))),
+        ProjectionAlignment::Forked(_) if mutant("lead-a-fork") => Ok((mark, Position(0))),
+        ProjectionAlignment::Forked(position) => Err(bounds.forked(position)),
     }
 }
 
 /// Whether the last message that a projection read still exists in the stream.
-pub fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<bool, Error> {
+fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<bool, Error> {
     if mark.seq == 0 {
         return Ok(true);
     }
@@ -145,6 +132,17 @@ pub fn read(
     })
 }
 
+/// The items of `taken` that a projection with all records up to `known` lacks.
+fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
+    let is_newer = |one: &StreamItem<'_>| match one {
+        StreamItem::Step(row) => row.place.position > known,
+        StreamItem::Checkpoint(checkpoint) => checkpoint.position > known,
+        StreamItem::Blob(..) => true,
+    };
+
+    taken.into_iter().filter(is_newer).collect()
+}
+
 /// Verifies the stream after `progress` up to message `last`, without writing to the projection.
 /// Returns an error if the MACs do not cover all records up to `last`.
 fn judge_rest(
@@ -170,7 +168,9 @@ fn judge_rest(
 
     match StreamDamage::of(&ahead.proof()).refuse(*damage, &options.stream()) {
         // The journal is still being moved into the stream: its last records are not published yet.
-        Err(_) if ahead.epoch == 0 && first(api, options)?.moving => Err(half_moved(options)),
+        Err(_) if ahead.epoch == 0 && first_message::first(api, options)?.moving => {
+            Err(half_moved(options))
+        }
         judged => judged,
     }
 }

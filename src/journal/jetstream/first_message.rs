@@ -1,0 +1,58 @@
+//! The first message of a stream: which journal the stream keeps.
+
+use uuid::Uuid;
+
+use crate::journal::Error;
+
+use super::Options;
+use super::api::{JetStreamApi, StoredMessage};
+use super::commit_codec::{CommitAssembler, CommitContents};
+use super::read_failed;
+use super::stream_reader::{damaged, patiently};
+
+/// Decodes a message that is a whole group by itself.
+fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
+    let taken = CommitAssembler::default().take(&stored.body);
+    match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {
+        Some(whole) => Ok(whole),
+        None => Err(damaged(options, stored.seq, "it is only a part")),
+    }
+}
+
+fn message(api: &JetStreamApi, options: &Options, seq: u64) -> Result<StoredMessage, Error> {
+    let stored = patiently(|| api.message(&options.stream(), seq));
+    stored.map_err(|f| read_failed(&format!("message {seq} of the stream {}", options.stream()), f))
+}
+
+/// Content of the first message of a stream.
+pub struct FirstMessage {
+    pub journal: Uuid,
+    pub partitions: u32,
+    /// Whether the journal is being moved into this stream.
+    pub moving: bool,
+}
+
+/// Id of the journal that the stream keeps, from its first message.
+pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
+    let first = first(api, options)?;
+    super::partition_count::compare(options, first.partitions)?;
+    Ok(first.journal)
+}
+
+/// Reads the first message: the journal, and its number of partitions.
+pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Error> {
+    let first = message(api, options, 1)?;
+    let whole = whole(options, &first)?;
+    let contents = CommitContents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
+
+    match contents.journal {
+        Some(about) if about.name == options.organism && about.partition == options.partition => {
+            Ok(FirstMessage {
+                journal: about.id,
+                partitions: about.partitions,
+                moving: about.moving,
+            })
+        }
+        _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
+    }
+}

@@ -1,0 +1,123 @@
+//! The answers to an outcome: their order, and when they are complete, so that the listener of the
+//! call is woken once.
+
+use std::sync::Arc;
+
+use super::Opening;
+use super::state::Call;
+use crate::contract::Gather;
+use crate::envelope::{Message, MessageKind};
+use crate::ids::CallId;
+use crate::system::WaitFor;
+
+/// A message of a call that waits for its delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingMessage {
+    pub slot: ReplyOrder,
+    /// Whether the message is the result of a call in the same thread.
+    pub answers_call: bool,
+    pub message: Arc<Message>,
+}
+
+/// Order of an answer among the answers to one outcome: by action, then by leg. Messages that the
+/// outcome did not request come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplyOrder {
+    pub action: u32,
+    pub leg: u32,
+}
+
+impl ReplyOrder {
+    pub const UNREQUESTED: Self = Self { action: u32::MAX, leg: 0 };
+}
+
+/// An action of the last outcome that is not answered completely.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwaitedAction {
+    pub slot: u32,
+    /// Id of the group, which is the id of its first leg.
+    pub group: CallId,
+    pub gather: Gather,
+    /// Open legs of the action, each with its number.
+    pub open: Vec<(CallId, u32)>,
+    pub legs: u32,
+}
+
+impl Call {
+    /// Whether all answers to the last outcome have arrived, so that the listener can be woken.
+    pub fn is_ready(&self) -> bool {
+        self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
+    }
+
+    fn wait_is_over(&self) -> bool {
+        match self.waiting {
+            None => true,
+            Some(WaitFor::All) => !self.has_open(),
+            Some(WaitFor::Any) => !self.has_open() || self.has_news(),
+        }
+    }
+
+    /// Whether the call has open calls in other threads or running timers.
+    pub fn has_open(&self) -> bool {
+        !self.remote_calls.is_empty() || self.timers > 0
+    }
+
+    /// Whether a result from another thread, or a fired timer, waits for its delivery in this call.
+    pub fn has_news(&self) -> bool {
+        let news =
+            |p: &PendingMessage| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
+        self.pending.iter().any(|p| p.message.kind == MessageKind::System && news(p))
+    }
+
+    pub(super) fn await_leg(&mut self, leg: CallId, opening: &Opening) {
+        let (group, gather) = opening.group.unwrap_or((leg, Gather::All));
+        if let Some(awaited) = self.awaiting.iter_mut().find(|a| a.group == group) {
+            awaited.open.push((leg, awaited.legs));
+            awaited.legs += 1;
+            return;
+        }
+
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        self.awaiting.push(AwaitedAction { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
+    }
+
+    pub(super) fn close_awaited_leg(&mut self, leg: CallId) {
+        for awaited in &mut self.awaiting {
+            awaited.open.retain(|(open, _)| *open != leg);
+        }
+        self.awaiting.retain(|awaited| !awaited.open.is_empty());
+    }
+
+    /// Inserts an answer to the last outcome among the pending ones, in the order of the outcome's
+    /// actions.
+    pub(super) fn expect(&mut self, message: &Arc<Message>) {
+        let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
+        let slot = match leg {
+            Some(slot) => slot,
+            None if is_unrequested(message) => ReplyOrder::UNREQUESTED,
+            None => {
+                let action = self.next_slot;
+                self.next_slot += 1;
+                ReplyOrder { action, leg: 0 }
+            }
+        };
+
+        let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
+        let answers_call = leg.is_some();
+        let message = Arc::clone(message);
+        self.pending.insert(after, PendingMessage { slot, answers_call, message });
+    }
+
+    fn slot_of(&self, leg: CallId) -> Option<ReplyOrder> {
+        self.awaiting.iter().find_map(|awaited| {
+            let (_, place) = awaited.open.iter().find(|(open, _)| *open == leg)?;
+            Some(ReplyOrder { action: awaited.slot, leg: *place })
+        })
+    }
+}
+
+/// Whether a system payload may arrive without a request by the last outcome.
+fn is_unrequested(message: &Message) -> bool {
+    matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
+}
