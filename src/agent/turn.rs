@@ -21,9 +21,7 @@ use super::fit_prompt::{self, FittedRequest};
 use super::history::{self, AgentMemory, MemoryItem, ThreadHistory, Viewpoint};
 use super::inputs::{SentDigests, TurnInputs, append_notice, older_digest};
 use super::protocol::xml_final::TurnSlots;
-use super::protocol::{
-    AgentFinals, AgentProtocol, AgentVocabulary, ParsedTurn, TurnAction, notice, render,
-};
+use super::protocol::{AgentFinals, AgentProtocol, AgentVocabulary, TurnAction, notice, render};
 use super::system_prompt::{self, AgentEnvironment, PromptInput};
 use super::turn_note::TurnNote;
 use super::{ActionTransport, FinalFormat, FinalMode, MemoryScope, RendererVersion};
@@ -140,11 +138,12 @@ impl ModelAgent {
         let inputs = self.inputs(&rendered, &answered.end.route);
         let sent = SentDigests::of(&rendered.request, &inputs);
         let note = self.note(delivery, &rendered, &answered, (&sent, latency_ms));
+        let spent = self.spent(&rendered, &answered);
         let ModelAnswer { reading, end, money, .. } = answered;
         let turn = Turn {
             note,
             inputs: sent.kept,
-            spent: self.spent(&rendered, &reading),
+            spent,
             findings: reading.feedback,
             broken: reading.broken,
             written: reading.written,
@@ -367,7 +366,8 @@ impl ModelAgent {
 
     /// Returns [`Spent`] if this turn was the last one that the call may take, and did not end the
     /// call.
-    fn spent(&self, rendered: &RenderedTurn, reading: &ParsedTurn) -> Option<Spent> {
+    fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
+        let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
         let window_full = !rendered.left_out.is_empty();
         if !window_full && remembered.iterations + 1 < self.options.max_iterations {
@@ -392,8 +392,11 @@ impl ModelAgent {
             return None;
         }
 
+        let is_goal = !Arc::ptr_eq(&rendered.protocol, &self.protocol);
+        let may_end_in_text = !is_goal && self.options.final_by == FinalMode::Action;
         Some(match (window_full, acted) {
             (true, _) => Spent::WindowFull,
+            _ if may_end_in_text && reading.is_text_alone(raw) => Spent::EndedInText,
             (false, true) => Spent::AfterLastCall,
             (false, false) => Spent::NeverValid,
         })

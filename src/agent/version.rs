@@ -21,14 +21,17 @@ pub enum RendererVersion {
     /// Seventh version: like the sixth, but a goal of another agent in the same thread is shown
     /// like any message.
     V7,
+    /// Eighth version: like the seventh, but the system prompt describes each tool and each peer
+    /// once, and native tools that contain a payload do not repeat the schemas of other tools.
+    V8,
 }
 
 impl RendererVersion {
     /// The version of new turns.
-    pub const CURRENT: Self = Self::V7;
+    pub const CURRENT: Self = Self::V8;
 
     /// All versions whose turns can be rebuilt.
-    pub const ALL: [Self; 5] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7];
+    pub const ALL: [Self; 6] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8];
 
     /// Name of the version in records.
     pub const fn as_str(self) -> &'static str {
@@ -38,6 +41,7 @@ impl RendererVersion {
             Self::V5 => "5",
             Self::V6 => "6",
             Self::V7 => "7",
+            Self::V8 => "8",
         }
     }
 

@@ -97,6 +97,9 @@ pub enum Spent {
     /// The conversation no longer fits the model's context window, so this turn had to be the last.
     #[serde(rename = "window-full")]
     WindowFull,
+    /// The last turn was text without an action, in a call that only an action ends.
+    #[serde(rename = "ended-in-text")]
+    EndedInText,
 }
 
 /// Why an attempt failed. The pump repeats an attempt that crashed, was unreachable or was lost.

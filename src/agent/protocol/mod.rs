@@ -17,7 +17,7 @@ pub mod xml_final;
 
 pub use finals::{AgentFinals, takes_report};
 pub use parse_turn::{ParsedToolCall, ParsedTurn, TurnAction};
-pub use vocabulary::{AgentVocabulary, VocabularyEntry};
+pub use vocabulary::{AgentVocabulary, AnsweringPeer, VocabularyEntry};
 
 use std::sync::Arc;
 
@@ -54,9 +54,7 @@ impl AgentProtocol {
         let with_finals = transport == ActionTransport::Native;
         let none = AgentVocabulary::default();
         let offered = if transport.is_native() { &prompt.vocabulary } else { &none };
-        let mut tools =
-            NativeTools::new(offered, schemas, &prompt.finals, with_finals, with_finals);
-        tools.keep_to(prompt.version);
+        let tools = NativeTools::new(offered, schemas, &prompt.finals, with_finals, prompt.version);
         let local = |word: &VocabularyEntry| word.name.local.to_string();
         let choices = match transport {
             ActionTransport::Xml => AvailableActions {

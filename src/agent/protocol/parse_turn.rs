@@ -1,7 +1,7 @@
 //! Parses a turn into payloads, notes and findings. Contains what all protocols share. Each
 //! protocol decides which elements are actions.
 
-use super::feedback::FINAL_UNCLOSED;
+use super::feedback::{FINAL_UNCLOSED, NO_ACTION};
 use crate::envelope::{BrokenPayload, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
@@ -48,6 +48,16 @@ pub struct ParsedTurn {
     pub warnings: Vec<Finding>,
     /// Positions of payloads in the model's text.
     pub written: Vec<WrittenPayload>,
+}
+
+impl ParsedTurn {
+    /// Whether the turn is text without an action, and nothing else is wrong with it.
+    pub fn is_text_alone(&self, raw: &str) -> bool {
+        let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
+        let mut feedback = self.feedback.iter();
+        let is_missing = |finding: &Finding| finding.code == NO_ACTION;
+        is_empty && !raw.trim().is_empty() && !self.feedback.is_empty() && feedback.all(is_missing)
+    }
 }
 
 /// Decision about an element that may be an action.

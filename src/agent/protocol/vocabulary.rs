@@ -1,5 +1,7 @@
 //! The vocabulary of one agent in a fixed order, with descriptions from the schemas.
 
+use std::fmt;
+
 use crate::agent::RendererVersion;
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
@@ -11,11 +13,27 @@ use crate::system::{self, NOTES, Primitive};
 pub struct VocabularyEntry {
     pub name: PayloadName,
     pub meaning: Meaning,
-    /// The peers that accept the payload name, each with its description.
-    pub peers: Vec<String>,
+    /// The peers that accept the payload name.
+    pub peers: Vec<AnsweringPeer>,
     pub description: PayloadDescription,
     /// An example that passes the schema. Names have no namespace where possible.
     pub example: String,
+}
+
+/// A peer that answers a payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnsweringPeer {
+    pub name: String,
+    pub description: String,
+}
+
+impl fmt::Display for AnsweringPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.description.as_str() {
+            "" => f.write_str(&self.name),
+            description => write!(f, "{} ({description})", self.name),
+        }
+    }
 }
 
 /// Vocabulary of an agent: the peers' payload names in the order of the config, then the agent's
@@ -26,6 +44,15 @@ pub struct AgentVocabulary {
 }
 
 impl VocabularyEntry {
+    /// The names of the peers that answer the payload. Texts before the eighth version add each
+    /// peer's description.
+    pub fn answered_by(&self, version: RendererVersion) -> String {
+        let peers = self.peers.iter().map(|peer| {
+            if version >= RendererVersion::V8 { peer.name.clone() } else { peer.to_string() }
+        });
+        peers.collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether the payload opens a call of another listener.
     pub fn opens_call(&self) -> bool {
         matches!(self.meaning, Meaning::Call { .. } | Meaning::Delegate { .. })
@@ -132,6 +159,18 @@ impl AgentVocabulary {
         self.own().next().or_else(|| tools.next())
     }
 
+    /// The peers that answer the agent's calls, each once.
+    pub fn peers(&self) -> Vec<&AnsweringPeer> {
+        let mut peers: Vec<&AnsweringPeer> = Vec::new();
+        for peer in self.tools().flat_map(|word| &word.peers) {
+            if !peers.contains(&peer) {
+                peers.push(peer);
+            }
+        }
+
+        peers
+    }
+
     pub fn has_core(&self, local: &str) -> bool {
         self.words.iter().any(|word| word.name == system::name(local))
     }
@@ -146,9 +185,12 @@ fn described(
     let peers = match &meaning {
         Meaning::Call { peers, .. } => peers
             .iter()
-            .map(|peer| match contracts.get(peer).map(|contract| contract.description.as_str()) {
-                None | Some("") => peer.to_string(),
-                Some(description) => format!("{peer} ({description})"),
+            .map(|peer| {
+                let description = contracts.get(peer).map(|contract| contract.description.clone());
+                AnsweringPeer {
+                    name: peer.to_string(),
+                    description: description.unwrap_or_default(),
+                }
             })
             .collect(),
         _ => Vec::new(),

@@ -3,16 +3,22 @@
 
 use std::fmt::Write as _;
 
-use super::prompt_sections::{PromptInput, actions, ends, many, name_of_final, text_is_the_answer};
+use super::prompt_sections::{
+    PromptInput, actions, ends, many, name_of_final, peers, text_is_the_answer,
+};
 use crate::agent::protocol::VocabularyEntry;
 use crate::agent::protocol::native::NativeTools;
 use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::schema::Schemas;
 
-/// A short list of the tools, with an example call of each tool.
+/// Explains how tools are called. The definitions beside the prompt describe the tools, so since the
+/// eighth version this text does not list them.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
         return tool_calling_v3(prompt, tools, schemas);
+    }
+    if prompt.version >= RendererVersion::V8 {
+        return tool_calling_by_definitions(prompt, tools, schemas);
     }
 
     let offered = tools.described();
@@ -38,6 +44,32 @@ pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas
     out
 }
 
+fn tool_calling_by_definitions(
+    prompt: &PromptInput,
+    tools: &NativeTools,
+    schemas: &Schemas,
+) -> String {
+    if tools.is_empty() {
+        return String::new();
+    }
+
+    let mut out = String::from(
+        "Your tools are native tools of this conversation. You MUST call them natively; DO NOT \
+         write them as XML in the text.\n",
+    );
+    out.push_str(&peers(prompt));
+
+    // The definition of such a tool leaves most to guess.
+    let entries = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
+    let examples = entries.filter(|entry| tools.has_nested_parameters(&entry.name));
+    let examples = examples.filter_map(|entry| {
+        let name = tools.name_of(&entry.name)?;
+        Some(format!("An example of arguments of {name}: {}\n", example(entry, schemas)?))
+    });
+    out.extend(examples);
+    out
+}
+
 fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     let mut out = String::from(
         "Your tools are native tools of this conversation; their definitions say which parameters \
@@ -51,7 +83,7 @@ fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas)
         has_tools = true;
         let _ = write!(out, "- {name}");
         if !entry.peers.is_empty() {
-            let _ = write!(out, " (answered by {})", entry.peers.join(", "));
+            let _ = write!(out, " (answered by {})", entry.answered_by(prompt.version));
         }
 
         match example(entry, schemas) {

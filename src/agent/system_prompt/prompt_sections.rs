@@ -34,6 +34,7 @@ pub fn capabilities(prompt: &PromptInput) -> String {
     match prompt.version {
         _ if !tools.is_empty() => {}
         RendererVersion::V3 => return "You have no tools; you reason and answer.".to_owned(),
+        version if version >= RendererVersion::V8 && prompt.transport.is_native() => {}
         _ if prompt.transport.is_native() => {
             return "You reason, and you call the native tools that are listed in <tool_calling>."
                 .to_owned();
@@ -42,6 +43,16 @@ pub fn capabilities(prompt: &PromptInput) -> String {
             return "You reason, and you write the actions that <response_protocol> describes."
                 .to_owned();
         }
+    }
+
+    // The tools are described once, in their own section or by their definitions.
+    if prompt.version >= RendererVersion::V8 {
+        let text = if prompt.transport.is_native() {
+            "You reason, and you call the native tools that you are given."
+        } else {
+            "You reason, and you use the tools that <tool_calling> describes."
+        };
+        return text.to_owned();
     }
 
     let mut out = String::from("You can use these tools:");
@@ -62,7 +73,12 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
         if !out.is_empty() {
             out.push('\n');
         }
-        tool(&mut out, word);
+        tool(&mut out, word, prompt.version);
+    }
+
+    let peers = peers(prompt);
+    if !peers.is_empty() {
+        out.insert_str(0, &format!("{peers}\n"));
     }
 
     if out.is_empty() && prompt.version == RendererVersion::V3 {
@@ -72,7 +88,23 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
     out
 }
 
-fn tool(out: &mut String, word: &VocabularyEntry) {
+/// The peers that answer the tools, with their descriptions. Empty if none has a description, and
+/// before the eighth version, whose texts describe the peers beside each tool.
+pub fn peers(prompt: &PromptInput) -> String {
+    let peers = prompt.vocabulary.peers();
+    let has_description = peers.iter().any(|peer| !peer.description.is_empty());
+    if prompt.version < RendererVersion::V8 || !has_description {
+        return String::new();
+    }
+
+    let lines = peers.iter().map(|peer| match peer.description.as_str() {
+        "" => format!("- {}\n", peer.name),
+        description => format!("- {}: {description}\n", peer.name),
+    });
+    format!("Your tools are answered by:\n{}", lines.collect::<String>())
+}
+
+fn tool(out: &mut String, word: &VocabularyEntry, version: RendererVersion) {
     let _ = write!(out, "<{}>", word.name.local);
     if !word.description.doc.is_empty() {
         let _ = write!(out, ": {}", word.description.doc);
@@ -80,7 +112,7 @@ fn tool(out: &mut String, word: &VocabularyEntry) {
 
     out.push('\n');
     if !word.peers.is_empty() {
-        let _ = writeln!(out, "Answered by: {}", word.peers.join(", "));
+        let _ = writeln!(out, "Answered by: {}", word.answered_by(version));
     }
 
     match &word.description.text {
@@ -307,7 +339,9 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
                 out.push_str(match prompt.version {
                     RendererVersion::V3 | RendererVersion::V4 => "",
                     RendererVersion::V5 => SPAWN_ATTRIBUTES_5,
-                    RendererVersion::V6 | RendererVersion::V7 => SPAWN_ATTRIBUTES,
+                    RendererVersion::V6 | RendererVersion::V7 | RendererVersion::V8 => {
+                        SPAWN_ATTRIBUTES
+                    }
                 });
             }
         }

@@ -307,6 +307,11 @@ impl Core {
                 let text = "the last turn is used up after a call, without a final answer";
                 (ErrorCode::IterationsSpent, text)
             }
+            Spent::EndedInText => {
+                let text = "the last turn is used up, and it was text without an action; if such \
+                    text is to be the answer, set final_by = \"text\" for the agent in the config";
+                (ErrorCode::IterationsSpent, text)
+            }
             Spent::WindowFull => {
                 let text = "the model's context window is full, and the turn that was to be the \
                     last did not end the task";

@@ -64,6 +64,7 @@ const CHANGES: &[(u32, &str)] = &[
         "open runs of a schedule that left the config count if it comes back; its unsent run, or one \
          that is skipped, ends on record",
     ),
+    (39, "a call whose last turn was text without an action ends with a hint to `final_by`"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

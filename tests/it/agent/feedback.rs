@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use organism::agent::{ActionTransport, ModelAgent};
 use organism::contract::{Contract, Contracts};
-use organism::model::StopReason;
+use organism::model::{ModelRequest, StopReason};
 use organism::pump::gate::Gate;
 use organism::system;
 
@@ -192,7 +192,7 @@ fn one_mistake_leaves_one_permanent_text() {
 }
 
 /// The prompt of an agent that has no peers.
-fn alone(transport: ActionTransport) -> String {
+fn alone(transport: ActionTransport) -> ModelRequest {
     let (story, call) = question_thread();
     let mut options = options();
     let contract = Contract { peers: Vec::new(), ..options.contract.clone() };
@@ -201,20 +201,23 @@ fn alone(transport: ActionTransport) -> String {
     options.transport = transport;
     let model = Scripted::new(transport, Vec::new());
     let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
-    agent.rendered(&delivery(&story, call)).unwrap().system
+    agent.rendered(&delivery(&story, call)).unwrap()
 }
 
 // F7
 #[test]
 fn a_prompt_never_denies_tools_that_exist() {
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
-        let system = alone(transport);
+        let system = alone(transport).system;
         assert!(!system.contains("no tools"), "{system}");
     }
     for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
-        let system = alone(transport);
-        assert!(system.contains("- spawn-thread("), "the tools are listed: {system}");
-        assert!(system.contains("- question(part: string[])"), "{system}");
+        let request = alone(transport);
+        let system = &request.system;
+        assert!(system.contains("Your tools are native tools of this conversation."), "{system}");
+        let notice = request.messages.last().unwrap().texts().last().unwrap().to_owned();
+        assert!(notice.contains("- spawn-thread("), "the tools are listed: {notice}");
+        assert!(notice.contains("- question(part: string[])"), "{notice}");
     }
 }
 

@@ -212,26 +212,67 @@ fn native_calls_are_parsed_as_the_prompt_describes_them() {
         stage.ask();
         let request = &model.requests()[0];
         let schemas = researcher(way).schemas;
-        let mut taught = 0;
-        for line in request.system.lines().filter_map(|line| line.strip_prefix("- ")) {
-            let Some((name, arguments)) = line.split_once(": ") else { continue };
-            let local = name.split(' ').next().unwrap();
-            let Some(tool) = request.tools.iter().find(|tool| tool.name == local) else { continue };
-            if !arguments.starts_with('{') {
-                continue;
-            }
-            let word = schemas.names().find(|name| &*name.local == local).unwrap();
-            let xml = schemas.to_xml(word, arguments).unwrap();
+        for tool in &request.tools {
+            let word = schemas.names().find(|name| *name.local == *tool.name);
+            let taught = ["search", "extract", "query", "question"];
+            let Some(word) = word.filter(|word| taught.contains(&&*word.local)) else { continue };
+            let example = schemas.example(word).unwrap();
+            let arguments = schemas.to_json(word, &example).unwrap().to_string();
+            let xml = schemas.to_xml(word, &arguments).unwrap();
             assert_eq!(schemas.validate(word, xml.as_bytes()), Ok(()), "{xml}");
-            assert!(jsonschema_says(&tool.parameters, arguments), "{arguments}");
-            taught += 1;
+            assert!(jsonschema_says(&tool.parameters, &arguments), "{arguments}");
+            // The definition is sent beside the prompt, so the prompt does not repeat it.
+            assert!(!request.system.contains(&tool.description), "{}", request.system);
         }
-        assert_eq!(taught, 4, "{}", request.system);
+        let spawn = request.tools.iter().find(|tool| tool.name == "spawn-thread").unwrap();
+        let arguments = r#"{"initial-payload":{"query":{"content":"x"}}}"#;
+        assert!(jsonschema_says(&spawn.parameters, arguments));
+        let two = r#"{"initial-payload":{"query":{"content":"x"},"search":{"query":"x"}}}"#;
+        assert!(!jsonschema_says(&spawn.parameters, two));
         let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert!(names.len() >= 10, "{names:?}");
         for tool in &request.tools {
             assert_eq!(tool.parameters["type"], "object", "{}", tool.name);
         }
+    }
+}
+
+/// Tokens of the prompt and the tools of the shipped coder with this transport, as
+/// `organism prompt` counts them.
+fn tokens_of_coder(transport: &str) -> (u32, String) {
+    let home = tempfile::tempdir().unwrap();
+    let shown = Command::new(env!("CARGO_BIN_EXE_organism"))
+        .args(["prompt", "coder", "--config", "config/coder.toml"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", home.path())
+        .env("ORGANISM_AGENTS__CODER__TRANSPORT", transport)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.status.success(), "{text}{}", String::from_utf8_lossy(&shown.stderr));
+    let (_, size) = text.rsplit_once("size\n").unwrap();
+    let tokens = size.split_whitespace().next().unwrap().parse().unwrap();
+    (tokens, text)
+}
+
+#[test]
+fn the_shipped_coder_has_a_small_prompt_on_each_transport() {
+    let (xml, _) = tokens_of_coder("xml");
+    assert!(xml <= 3_925, "{xml}");
+    for transport in ["native", "xml-final"] {
+        let (tokens, text) = tokens_of_coder(transport);
+        assert!(tokens <= 4_500, "{transport}: {tokens}");
+        let described = text.matches("Replace one piece of a file.").count();
+        // Once for the tool, and once where a set of proposals contains it.
+        assert_eq!(described, 2, "{text}");
+
+        let taught = "An example of arguments of proposed_actions: ";
+        let example = text.lines().find_map(|line| line.strip_prefix(taught)).unwrap();
+        let (_, tool) = text.split_once("tool proposed_actions\n").unwrap();
+        let schema: Json = serde_json::from_str(tool.lines().nth(1).unwrap()).unwrap();
+        assert!(jsonschema_says(&schema, example), "{example}");
     }
 }
 

@@ -40,10 +40,7 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         </identity>
 
         <capabilities>
-        You can use these tools:
-        - search: Searches code.
-        - extract: Extracts code.
-        - query: Asks the index.
+        You reason, and you use the tools that <tool_calling> describes.
         </capabilities>
 
         <rules>
@@ -52,8 +49,11 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         </rules>
 
         <tool_calling>
+        Your tools are answered by:
+        - code: knows the code
+
         <search>: Searches code.
-        Answered by: code (knows the code)
+        Answered by: code
         Parameters:
         - query (text, required): What to look for.
         - path (text, optional)
@@ -66,7 +66,7 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         </search>
 
         <extract>: Extracts code.
-        Answered by: code (knows the code)
+        Answered by: code
         Parameters:
         - file_path (text, required)
         - line (whole number from 1, optional)
@@ -79,7 +79,7 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         </extract>
 
         <query>: Asks the index.
-        Answered by: code (knows the code)
+        Answered by: code
         Content: text
         Example:
         <query>query</query>

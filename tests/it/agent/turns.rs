@@ -240,10 +240,11 @@ fn the_last_turn_says_how_the_turns_were_spent() {
     let tool = "<query>x</query>";
     let wrong = "<search><qurey>x</qurey></search>";
     let done = "<attempt_completion><result>x</result></attempt_completion>";
-    assert_eq!(spent(prose, false, prose), Some(Spent::NeverValid));
+    assert_eq!(spent(prose, false, prose), Some(Spent::EndedInText));
+    assert_eq!(spent(prose, false, ""), Some(Spent::NeverValid));
     assert_eq!(spent(prose, false, wrong), Some(Spent::NeverValid));
     assert_eq!(spent(prose, false, tool), Some(Spent::AfterLastCall));
-    assert_eq!(spent(tool, true, prose), Some(Spent::AfterLastCall));
+    assert_eq!(spent(tool, true, prose), Some(Spent::EndedInText));
     assert_eq!(spent(tool, true, done), None);
     // The final exceeds the limit of actions by one.
     assert_eq!(spent(tool, true, &format!("{tool}{done}")), Some(Spent::AfterLastCall));

@@ -437,17 +437,17 @@ fn broken_actions_and_findings_are_fed_back() {
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
-/// T12, F14: three ways to run out of turns, each with its own text.
+/// T12, F14: four ways to run out of turns, each with its own text.
 #[test]
 fn the_last_turn_spent_is_a_typed_failure() {
     let mut texts = Vec::new();
-    for spent in [Spent::NeverValid, Spent::AfterLastCall, Spent::WindowFull] {
+    for spent in [Spent::NeverValid, Spent::AfterLastCall, Spent::EndedInText, Spent::WindowFull] {
         let mut world = world();
         let (_, call) = world.open("desk", &word("plan", "p"));
         let delivery = world.delivery("thinker");
         let turn = Turn { note: core("model-turn", "", ""), spent: Some(spent), ..Turn::default() };
         let payloads = match spent {
-            Spent::NeverValid => vec![word("vote", "?")],
+            Spent::NeverValid | Spent::EndedInText => vec![word("vote", "?")],
             Spent::AfterLastCall | Spent::WindowFull => vec![word("look", "q")],
         };
         world.answer_turn(&delivery, &payloads, Some(turn));
@@ -464,6 +464,7 @@ fn the_last_turn_spent_is_a_typed_failure() {
         [
             "no turn held a valid action, and the last one is used up</system-error>",
             "the last turn is used up after a call, without a final answer</system-error>",
+            "the last turn is used up, and it was text without an action; if such text is to be the answer, set final_by = \"text\" for the agent in the config</system-error>",
             "the model's context window is full, and the turn that was to be the last did not end the task</system-error>",
         ]
     "#]]

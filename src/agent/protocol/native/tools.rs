@@ -51,20 +51,20 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for every payload name except reasoning, which needs no tool. `finals` and
-    /// `progress` state which payloads are finals and the progress report.
+    /// Makes a tool for every payload name except reasoning, which needs no tool. Without
+    /// `with_finals`, there is no tool that ends the call and none that reports progress.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,
         finals: &AgentFinals,
         with_finals: bool,
-        progress: bool,
+        version: RendererVersion,
     ) -> Self {
         let mut toolbox = Self { entries: Vec::new(), schemas: schemas.clone() };
         let offered = |word: &&VocabularyEntry| match word.meaning {
             Meaning::Reply => with_finals,
             Meaning::Note if word.name == system::name("thinking") => false,
-            Meaning::Note if word.name == system::name("progress") => progress,
+            Meaning::Note if word.name == system::name("progress") => with_finals,
             _ => true,
         };
 
@@ -81,7 +81,7 @@ impl NativeTools {
             toolbox.entries.push(NativeTool {
                 tool: ModelTool {
                     name: toolbox.free(&word.name.local),
-                    description: description(word),
+                    description: description(word, version),
                     parameters,
                 },
                 word: word.name.clone(),
@@ -92,12 +92,13 @@ impl NativeTools {
             });
         }
 
-        toolbox.fill_places();
+        toolbox.fill_places(version);
+        toolbox.keep_to(version);
         toolbox
     }
 
     /// Removes the parameters that texts of this renderer version do not mention.
-    pub fn keep_to(&mut self, version: RendererVersion) {
+    fn keep_to(&mut self, version: RendererVersion) {
         let spawns = |entry: &&mut NativeTool| entry.word == system::name("spawn-thread");
         for entry in self.entries.iter_mut().filter(spawns) {
             let properties = entry.tool.parameters.pointer_mut("/properties");
@@ -128,18 +129,24 @@ impl NativeTools {
 
     /// Allows payloads inside core payloads to be given as JSON: an object with one property, whose
     /// name is the payload's tool name.
-    fn fill_places(&mut self) {
+    fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
-        let inner: serde_json::Map<String, Json> =
-            inner.map(|entry| (entry.tool.name.clone(), entry.tool.parameters.clone())).collect();
-        let schema = json!({
-            "type": "object",
-            "description": "one payload: exactly one property, named like the tool it is for",
-            "properties": inner,
-            "minProperties": 1,
-            "maxProperties": 1,
-            "additionalProperties": false,
-        });
+        let schema = if version >= RendererVersion::V8 {
+            let names: Vec<&str> = inner.map(|entry| entry.tool.name.as_str()).collect();
+            named_payload(&names)
+        } else {
+            let inner: serde_json::Map<String, Json> = inner
+                .map(|entry| (entry.tool.name.clone(), entry.tool.parameters.clone()))
+                .collect();
+            json!({
+                "type": "object",
+                "description": "one payload: exactly one property, named like the tool it is for",
+                "properties": inner,
+                "minProperties": 1,
+                "maxProperties": 1,
+                "additionalProperties": false,
+            })
+        };
 
         for entry in &mut self.entries {
             if let Some(place) = entry.place
@@ -149,6 +156,20 @@ impl NativeTools {
                 *property = schema.clone();
             }
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether a parameter of the payload's tool is an object, or a list of objects.
+    pub fn has_nested_parameters(&self, word: &PayloadName) -> bool {
+        let entry = self.entries.iter().find(|entry| entry.word == *word);
+        let properties = entry.and_then(|entry| entry.tool.parameters.get("properties"));
+        let properties = properties.and_then(Json::as_object).into_iter().flatten();
+        properties
+            .map(|(_, schema)| schema.get("items").unwrap_or(schema))
+            .any(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
     }
 
     pub fn tools(&self) -> Vec<ModelTool> {
@@ -315,6 +336,23 @@ impl NativeTools {
     }
 }
 
+/// Schema of a payload inside a core payload. The definitions of the tools hold the schemas of the
+/// payloads themselves.
+fn named_payload(names: &[&str]) -> Json {
+    let description = format!(
+        "One payload: exactly one property, whose name is a tool ({}) and whose value is that \
+         tool's arguments.",
+        names.join(", ")
+    );
+    json!({
+        "type": "object",
+        "description": description,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": {"type": "object"},
+    })
+}
+
 /// Joins several findings into one that has the place of the first finding.
 fn joined(found: &[Finding]) -> Finding {
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
@@ -324,11 +362,11 @@ fn joined(found: &[Finding]) -> Finding {
     }
 }
 
-fn description(word: &VocabularyEntry) -> String {
+fn description(word: &VocabularyEntry, version: RendererVersion) -> String {
     let mut out = word.description.doc.clone();
     let answered = match word.peers.as_slice() {
         [] => String::new(),
-        peers => format!("Answered by: {}", peers.join(", ")),
+        _ => format!("Answered by: {}", word.answered_by(version)),
     };
 
     let about = match word.meaning {
