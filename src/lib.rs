@@ -11,6 +11,7 @@ pub mod ids;
 pub mod limits;
 pub mod metrics;
 pub mod mutant;
+pub mod shipped;
 pub mod trace;
 // Language.
 pub mod xml;

@@ -1,88 +1,138 @@
-//! `organism init`: writes a small organism that passes `organism check` and responds to a payload.
+//! `organism init`: writes a project that runs at once.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-use anyhow::Context as _;
 
 use crate::config::{self, ConfigEnvironment, ProjectFolders};
 use crate::ids::ListenerName;
 use crate::organism::project;
+use crate::shipped::{self, ShippedFile};
 
-use super::CommandExit;
 use super::exit::CommandFailure;
+use super::new_files::NewFiles;
+use super::{CommandExit, config_error_carets};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Write an agent with one tool.
+    #[arg(long, group = "project")]
+    agent: bool,
+    /// Write a workflow of a planner, a coder and a reviewer, with questions and approvals.
+    #[arg(long, group = "project")]
+    crew: bool,
     /// Directory to write to. It is created if it is missing.
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
 
-/// One file of the new organism.
-struct SeedFile {
-    path: &'static str,
-    text: &'static str,
-    mode: u32,
+/// A project that can be written.
+struct Project {
+    files: Vec<ShippedFile>,
+    /// An empty directory of the project.
+    empty: Option<&'static str>,
+    /// Commands to run next, in order.
+    next: Vec<String>,
 }
 
-const SEEDS: [SeedFile; 5] = [
-    SeedFile { path: "organism.toml", text: include_str!("init/organism.toml"), mode: 0o644 },
-    SeedFile { path: "greeter.py", text: include_str!("init/greeter.py"), mode: 0o755 },
-    SeedFile { path: "schema/greeter.xsd", text: include_str!("init/greeter.xsd"), mode: 0o644 },
-    SeedFile { path: "hello.xml", text: include_str!("init/hello.xml"), mode: 0o644 },
-    SeedFile { path: "README.md", text: include_str!("init/README.md"), mode: 0o644 },
-];
-
-/// Directory for checkpoint copies of the new organism.
-const CHECKPOINTS: &str = "checkpoints";
-
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let project = project_of(&args);
     let directory = &args.directory;
-    let paths = SEEDS.iter().map(|seed| seed.path).chain([CHECKPOINTS]);
-    let names: Vec<_> = paths.filter(|path| directory.join(path).exists()).collect();
-    if !names.is_empty() {
-        let message = format!(
-            "{} already has {}; nothing was written, choose an empty directory: \
-             organism init some-directory",
-            directory.display(),
-            names.join(", "),
-        );
-        return Err(CommandFailure::new(CommandExit::Usage, message).into());
-    }
+    refuse_existing(directory, &project)?;
 
     let name = organism_name(directory);
-    for seed in &SEEDS {
-        write(&directory.join(seed.path), &seed.text.replace("NAME", &name), seed.mode)?;
+    let mut written = NewFiles::in_directory(directory)?;
+    for file in &project.files {
+        let text = match file.path {
+            CONFIG => with_name(file.text, &name),
+            _ => file.text.to_owned(),
+        };
+        written.write(file.path, &text, file.is_executable)?;
+    }
+    if let Some(empty) = project.empty {
+        written.create_directory(empty)?;
+    }
+    written.keep();
+
+    show_next(directory, &project);
+    Ok(CommandExit::Done.into())
+}
+
+/// The config of each project.
+const CONFIG: &str = "organism.toml";
+
+/// Directory for checkpoint copies of the plain project.
+const CHECKPOINTS: &str = "checkpoints";
+
+fn project_of(args: &Args) -> Project {
+    let (files, empty, next) = if args.agent {
+        (shipped::AGENT, None, "organism send question.xml")
+    } else if args.crew {
+        let run = "organism workflow run crew \
+                   --input task=\"A greeting without a name has a comma. Remove it.\"";
+        (shipped::CREW, None, run)
+    } else {
+        (shipped::GREETER, Some(CHECKPOINTS), "organism send hello.xml")
+    };
+
+    Project { files: files.to_vec(), empty, next: vec![next.to_owned()] }
+}
+
+/// Refuses a directory that has one of the project's files, so that nothing is overwritten.
+fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
+    let paths = project.files.iter().map(|file| file.path).chain(project.empty);
+    // The link itself counts, also where it leads nowhere.
+    let is_there = |path: &&str| directory.join(path).symlink_metadata().is_ok();
+    let names: Vec<_> = paths.filter(is_there).collect();
+    if names.is_empty() {
+        return Ok(());
     }
 
-    let checkpoints = directory.join(CHECKPOINTS);
-    std::fs::create_dir(&checkpoints)
-        .with_context(|| format!("cannot make {}", checkpoints.display()))?;
-    let listed: Vec<_> = SEEDS.iter().map(|seed| format!("  {}", seed.path)).collect();
+    let message = format!(
+        "{} already has {}; nothing was written, choose an empty directory: \
+         organism init some-directory",
+        directory.display(),
+        names.join(", "),
+    );
+    Err(CommandFailure::new(CommandExit::Usage, message).into())
+}
+
+/// Lists what was written, and the next commands.
+fn show_next(directory: &Path, project: &Project) {
+    let listed: Vec<_> = project.files.iter().map(|file| format!("  {}", file.path)).collect();
     note!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
-    let go = if directory == Path::new(".") {
-        String::new()
-    } else {
-        format!("  cd {}\n", directory.display())
-    };
 
-    let begin = if has_namesake(directory) {
-        "  organism adopt --new    (another project of this name has a journal)\n"
-    } else {
-        ""
-    };
+    // A program may be missing on this machine, or a variable may be set that changes the config.
+    let config = directory.join(CONFIG);
+    if let Err(problems) = config::load_without_keys(&config, &ConfigEnvironment::of_process()) {
+        note!("\nto be done before the first run:");
+        config_error_carets::note_problems(&problems);
+    }
 
-    note!("\nnext:\n{go}  organism check\n{begin}  organism send hello.xml");
-    Ok(CommandExit::Done.into())
+    let mut commands = Vec::new();
+    if directory != Path::new(".") {
+        commands.push(format!("cd {}", in_shell(directory)));
+    }
+    commands.push("organism check".to_owned());
+    if has_namesake(directory) {
+        let begin = "organism adopt --new    (another project of this name has a journal)";
+        commands.push(begin.to_owned());
+    }
+    commands.extend(project.next.iter().cloned());
+    note!("\nnext:\n  {}", commands.join("\n  "));
+}
+
+/// A path as a shell takes it.
+fn in_shell(path: &Path) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%,".contains(c);
+    let text = path.display().to_string();
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// Whether another project with this name has a journal, so that a start here needs the option for
 /// a new journal.
 fn has_namesake(directory: &Path) -> bool {
-    let file = directory.join("organism.toml");
+    let file = directory.join(CONFIG);
     let found = config::directories(&file, &ConfigEnvironment::of_process());
     found.is_ok_and(|ProjectFolders { project, data, .. }| {
         !data.exists() && project::earlier(&project, &data).is_ok_and(|found| !found.is_empty())
@@ -90,20 +140,29 @@ fn has_namesake(directory: &Path) -> bool {
 }
 
 /// Name of the organism, derived from the directory's name if that gives a valid token.
-fn organism_name(directory: &Path) -> String {
-    let full = std::path::absolute(directory).ok();
-    let name = full.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-    let token = name.and_then(|name| ListenerName::parse(name).ok());
-    token.map_or_else(|| "my-organism".to_owned(), |token| token.to_string())
+fn organism_name(directory: &Path) -> Option<ListenerName> {
+    let full = std::path::absolute(directory).ok()?;
+    // The last part of `.` or `..` is no name.
+    let full = full.canonicalize().unwrap_or(full);
+    let name: OsString = full.file_name()?.to_owned();
+    ListenerName::parse(name.to_str()?).ok()
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
-    let say = || format!("cannot write {}", path.display());
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(say)?;
+/// The config with this name of the organism in place of its own.
+fn with_name(config: &str, name: &Option<ListenerName>) -> String {
+    let Some(name) = name else { return config.to_owned() };
+    let mut out = String::new();
+    let mut is_named = false;
+    for line in config.lines() {
+        let key = line.split_once(" = ").map(|(key, _)| key);
+        match key {
+            Some(key @ ("organism.name" | "name")) if !is_named => {
+                out.push_str(&format!("{key} = \"{name}\""));
+                is_named = true;
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
     }
-
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(mode).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).with_context(say)
+    out
 }

@@ -40,6 +40,7 @@ mod listener;
 mod models;
 mod named_config;
 mod nats_config;
+mod new_files;
 mod operator;
 mod organism_reach;
 mod output;

@@ -9,6 +9,7 @@ use crate::contract::{
 };
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::{PayloadParameter, SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
+use crate::shipped::SCHEMA_PREFIX;
 use crate::{envelope, system};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -18,7 +19,7 @@ use super::short_types::DeclaredPayloads;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::undo;
-use super::{file, vocabulary};
+use super::{file, shipped_schemas, vocabulary};
 
 /// Resolves payload names against the schemas of a config.
 pub(super) struct PayloadResolver {
@@ -263,8 +264,13 @@ impl PayloadResolver {
         problems: &mut ConfigProblems,
     ) -> Option<Vec<PayloadName>> {
         let written = &schema.value.written;
-        let text = match file::text(path) {
-            Ok(text) => text,
+        if schema.value.value.starts_with(SCHEMA_PREFIX) {
+            let shipped = shipped_schemas::find(schema, problems)?;
+            return self.register(Path::new(shipped.name), schema, shipped.text, problems);
+        }
+
+        match file::text(path) {
+            Ok(text) => self.register(path, schema, &text, problems),
             Err(reason) => {
                 let message = format!("the schema `{written}` cannot be read: {reason}");
                 let help = match file::neighbour(path) {
@@ -274,10 +280,19 @@ impl PayloadResolver {
                 let problem =
                     ConfigProblem::new(ProblemCode::SchemaMissing, &schema.place, message);
                 problems.push(problem.help(help));
-                return None;
+                None
             }
-        };
+        }
+    }
 
+    /// Registers the schema file of this path and text.
+    fn register(
+        &mut self,
+        path: &Path,
+        schema: &Located<ExpandedText>,
+        text: &str,
+        problems: &mut ConfigProblems,
+    ) -> Option<Vec<PayloadName>> {
         match self.schemas.add_file_with(&mut self.compiler, path) {
             Ok(names) => {
                 self.note_documents(&names, schema);
@@ -285,7 +300,7 @@ impl PayloadResolver {
             }
             Err(found) => {
                 for one in found {
-                    problems.push(self.broken(&one, schema, &text));
+                    problems.push(self.broken(&one, schema, text));
                 }
                 None
             }

@@ -18,6 +18,7 @@ use super::trial_compile::SchemaCompiler;
 use super::xsd::SchemaElement;
 use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
+use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
@@ -50,8 +51,13 @@ impl SchemaVerdict {
 }
 
 impl SchemaFile {
-    /// Loads a file and compiles it in `compiler` as a trial. Returns all problems at once.
+    /// Loads a file and compiles it in `compiler` as a trial. A path such as `organism:actions.xsd`
+    /// is the name of a shipped schema. Returns all problems at once.
     pub fn open(compiler: &mut SchemaCompiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
+        if let Some(name) = path.to_str().filter(|name| name.starts_with(SCHEMA_PREFIX)) {
+            return Self::shipped(name);
+        }
+
         let mut file = Self::checked(compiler, SchemaBundle::open(path)?)?;
         file.warnings.extend(lint::check(&file.bundle.sources));
         Ok(file)
@@ -60,6 +66,16 @@ impl SchemaFile {
     /// Loads a schema that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
         SchemaBundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
+    }
+
+    /// Loads a shipped schema by its name, such as `organism:actions.xsd`. The journal stores its
+    /// text like that of a file, because another version of the program may ship another text.
+    pub fn shipped(name: &str) -> Result<Self, Vec<SchemaProblem>> {
+        let Some(schema) = shipped::schema(name) else {
+            let message = "there is no shipped schema of this name";
+            return Err(vec![SchemaProblem::new(name, 0, "schema-unreadable", message)]);
+        };
+        SchemaBundle::generated(name, schema.text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
     /// Loads a schema that was generated from a config. It is not linted, because its text has no

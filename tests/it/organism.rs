@@ -24,6 +24,7 @@ mod gate;
 mod groups;
 mod hidden;
 pub mod hosted;
+mod init;
 mod keys;
 pub mod kill;
 mod known_keys;

@@ -11,7 +11,17 @@ use crate::tree::{File, product, root};
 const FLOORS: &[(&str, &[&str], Neighbours)] = &[
     (
         "ground",
-        &["limits", "clock", "failpoint", "mutant", "ids", "metrics", "trace", "children"],
+        &[
+            "limits",
+            "clock",
+            "failpoint",
+            "mutant",
+            "ids",
+            "metrics",
+            "trace",
+            "children",
+            "shipped",
+        ],
         Neighbours::Earlier,
     ),
     ("language", &["xml"], Neighbours::None),
@@ -89,6 +99,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "decision",
     "organism_reach",
     "named_config",
+    "new_files",
 ];
 
 fn floor_of(module: &str) -> Option<usize> {

@@ -310,6 +310,51 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
     );
 }
 
+#[test]
+fn a_shipped_schema_is_named_without_a_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |schema: &str, accepts: &str| {
+        let config = format!(
+            "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"hands\"]\n[listeners.hands]\n\
+             command = [\"/bin/cat\"]\nschema = \"{schema}\"\naccepts = [\"{accepts}\"]\n"
+        );
+        std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+        let output = organism(directory.path(), &["check"]);
+        (output.status.code(), text(&output.stderr).to_owned())
+    };
+    assert_eq!(check("organism:code-search.xsd", "search"), (Some(0), String::new()));
+    for (schema, accepts, problems) in [
+        (
+            "organism:code-serch.xsd",
+            "search",
+            vec!["schema-missing", "`organism:code-search.xsd`?"],
+        ),
+        (
+            "organism:",
+            "search",
+            vec!["schema-missing", "organism:actions.xsd, organism:calculator"],
+        ),
+        ("organism:core.xsd", "wait", vec!["schema-missing", "the core's own words"]),
+        ("organism:code-search.xsd", "serch", vec!["not declared in organism:code-search.xsd"]),
+        ("./organism:actions.xsd", "shell", vec!["cannot be read"]),
+    ] {
+        let (code, report) = check(schema, accepts);
+        assert_eq!(code, Some(78), "{schema}: {report}");
+        for problem in problems {
+            assert!(report.contains(problem), "{schema}: {problem}: {report}");
+        }
+    }
+}
+
+#[test]
+fn every_shipped_schema_can_be_described() {
+    for schema in organism::shipped::SCHEMAS {
+        let described = organism(&data(), &["schema", "describe", schema.name]);
+        assert_eq!(described.status.code(), Some(0), "{}", text(&described.stderr));
+        assert!(!described.stdout.is_empty(), "{}", schema.name);
+    }
+}
+
 /// The answer of the listener from `init` to one delivery.
 fn greeted(directory: &Path, who: &str) -> String {
     use std::io::Write as _;

@@ -76,12 +76,17 @@ impl Provider {
         Self { port, seen }
     }
 
+    /// The base address, as a config names it.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
     /// The `[models.NAME]` section of a config, with further lines.
     pub fn model(&self, name: &str, more: &str) -> String {
         format!(
             "\n[models.{name}]\nprovider = \"openai-compatible\"\nmodel = \"{name}-1\"\n\
-             base_url = \"http://127.0.0.1:{}/v1\"\n{more}\n",
-            self.port
+             base_url = \"{}\"\n{more}\n",
+            self.url()
         )
     }
 

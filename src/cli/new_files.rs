@@ -1,0 +1,100 @@
+//! Writes several new files, all or none of them.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::exit::{CommandExit, CommandFailure};
+
+/// Files and directories that a command has created. All of them are removed again unless the
+/// command keeps them, so that an error in the middle leaves nothing behind.
+pub struct NewFiles {
+    directory: PathBuf,
+    /// In the order in which they were created.
+    created: Vec<CreatedPath>,
+}
+
+enum CreatedPath {
+    File(PathBuf),
+    Directory(PathBuf),
+}
+
+impl NewFiles {
+    /// Creates the directory if it is missing.
+    pub fn in_directory(directory: &Path) -> anyhow::Result<Self> {
+        let mut files = Self { directory: directory.to_owned(), created: Vec::new() };
+        files.create_missing(directory)?;
+        Ok(files)
+    }
+
+    /// Writes a file that does not exist, with the directories above it.
+    pub fn write(&mut self, path: &str, text: &str, is_executable: bool) -> anyhow::Result<()> {
+        let path = self.directory.join(path);
+        if let Some(parent) = path.parent() {
+            self.create_missing(parent)?;
+        }
+
+        let mode = if is_executable { 0o755 } else { 0o644 };
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(mode).open(&path);
+        let mut file = opened.map_err(|error| cannot("write", &path, &error))?;
+        self.created.push(CreatedPath::File(path.clone()));
+        file.write_all(text.as_bytes()).map_err(|error| cannot("write", &path, &error).into())
+    }
+
+    /// Creates a directory that does not exist.
+    pub fn create_directory(&mut self, path: &str) -> anyhow::Result<()> {
+        let path = self.directory.join(path);
+        std::fs::create_dir(&path).map_err(|error| cannot("make", &path, &error))?;
+        self.created.push(CreatedPath::Directory(path));
+        Ok(())
+    }
+
+    /// Ends the command's responsibility for the files: they stay.
+    pub fn keep(mut self) {
+        self.created.clear();
+    }
+
+    /// Creates the directory and those above it that are missing.
+    fn create_missing(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let mut missing = Vec::new();
+        for above in directory.ancestors() {
+            if above.as_os_str().is_empty() || above.is_dir() {
+                break;
+            }
+            if above.symlink_metadata().is_ok() {
+                let text = format!("{} is no directory; nothing was written", above.display());
+                return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            }
+            missing.push(above);
+        }
+
+        for path in missing.into_iter().rev() {
+            std::fs::create_dir(path).map_err(|error| cannot("make", path, &error))?;
+            self.created.push(CreatedPath::Directory(path.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        while let Some(created) = self.created.pop() {
+            let removed = match &created {
+                CreatedPath::File(path) => std::fs::remove_file(path),
+                // Fails where another program has put something into it, which then stays.
+                CreatedPath::Directory(path) => std::fs::remove_dir(path),
+            };
+            if let Err(error) = removed {
+                let (CreatedPath::File(path) | CreatedPath::Directory(path)) = &created;
+                note!("{} could not be removed again: {error}", path.display());
+            }
+        }
+    }
+}
+
+fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> CommandFailure {
+    let path = path.display();
+    let text = format!("cannot {verb} {path}: {error}; no file of this command was kept");
+    CommandFailure::new(CommandExit::Unavailable, text)
+}

@@ -1,0 +1,36 @@
+//! Schemas that a config names as `organism:actions.xsd`: the program ships them.
+
+use crate::shipped::{self, ShippedSchema};
+
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::keys::nearest;
+use super::tree::{ExpandedText, Located};
+
+/// The shipped schema that `schema` names. Reports a name that a listener cannot use.
+pub(super) fn find(
+    schema: &Located<ExpandedText>,
+    problems: &mut ConfigProblems,
+) -> Option<&'static ShippedSchema> {
+    let name = &schema.value.value;
+    let written = &schema.value.written;
+    let listed = || format!("listeners may name {}", names().collect::<Vec<_>>().join(", "));
+
+    let (message, help) = match shipped::schema(name) {
+        Some(found) if !found.is_core => return Some(found),
+        Some(_) => (format!("`{written}` declares the core's own words"), listed()),
+        None => {
+            let near = nearest(name, names());
+            let help = near.map_or_else(listed, |near| format!("did you mean `{near}`?"));
+            (format!("organism ships no schema `{written}`"), help)
+        }
+    };
+
+    let problem = ConfigProblem::new(ProblemCode::SchemaMissing, &schema.place, message);
+    problems.push(problem.help(help));
+    None
+}
+
+/// Names of the schemas that a listener may use.
+fn names() -> impl Iterator<Item = &'static str> {
+    shipped::SCHEMAS.iter().filter(|schema| !schema.is_core).map(|schema| schema.name)
+}

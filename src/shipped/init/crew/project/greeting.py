@@ -1,0 +1,9 @@
+"""Greets people by name."""
+
+
+def greeting(name):
+    return "Hello, " + name + "!"
+
+
+def farewell(name):
+    return "Goodbye, " + name + "!"
