@@ -13,6 +13,7 @@ mod bus;
 mod campaign;
 mod config;
 mod deploy;
+mod docs;
 mod extract;
 mod faults;
 mod fixtures;

@@ -44,7 +44,7 @@ mod project;
 mod promote;
 mod prompts;
 pub mod proof;
-mod provider;
+pub mod provider;
 mod pumps;
 mod record;
 mod remote;

@@ -1,0 +1,7 @@
+//! The examples of the docs, carried out as they stand there: `TUTORIAL=write` writes new outputs
+//! into the pages that differ by more than ids, times and the like.
+
+mod form;
+mod page;
+mod session;
+mod tutorial;

@@ -1,0 +1,46 @@
+//! docs/TUTORIAL.md, carried out by the real command.
+
+use std::path::Path;
+
+use super::page::steps;
+use super::session::Session;
+use crate::organism::provider::{Provider, ScriptedResponse};
+
+/// The chapter in which a scripted server stands for the provider.
+const LIVE: &str = "A real model";
+
+/// Leads the requests of that chapter to the scripted server.
+const ADDRESS: &str = "ORGANISM_MODELS__VOICE__BASE_URL";
+
+/// Answers of the scripted model, turn after turn.
+const ANSWERS: [&str; 5] = ["ok", CALL, FINAL, CALL, FINAL];
+
+const CALL: &str = "<thinking>The shelf knows.</thinking>\n<stock><tea>black</tea></stock>";
+const FINAL: &str =
+    "<thinking>There are three boxes.</thinking>\n<answer>Yes, we have 3 boxes of it.</answer>";
+
+#[test]
+fn the_tutorial_runs_as_it_is_written() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TUTORIAL.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let answers = ANSWERS.iter().map(|text| ScriptedResponse::Text((*text).to_owned()));
+    let provider = Provider::start(answers.collect());
+    let mut session = Session::new();
+
+    for step in steps(&page).unwrap() {
+        // The last step of the chapter is a recording again.
+        if step.chapter == LIVE && provider.requests() < ANSWERS.len() {
+            session.set(ADDRESS, &provider.url());
+        } else {
+            session.unset(ADDRESS);
+        }
+        if let Err(wrong) = session.carry_out(&step) {
+            session.write(&path);
+            panic!("docs/TUTORIAL.md, {wrong}");
+        }
+    }
+    session.finish().unwrap();
+    session.write(&path);
+    assert!(session.commands > 40, "the commands were found: {}", session.commands);
+    assert_eq!(provider.requests(), ANSWERS.len(), "requests to the scripted server");
+}
