@@ -19,7 +19,7 @@ endif
 # Begins the search for `python3` with the link that setup has made.
 WITH_PYTHON = PATH="$(CURDIR)/target/python:$$PATH"
 
-.PHONY: help setup sdks nats build demo check test conformance torture elders bench lint fmt doc
+.PHONY: help setup sdks nats build install demo check test conformance torture elders bench lint fmt doc
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -38,6 +38,11 @@ nats: ## the NATS server that some tests start
 
 build: setup ## the command and the listeners
 	@$(CARGO) build --quiet --locked --workspace
+
+# One directory of build results for all three, so that what they share is compiled once.
+install: setup ## organism and the listeners that come with it, into ~/.cargo/bin
+	@for package in . listeners/code-search listeners/workspace; do \
+		$(CARGO) install --locked --path $$package || exit 1; done
 
 demo: setup ## agents at work on this source tree, live
 	@echo "building (about three minutes the first time) ..." >&2

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::config::{self, ConfigEnvironment, ProjectFolders};
 use crate::ids::ListenerName;
 use crate::organism::project;
-use crate::shipped::{self, ShippedFile};
+use crate::shipped::{self, ShippedFile, WrittenFile};
 
 use super::exit::CommandFailure;
 use super::new_files::NewFiles;
@@ -21,6 +21,9 @@ pub struct Args {
     /// Write a workflow of a planner, a coder and a reviewer, with questions and approvals.
     #[arg(long, group = "project")]
     crew: bool,
+    /// Write one of the workflows that come with organism; `list` lists them.
+    #[arg(long, group = "project", value_name = "NAME")]
+    workflow: Option<String>,
     /// Directory to write to. It is created if it is missing.
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -28,7 +31,7 @@ pub struct Args {
 
 /// A project that can be written.
 struct Project {
-    files: Vec<ShippedFile>,
+    files: Vec<WrittenFile>,
     /// An empty directory of the project.
     empty: Option<&'static str>,
     /// Commands to run next, in order.
@@ -36,18 +39,25 @@ struct Project {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let project = project_of(&args);
+    if args.workflow.as_deref() == Some(LIST) {
+        for workflow in shipped::WORKFLOWS {
+            put_line!("{:12} {}", workflow.name, workflow.description);
+        }
+        return Ok(CommandExit::Done.into());
+    }
+
+    let project = project_of(&args)?;
     let directory = &args.directory;
     refuse_existing(directory, &project)?;
 
     let name = organism_name(directory);
     let mut written = NewFiles::in_directory(directory)?;
     for file in &project.files {
-        let text = match file.path {
-            CONFIG => with_name(file.text, &name),
-            _ => file.text.to_owned(),
+        let text = match file.path.as_str() {
+            CONFIG => with_name(&file.text, &name),
+            _ => file.text.clone(),
         };
-        written.write(file.path, &text, file.is_executable)?;
+        written.write(&file.path, &text, file.is_executable)?;
     }
     if let Some(empty) = project.empty {
         written.create_directory(empty)?;
@@ -64,23 +74,46 @@ const CONFIG: &str = "organism.toml";
 /// Directory for checkpoint copies of the plain project.
 const CHECKPOINTS: &str = "checkpoints";
 
-fn project_of(args: &Args) -> Project {
-    let (files, empty, next) = if args.agent {
-        (shipped::AGENT, None, "organism send question.xml")
-    } else if args.crew {
-        let run = "organism workflow run crew \
-                   --input task=\"A greeting without a name has a comma. Remove it.\"";
-        (shipped::CREW, None, run)
-    } else {
-        (shipped::GREETER, Some(CHECKPOINTS), "organism send hello.xml")
+/// Name that lists the workflows instead of writing one.
+const LIST: &str = "list";
+
+fn project_of(args: &Args) -> anyhow::Result<Project> {
+    let run_crew = "organism workflow run crew \
+                    --input task=\"A greeting without a name has a comma. Remove it.\"";
+    let of = |files: &[ShippedFile], empty, next: &str| Project {
+        files: files.iter().map(WrittenFile::from).collect(),
+        empty,
+        next: vec![next.to_owned()],
     };
 
-    Project { files: files.to_vec(), empty, next: vec![next.to_owned()] }
+    if let Some(name) = &args.workflow {
+        let workflow = shipped::workflow(name).ok_or_else(|| unknown_workflow(name))?;
+        let commands = workflow.commands();
+        let next = if commands.is_empty() { vec![run_crew.to_owned()] } else { commands };
+        return Ok(Project { files: workflow.written_files(), empty: None, next });
+    }
+
+    Ok(if args.agent {
+        of(shipped::AGENT, None, "organism send question.xml")
+    } else if args.crew {
+        of(shipped::CREW, None, run_crew)
+    } else {
+        of(shipped::GREETER, Some(CHECKPOINTS), "organism send hello.xml")
+    })
+}
+
+fn unknown_workflow(name: &str) -> CommandFailure {
+    let names: Vec<_> = shipped::WORKFLOWS.iter().map(|workflow| workflow.name).collect();
+    let near = config::nearest(name, names.iter().copied());
+    let hint = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+    let text =
+        format!("no workflow `{name}` comes with organism{hint}; there are {}", names.join(", "));
+    CommandFailure::new(CommandExit::Usage, text)
 }
 
 /// Refuses a directory that has one of the project's files, so that nothing is overwritten.
 fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
-    let paths = project.files.iter().map(|file| file.path).chain(project.empty);
+    let paths = project.files.iter().map(|file| file.path.as_str()).chain(project.empty);
     // The link itself counts, also where it leads nowhere.
     let is_there = |path: &&str| directory.join(path).symlink_metadata().is_ok();
     let names: Vec<_> = paths.filter(is_there).collect();

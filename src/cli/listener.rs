@@ -1,4 +1,8 @@
-//! `organism listener`: tools for listener authors.
+//! `organism listener`: the listeners that come with organism, and tools for listener authors.
+
+mod install;
+mod list;
+mod update;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +27,10 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ListenerVerb {
+    /// List the listeners that come with organism.
+    List(list::Args),
+    /// Write a listener that comes with organism to a directory, or update one there.
+    Install(install::Args),
     /// Test a program against the listener protocol.
     Test(TestArgs),
 }
@@ -60,6 +68,8 @@ struct TestArgs {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
+        ListenerVerb::List(args) => list::run(&args),
+        ListenerVerb::Install(args) => install::run(&args),
         ListenerVerb::Test(test) => test.run(),
     }
 }

@@ -140,7 +140,7 @@ enum CommandVerb {
     Secret(secret::Args),
     /// Make the key with which an operator signs decisions.
     Operator(operator::Args),
-    /// Tools for listener authors.
+    /// List, install and test listeners.
     Listener(listener::Args),
     #[command(hide = true)]
     Debug(debug::Args),

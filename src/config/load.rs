@@ -14,8 +14,8 @@ use super::sections::{self, DeclaredSections};
 use super::{
     AgentSpec, Config, ConfigEnvironment, ConfigProblems, ConfigSource, ConfiguredWorkflow,
     MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig, agents, budgets, effective,
-    file, keys, models, names, overrides, program, remotes, schedules, secrets, transports, tree,
-    undo, workflows,
+    file, keys, models, names, overrides, program, remotes, schedules, secrets, shipped_listeners,
+    transports, tree, undo, workflows,
 };
 
 /// Reads the sections of the file, with overrides from the environment. Each section is checked
@@ -243,6 +243,7 @@ fn load_with(
     let mut hints = Vec::new();
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
     let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
+    hints.extend(shipped_listeners::notes(&sections.members, &directory));
 
     report_unmet(keys, keys_missing.of_pump(&agents, &models), &mut problems);
     problems.sort();

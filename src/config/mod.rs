@@ -31,6 +31,7 @@ mod remotes;
 mod schedules;
 mod secrets;
 mod sections;
+mod shipped_listeners;
 mod shipped_schemas;
 mod short_types;
 mod source_text;

@@ -1,6 +1,9 @@
 //! `organism init`: each project passes `check` and runs at once on its recording, and on a real
 //! model after one changed line.
 
+mod installed;
+mod workflows;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 

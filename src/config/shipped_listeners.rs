@@ -1,0 +1,73 @@
+//! Notes about installed listeners whose version does not fit this program.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::limits;
+use crate::shipped::{self, ListenerManifest, MANIFEST, SCHEMA_PREFIX};
+
+use super::file;
+use super::members::DeclaredMember;
+
+/// One note for each installed listener that differs from the one that this program ships.
+pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String> {
+    let mut folders = BTreeSet::new();
+    for member in members {
+        folders.extend(folders_of(member));
+    }
+    folders.iter().filter_map(|folder| note(folder, directory)).collect()
+}
+
+/// Directories, relative to the config, in which the manifest of this member's listener may be:
+/// those of its program and its schemas, and the ones above these.
+fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
+    let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
+    let of_process = member.process.iter().flat_map(|process| &process.command);
+    let words = of_process.map(|word| word.value.value.as_str());
+    let is_path = |text: &&str| text.contains('/') && !text.starts_with(SCHEMA_PREFIX);
+
+    let mut folders = BTreeSet::new();
+    for path in schemas.chain(words).filter(is_path) {
+        let above = Path::new(path).ancestors().skip(1).take(2);
+        folders.extend(above.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned));
+    }
+    folders
+}
+
+fn note(folder: &Path, directory: &Path) -> Option<String> {
+    let path = directory.join(folder).join(MANIFEST);
+    let about = std::fs::metadata(&path).ok()?;
+    if !about.is_file() || about.len() > limits::SCHEMA_BYTES_MAX as u64 {
+        return None;
+    }
+
+    let shown = folder.display();
+    let manifest = match file::text(&path).map(|text| ListenerManifest::parse(&text)) {
+        Ok(Ok(manifest)) => manifest,
+        Ok(Err(error)) => return Some(format!("{shown}/{MANIFEST} is ignored: {error}")),
+        Err(reason) => return Some(format!("{shown}/{MANIFEST} cannot be read: {reason}")),
+    };
+
+    let ListenerManifest { name, version, .. } = &manifest;
+    let Some(listener) = shipped::listener(name) else {
+        return Some(format!(
+            "{shown} is the listener {name} {version}, which does not come with this organism ({})",
+            shipped::VERSION
+        ));
+    };
+
+    let own = ListenerManifest::of(listener);
+    if own == manifest {
+        return None;
+    }
+
+    let ours = if own.version == *version {
+        format!("another build of {}", own.version)
+    } else {
+        own.version
+    };
+    Some(format!(
+        "{shown} is the listener {name} {version}, and this organism comes with {ours}; `organism \
+         listener install {name} {shown} --update` shows the difference, from the config's directory"
+    ))
+}

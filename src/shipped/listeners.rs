@@ -1,0 +1,153 @@
+//! Listeners that come with the program, and what of them can be written out.
+
+use super::projects::PYTHON_KIT;
+use super::{ListenerManifest, MANIFEST, ShippedFile, WrittenFile};
+
+/// A listener that `organism listener install` writes out.
+#[derive(Debug)]
+pub struct ShippedListener {
+    pub name: &'static str,
+    pub description: &'static str,
+    /// The program that is installed together with organism; `None` if the files hold the program.
+    pub program: Option<&'static str>,
+    files: &'static [ShippedFile],
+    /// Lines for a config, with `DIR` for the directory of the files. Empty for a kit.
+    pub config: &'static str,
+}
+
+impl ShippedListener {
+    /// The files of the listener, without the manifest.
+    pub fn files(&self) -> &'static [ShippedFile] {
+        self.files
+    }
+
+    /// The files of the listener, with the manifest as the last.
+    pub fn written_files(&self) -> Vec<WrittenFile> {
+        let manifest = WrittenFile {
+            path: MANIFEST.to_owned(),
+            text: ListenerManifest::of(self).to_text(),
+            is_executable: false,
+        };
+        self.files.iter().map(WrittenFile::from).chain([manifest]).collect()
+    }
+}
+
+/// The shipped listener with this name.
+pub fn listener(name: &str) -> Option<&'static ShippedListener> {
+    LISTENERS.iter().find(|listener| listener.name == name)
+}
+
+macro_rules! files {
+    ($name:literal: $($path:literal),+ $(; $($more:expr),+)?) => {
+        &[
+            $(ShippedFile::new(
+                $path,
+                include_str!(concat!("../../listeners/", $name, "/", $path)),
+            ),)+
+            $($($more,)+)?
+        ]
+    };
+}
+
+/// The kit beside a listener in Python.
+const KIT_BESIDE: ShippedFile = ShippedFile::new("organism_listener.py", PYTHON_KIT);
+
+/// All shipped listeners, and the kit for listeners in Python.
+pub const LISTENERS: &[ShippedListener] = &[
+    ShippedListener {
+        name: "calculator",
+        description: "works out arithmetic exactly; in Python",
+        program: None,
+        files: files!("calculator": "README.md", "calculator.py", "evaluate.py",
+            "schema/calculator.xsd"; KIT_BESIDE),
+        config: r#"[listeners.calculator]
+description = "Works out arithmetic exactly."
+command = ["python3", "DIR/calculator.py"]
+schema = "DIR/schema/calculator.xsd"
+accepts = ["calculate"]
+replies = ["result", "calculation-failed"]
+"#,
+    },
+    ShippedListener {
+        name: "code-search",
+        description: "searches and reads the files of a directory",
+        program: Some("code-search"),
+        files: files!("code-search": "README.md", "schema/code-search.xsd"),
+        config: r#"[listeners.code-search]
+description = "Searches and reads the project's files."
+command = ["code-search", "${ROOT:-.}"]
+schema = "organism:code-search.xsd"
+accepts = ["search", "query", "extract"]
+replies = ["search-results", "query-results", "extract-result", "tool-error"]
+"#,
+    },
+    ShippedListener {
+        name: "intake",
+        description: "takes, checks and books invoices in UBL 2.1; in Python",
+        program: None,
+        files: files!("intake": "README.md", "book.py", "checks.py", "ledger.py", "reception.py",
+            "rejects.py", "totals.py", "ubl.py", "words.py", "examples/full.xml",
+            "schema/CodeLists.xsd", "schema/CommonAggregateComponents.xsd",
+            "schema/CommonBasicComponents.xsd", "schema/Invoice.xsd", "schema/intake.xsd";
+            KIT_BESIDE),
+        config: r#"[listeners.ledger]
+description = "Books each invoice once."
+command = ["python3", "DIR/ledger.py", "ledger.jsonl"]
+schema = "DIR/schema/intake.xsd"
+accepts = ["booking"]
+replies = ["invoice-accepted", "rejection"]
+"#,
+    },
+    ShippedListener {
+        name: "python",
+        description: "no listener: the kit for listeners in Python, to put beside your program",
+        program: None,
+        files: files!("python": "README.md", "organism_listener.py", "organism_bus.py",
+            "pyproject.toml"),
+        config: "",
+    },
+    ShippedListener {
+        name: "shell-echo",
+        description: "says a text again: how little a listener needs; in bash",
+        program: None,
+        files: files!("shell-echo": "README.md", "schema/shell-echo.xsd";
+            ShippedFile::program("shell-echo", include_str!("../../listeners/shell-echo/shell-echo"))),
+        config: r#"[listeners.shell-echo]
+description = "Says a text again."
+command = ["DIR/shell-echo"]
+schema = "DIR/schema/shell-echo.xsd"
+accepts = ["say"]
+replies = ["echo"]
+"#,
+    },
+    ShippedListener {
+        name: "travel",
+        description: "reserves seats and rooms in a file, to try undo; in Python",
+        program: None,
+        files: files!("travel": "README.md", "travel.py", "schema/travel.xsd"; KIT_BESIDE),
+        config: r#"[listeners.flights]
+description = "Reserves and cancels seats."
+command = ["python3", "DIR/travel.py", "ledger.jsonl"]
+schema = "DIR/schema/travel.xsd"
+accepts = ["reserve-seat", "cancel-seat"]
+replies = ["seat-reserved", "seat-cancelled", "reservation-failed"]
+attempts = 1
+undo.reserve-seat = { payload = "cancel-seat", with = { number = "reply/number" } }
+"#,
+    },
+    ShippedListener {
+        name: "workspace",
+        description: "changes the files of a directory and runs commands in it",
+        program: Some("workspace"),
+        files: files!("workspace": "README.md", "schema/workspace.xsd";
+            ShippedFile::new("schema/actions.xsd", include_str!("../../schemas/actions.xsd"))),
+        config: r#"[listeners.workspace]
+description = "Changes the project's files."
+command = ["workspace", "${WORKSPACE:-.}"]
+schema = ["organism:actions.xsd", "organism:workspace.xsd"]
+accepts = ["proposed_file_replace_substring", "proposed_file_replace", "show-changes"]
+replies = ["changes-applied", "action-failed", "workspace-changes"]
+approval = "always"
+"#,
+    },
+];

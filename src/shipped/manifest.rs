@@ -1,0 +1,55 @@
+//! The manifest of an installed listener: which version of which listener its files are.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{ShippedListener, VERSION};
+use crate::ids::Digest;
+
+/// Name of the manifest in the directory of an installed listener.
+pub const MANIFEST: &str = "listener.toml";
+
+/// Name, version and files of a listener at the time of its installation.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerManifest {
+    #[serde(rename = "name")]
+    pub name: String,
+    #[serde(rename = "version")]
+    pub version: String,
+    /// SHA-256 of each file as it was installed, by path.
+    #[serde(rename = "files", default)]
+    pub files: BTreeMap<String, String>,
+}
+
+/// The text is no manifest.
+#[derive(Debug, thiserror::Error)]
+#[error("not a manifest of a listener: {0}")]
+pub struct ManifestError(String);
+
+impl ListenerManifest {
+    /// The manifest of a listener as this program ships it.
+    pub fn of(listener: &ShippedListener) -> Self {
+        let digest = |text: &str| Digest::of(text.as_bytes()).to_string();
+        let files = listener.files().iter().map(|file| (file.path.to_owned(), digest(file.text)));
+        Self { name: listener.name.to_owned(), version: VERSION.to_owned(), files: files.collect() }
+    }
+
+    pub fn parse(text: &str) -> Result<Self, ManifestError> {
+        toml::from_str(text).map_err(|error| ManifestError(error.message().to_owned()))
+    }
+
+    pub fn to_text(&self) -> String {
+        let mut out = format!(
+            "# Written by `organism listener install`. `organism check` compares the version with the\n\
+             # program's, and `organism listener install {} DIR --update` shows what differs.\n\
+             name = \"{}\"\nversion = \"{}\"\n\n[files]\n",
+            self.name, self.name, self.version
+        );
+        for (path, digest) in &self.files {
+            out.push_str(&format!("\"{path}\" = \"{digest}\"\n"));
+        }
+        out
+    }
+}

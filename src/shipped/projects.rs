@@ -1,0 +1,48 @@
+//! Projects that `organism init` writes.
+
+use super::ShippedFile;
+
+/// The Python kit, under the name by which listeners import it.
+pub(super) const PYTHON_KIT: &str = include_str!("../../listeners/python/organism_listener.py");
+
+/// Explains the directory for copies of checkpoints, and keeps it in a copy of the project by git.
+const CHECKPOINTS_README: &str = include_str!("init/checkpoints.md");
+
+/// The project of `organism init`.
+pub const GREETER: &[ShippedFile] = &[
+    ShippedFile::new("organism.toml", include_str!("init/greeter/organism.toml")),
+    ShippedFile::program("greeter.py", include_str!("init/greeter/greeter.py")),
+    ShippedFile::new("schema/greeter.xsd", include_str!("init/greeter/greeter.xsd")),
+    ShippedFile::new("hello.xml", include_str!("init/greeter/hello.xml")),
+    ShippedFile::new("README.md", include_str!("init/greeter/README.md")),
+];
+
+/// The project of `organism init --agent`.
+pub const AGENT: &[ShippedFile] = &[
+    ShippedFile::new("organism.toml", include_str!("init/agent/organism.toml")),
+    ShippedFile::new("tools/days.py", include_str!("init/agent/tools/days.py")),
+    ShippedFile::new("tools/organism_listener.py", PYTHON_KIT),
+    ShippedFile::new("question.xml", include_str!("init/agent/question.xml")),
+    ShippedFile::new("recording.toml", include_str!("init/agent/recording.toml")),
+    ShippedFile::new("checkpoints/README.md", CHECKPOINTS_README),
+    ShippedFile::new("README.md", include_str!("init/agent/README.md")),
+];
+
+/// The project of `organism init --crew`.
+pub const CREW: &[ShippedFile] = &[
+    ShippedFile::new("organism.toml", include_str!("init/crew/organism.toml")),
+    ShippedFile::new("cases.toml", include_str!("init/crew/cases.toml")),
+    ShippedFile::new("tools/run_tests.py", include_str!("init/crew/tools/run_tests.py")),
+    ShippedFile::new("tools/organism_listener.py", PYTHON_KIT),
+    ShippedFile::new("project/greeting.py", include_str!("init/crew/project/greeting.py")),
+    ShippedFile::new(
+        "project/test_greeting.py",
+        include_str!("init/crew/project/test_greeting.py"),
+    ),
+    ShippedFile::new("recording.toml", include_str!("init/crew/recording.toml")),
+    ShippedFile::new("checkpoints/README.md", CHECKPOINTS_README),
+    ShippedFile::new("README.md", include_str!("init/crew/README.md")),
+];
+
+/// The lines of a config that name a real model in the place of a recording.
+pub(super) const MODEL_LINES: &str = include_str!("init/models.toml");
