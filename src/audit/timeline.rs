@@ -29,6 +29,9 @@ pub struct ThreadTimeline {
     pub opened: Time,
     #[serde(skip)]
     pub updated: Time,
+    /// Tokens and money that model calls in the thread and its subthreads have used.
+    #[serde(rename = "spent")]
+    pub spent: Spending,
     #[serde(rename = "items")]
     pub items: Vec<TimelineEntry>,
 }
@@ -228,6 +231,9 @@ impl TimelineBuilder {
                 self.add(thread, record, TimelineEvent::Refused(refused));
             }
             Fact::AttemptFailed { attempt, failure, .. } => {
+                if let Some(spent) = failure.spent() {
+                    self.spend(scene, spent);
+                }
                 let listener = match &record.input {
                     Input::Failed { listener, .. } | Input::Lost { listener, .. } => {
                         Some(listener.clone())
@@ -243,7 +249,13 @@ impl TimelineBuilder {
                     TimelineEvent::AttemptFailed { listener, attempt, failure },
                 );
             }
+            Fact::Used { call, tokens_in, tokens_out, money, .. } => {
+                let tokens = tokens_in.saturating_add(*tokens_out);
+                let thread = self.calls.thread_of(*call).unwrap_or(scene).clone();
+                self.spend(&thread, Spending { tokens, money: *money });
+            }
             Fact::Charged { attempt, agent, spending, .. } => {
+                self.spend(scene, *spending);
                 let listener = agent.clone();
                 let attempt = *attempt;
                 let spending = *spending;
@@ -256,6 +268,12 @@ impl TimelineBuilder {
         }
     }
 
+    fn spend(&mut self, thread: &ThreadId, spent: Spending) {
+        if let Some(timeline) = self.timelines.get_mut(thread) {
+            timeline.spent = timeline.spent.plus(spent);
+        }
+    }
+
     fn open(&mut self, thread: &ThreadId, by: &ListenerName, at: Time) {
         let timeline = ThreadTimeline {
             thread: thread.clone(),
@@ -263,6 +281,7 @@ impl TimelineBuilder {
             status: ThreadPhase::Idle,
             opened: at,
             updated: at,
+            spent: Spending::default(),
             items: Vec::new(),
         };
 
@@ -293,8 +312,9 @@ impl TimelineBuilder {
         for item in &mut timeline.items {
             if let TimelineEvent::Subthread(child) = &mut item.what {
                 // The recursion is bounded, because the depth of threads is bounded.
-                if let Some(timeline) = self.take_timeline(&child.thread.clone()) {
-                    *child = timeline;
+                if let Some(beneath) = self.take_timeline(&child.thread.clone()) {
+                    timeline.spent = timeline.spent.plus(beneath.spent);
+                    *child = beneath;
                 }
             }
         }
@@ -303,9 +323,10 @@ impl TimelineBuilder {
     }
 }
 
-/// Whether a cancellation was refused because of its signature.
+/// Whether a cancellation was refused: its signature is missing, or its thread had ended.
 fn is_refused(record: &Record) -> bool {
-    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == RefusalRule::NotSigned);
+    let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
+    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));
     record.facts.iter().any(refused)
 }
 

@@ -1,28 +1,53 @@
 //! `organism approvals`: lists the calls that wait for an approval, with the exact bytes of each
 //! payload.
 
+mod watch;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::thread::Hold;
 
-use super::decision;
+use super::all_from::{self, is_from};
+use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget};
 use super::named_config;
 use super::render::{RenderOutput, held, put, put_visible_json};
+use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
+    /// Only calls of this thread and its subthreads, with the command that approves them all.
+    #[arg(long, value_name = "THREAD")]
+    all_from: Option<String>,
+    /// Show one call after another on the terminal, and ask for each decision.
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
+    /// With --watch: note for the record. It is not sent to the callers.
+    #[arg(long, default_value = "", requires = "watch")]
+    note: String,
+    /// With --watch: sign the decisions with this operator's key.
+    #[arg(long, value_name = "FILE", requires = "watch")]
+    sign: Option<PathBuf>,
     /// Write one line of JSON for each held call.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let waiting =
-        decision::waiting_on_record(&journal_target::data_dir(&args.place)?, Hold::Approval)?;
+    let data = journal_target::data_dir(&args.place)?;
+    let within = args.all_from.as_deref().map(all_from::parse).transpose()?;
+    if args.watch {
+        let config = ConfigArg { config: args.place.config };
+        let decision = DecisionArgs { note: args.note, sign: args.sign, data: args.place.data };
+        return watch::watch(&data, within.as_ref(), &config, &decision);
+    }
+
+    let mut waiting = decision::waiting_on_record(&data, Hold::Approval)?;
+    waiting.retain(|call| within.as_ref().is_none_or(|thread| is_from(call, thread)));
     if args.json {
         waiting.iter().try_for_each(put_visible_json)?;
         return Ok(CommandExit::Done.into());
@@ -32,12 +57,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("no calls wait for an approval");
     }
 
+    let config = named_config::option();
     for call in &waiting {
-        let digest = call.sha256.to_string();
-        let short: String = digest.chars().take(HASH_CHARS).collect();
-        let config = named_config::option();
+        let short = shortened(&call.sha256.to_string());
         let approve = format!("organism approve {} --hash {short}{config}", call.message);
         put(&format!("{}  {approve}\n\n", held(&RenderOutput::stdout(true), call)))?;
+    }
+
+    if let (Some(thread), false) = (within, waiting.is_empty()) {
+        let short = shortened(&all_from::digest(&waiting).to_string());
+        put(&format!("all {}:\n", waiting.len()))?;
+        put(&format!("  organism approve --all-from {thread} --hash {short}{config}\n"))?;
+        put(&format!("  organism refuse --all-from {thread}{config}\n"))?;
     }
 
     Ok(CommandExit::Done.into())
@@ -45,3 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Number of digits of the hash in a suggested command, which is enough to be unique.
 const HASH_CHARS: usize = 16;
+
+fn shortened(hash: &str) -> String {
+    hash.chars().take(HASH_CHARS).collect()
+}

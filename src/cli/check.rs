@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::agent::attempt_completion;
 use crate::clock::Time;
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProviderConfig, StorageConfig,
@@ -39,6 +40,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for note in &config.notes {
                 note!("\nnote: {note}");
             }
+            for missing in config.keys_missing_here().iter() {
+                note!("\nnote: {}", missing.on_one_line());
+            }
             if let Some(problem) = config.checkpoints.as_deref().and_then(directory_problem) {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
             }
@@ -54,7 +58,7 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     let around = ConfigEnvironment::of_process();
     named_config::remember(given.as_deref());
     let path = config::locate(given.as_deref(), &around)?;
-    config::load(&path, &around)
+    config::load_for_check(&path, &around)
 }
 
 /// The effective config as JSON, with the directories on this machine.
@@ -68,6 +72,7 @@ fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
         "data": config.data,
         "state": config.state,
         "checkpoints": config.checkpoints,
+        "keys_missing": config.keys_missing_here().iter().collect::<Vec<_>>(),
         "config": effective,
     }))
 }
@@ -255,11 +260,16 @@ fn agent(config: &Config, contract: &Contract) -> String {
     let spec = config.agents.iter().find(|agent| agent.name == contract.name);
     let model = spec.map(|agent| format!("; model {}", agent.model)).unwrap_or_default();
     let last = spec.map(|agent| {
-        let name = &agent.final_name.local;
-        let format = agent.final_format.words();
-        format!("; {}; ends with {name} in {format}", agent.transport.as_str())
+        let name = &agent.final_name;
+        // Any other final has the form that its schema gives, unless it takes a report.
+        let is_report =
+            *name == attempt_completion() || takes_report(&config.schemas.describe(name));
+        let format =
+            if is_report { format!(" in {}", agent.final_format.words()) } else { String::new() };
+        format!("; {}; ends with {}{format}", agent.transport.as_str(), name.local)
     });
     let remote = spec.is_some_and(|spec| spec.is_remote);
     let remote = if remote { "; on NATS: `organism host` takes its turns" } else { "" };
+    let remote = named_config::with_option(remote);
     format!("{}; {}{model}{}{remote}", takes(contract), peers(contract), last.unwrap_or_default())
 }

@@ -89,16 +89,41 @@ pub(super) fn decide(
     args: &DecisionArgs,
 ) -> anyhow::Result<()> {
     let signer = args.signer()?;
-    let by = ListenerName::operator();
-    let ruled = runtime()?.block_on(async {
-        let organism = reach.client().await?;
-        let decision =
-            DecisionRequest { message, partition: None, by, what, origin: Some(args.origin()) };
-        let ruled = organism.decide(decision, signer.as_ref()).await;
-        organism.close().await?;
-        anyhow::Ok(ruled?)
+    let mut refused = None;
+    decide_all(reach, vec![(message, what)], args, signer.as_ref(), &mut |_, ruled| {
+        refused = ruled;
     })?;
-    self::ruled(ruled)
+    ruled(refused)
+}
+
+/// Sends several decisions to the organism, one after another, and reports the ruling on each: the
+/// refusal if it was refused. Starts an organism if none runs.
+pub(super) fn decide_all(
+    reach: OrganismReach,
+    decisions: Vec<(MessageId, Decision<SubmittedAnswer>)>,
+    args: &DecisionArgs,
+    signer: Option<&OperatorSigner>,
+    report: &mut dyn FnMut(MessageId, Option<Refusal>),
+) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let organism = reach.client().await?;
+        let mut sent = Ok(());
+        for (message, what) in decisions {
+            let by = ListenerName::operator();
+            let origin = Some(args.origin());
+            let decision = DecisionRequest { message, partition: None, by, what, origin };
+            match organism.decide(decision, signer).await {
+                Ok(ruled) => report(message, ruled),
+                Err(error) => {
+                    sent = Err(error);
+                    break;
+                }
+            }
+        }
+
+        organism.close().await?;
+        anyhow::Ok(sent?)
+    })
 }
 
 /// Returns an error if the decision was refused.
@@ -137,10 +162,10 @@ pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
 pub(super) struct DecisionArgs {
     /// Note for the record. It is not sent to the caller.
     #[arg(long, default_value = "")]
-    note: String,
+    pub note: String,
     /// Sign the decision with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
-    sign: Option<PathBuf>,
+    pub sign: Option<PathBuf>,
     /// Decide in the organism that runs on the journal in this directory, regardless of its config.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data: Option<PathBuf>,

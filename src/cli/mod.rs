@@ -19,6 +19,7 @@ macro_rules! note_part {
 }
 
 mod adopt;
+mod all_from;
 mod answer;
 mod approvals;
 mod approve;
@@ -73,6 +74,10 @@ pub use exit::CommandExit;
 /// An XML message bus for multi-agent workflows.
 #[derive(Debug, Parser)]
 #[command(name = "organism", version, about, max_term_width = 100)]
+#[command(
+    after_help = "ORGANISM_LOG sets the log level: error, warn, info, debug or trace. Without \
+                        it, warnings and what listeners write to standard error are shown."
+)]
 pub struct CommandLine {
     #[command(subcommand)]
     verb: CommandVerb,
@@ -200,15 +205,34 @@ impl CommandVerb {
     }
 }
 
+/// Log levels without `ORGANISM_LOG`: warnings, and what listeners write to standard error, which
+/// their authors need.
+const LOG_DEFAULT: &str = "warn,listener=info";
+
+/// Writes log lines to stderr. A command that a line advises names the config of this one.
+struct LogWriter;
+
+impl std::io::Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        std::io::stderr().write_all(named_config::with_option(&text).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
 /// Starts logging to stderr. `ORGANISM_LOG` sets the level.
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ORGANISM_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOG_DEFAULT));
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogWriter)
         .with_target(std::env::var_os("ORGANISM_LOG").is_some())
         .with_ansi(colour)
         // A closed stderr must not end the command.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::thread::Decision;
 
+use super::all_from::CallsOfThread;
 use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
 use super::startup::{self, ConfigArg};
@@ -15,7 +16,11 @@ pub struct Args {
     #[command(flatten)]
     decision: DecisionArgs,
     /// The held call, as listed by `organism approvals` or `organism answer`.
-    message: String,
+    #[arg(required_unless_present = "all_from")]
+    message: Option<String>,
+    /// Refuse all calls of this thread and its subthreads that wait for an approval.
+    #[arg(long, value_name = "THREAD", conflicts_with = "message")]
+    all_from: Option<String>,
     /// Reason, which the caller receives.
     #[arg(long, default_value = "")]
     reason: String,
@@ -23,7 +28,14 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
-    let message = startup::message(&args.message)?;
+    if let Some(thread) = &args.all_from {
+        let refuse = |_: &_| Decision::Refuse { reason: args.reason.clone() };
+        let calls = CallsOfThread::waiting(reach.data(), thread)?;
+        calls.decide(reach, refuse, &args.decision, "refused")?;
+        return Ok(CommandExit::Done.into());
+    }
+
+    let message = startup::message(args.message.as_deref().unwrap_or_default())?;
     decision::decide(reach, message, Decision::Refuse { reason: args.reason }, &args.decision)?;
     note!("{message}: refused");
     Ok(CommandExit::Done.into())

@@ -16,6 +16,7 @@ use crate::trace::TraceParent;
 use super::CommandExit;
 use super::decision;
 use super::exit::CommandFailure;
+use super::named_config;
 use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
@@ -121,9 +122,17 @@ async fn send_one(
             }
         })
         .await;
+    let is_own = organism.is_own();
     let closed = organism.close().await;
     sent?;
     closed?;
+    if is_own && !wait && !json && opened.is_some() {
+        note!(
+            "no organism was running, so one ran for this command alone: the payload is on record, \
+             and work that had not ended goes on with `organism run{}`",
+            named_config::option()
+        );
+    }
     if let (CommandExit::WorkflowFailed, Some(thread), false) = (exit, opened, json) {
         note!("failed; `organism thread {thread}` shows how");
     }

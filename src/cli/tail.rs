@@ -101,7 +101,7 @@ impl JournalTail {
             }
             self.follow_calls()?;
             if self.is_over() {
-                note!("{} is over", request.signed_thread());
+                note!("{} has ended; `organism thread {0}` shows it", request.signed_thread());
             } else {
                 live::follow(self, &client, request, signer.as_ref())?;
             }

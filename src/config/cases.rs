@@ -81,7 +81,11 @@ pub fn read_cases(
     path: &Path,
     around: &ConfigEnvironment,
 ) -> Result<(CaseFile, ConfigProblems), ConfigProblems> {
-    let text = file::read(path, around)?;
+    let text = file::read_with(
+        path,
+        around,
+        "write one from a run with `organism workflow test --from RUN`",
+    )?;
     let (table, source) = tree::parse_verbatim(&path.display().to_string(), &text)?;
     let mut problems = ConfigProblems::default();
     let place = SourceRange::start(&source);

@@ -149,6 +149,16 @@ impl ConfigProblem {
     }
 }
 
+impl ConfigProblem {
+    /// The problem and its suggested correction, for a note without a caret.
+    pub fn on_one_line(&self) -> String {
+        match &self.help {
+            Some(help) => format!("{self}; {help}"),
+            None => self.to_string(),
+        }
+    }
+}
+
 /// Formats as `file:line:column: code: message`.
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

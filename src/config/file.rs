@@ -12,6 +12,16 @@ use super::source_text::{ConfigSource, SourceRange};
 
 /// Reads the config's text.
 pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, ConfigProblems> {
+    read_with(path, around, "write a config with `organism init`")
+}
+
+/// Reads a text like [`read`]. `instead` advises what to do if there is no such file, or an empty
+/// one.
+pub(super) fn read_with(
+    path: &Path,
+    around: &ConfigEnvironment,
+    instead: &str,
+) -> Result<String, ConfigProblems> {
     let shown = path.display().to_string();
     let nothing = SourceRange::start(&ConfigSource::new(&shown, ""));
     let fail = |code, message: String, help: &str| {
@@ -28,7 +38,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
         std::io::ErrorKind::NotFound => {
             let help = match neighbour(&full) {
                 Some(near) => format!("did you mean `{near}` in the same directory?"),
-                None => "check the path, or write a config with `organism init`".to_owned(),
+                None => format!("check the path, or {instead}"),
             };
             fail(ProblemCode::FileMissing, format!("there is no file `{shown}`"), &help)
         }
@@ -40,11 +50,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     let text = String::from_utf8(bytes).map_err(|error| not_utf8(&shown, &error))?;
     if text.trim_start_matches('\u{feff}').trim().is_empty() {
         let message = format!("`{shown}` is empty");
-        return Err(fail(
-            ProblemCode::FileEmpty,
-            message,
-            "`organism init` writes one to start from",
-        ));
+        return Err(fail(ProblemCode::FileEmpty, message, instead));
     }
 
     Ok(text)

@@ -63,6 +63,12 @@ pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigPro
     load_with(path, around, KeyRequirement::Needed)
 }
 
+/// Like [`load`], for the command that checks a config. Missing keys of models are notes in
+/// [`Config::keys_missing_here`], because a config is often checked where it does not run.
+pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Noted)
+}
+
 /// Like [`load`], for a process that only hosts agents. Such a process needs no programs of
 /// listeners. If it has its own NATS credentials, it does not need the pump's. Keys of models are
 /// checked later, when the agents are known.
@@ -92,6 +98,8 @@ pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Confi
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
+    /// Like `Needed`, but missing keys of models are no problem.
+    Noted,
     Optional,
     /// Keys of models are optional, and secrets of clients are not read.
     Host,
@@ -112,7 +120,7 @@ fn processes(
 ) -> Vec<ProcessSpec> {
     let mut own = ConfigProblems::default();
     let processes = program::processes(&sections.members, directory, around, &mut own);
-    if matches!(keys, KeyRequirement::Needed | KeyRequirement::Optional) {
+    if matches!(keys, KeyRequirement::Needed | KeyRequirement::Noted | KeyRequirement::Optional) {
         own.into_iter().for_each(|problem| problems.push(problem));
     }
     processes

@@ -10,7 +10,10 @@ use super::keys::is_private;
 pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     for (key, value) in table {
         match is_private(key.get_ref()) {
-            Some(true) => values(value.get_ref(), value.span(), out),
+            Some(true) if !is_shown(key.get_ref(), value.get_ref().as_str()) => {
+                values(value.get_ref(), value.span(), out);
+            }
+            Some(true) => {}
             Some(false) => {}
             None => match value.get_ref() {
                 DeValue::Table(table) => by_table(table, out),
@@ -22,6 +25,18 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
                 _ => {}
             },
         }
+    }
+}
+
+/// Whether the value of a private key may be quoted nevertheless: an address without credentials
+/// and query, or the name of a variable.
+fn is_shown(key: &str, value: Option<&str>) -> bool {
+    let Some(value) = value else { return false };
+    let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    match key.trim_matches('"') {
+        "base_url" | "url" | "endpoint" => !value.contains(['@', '?', '#', '$']),
+        "api_key_env" | "password_env" | "secret_env" => value.bytes().all(is_name),
+        _ => false,
     }
 }
 
@@ -52,7 +67,10 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
         if let Some((header, _)) = header.filter(|(name, _)| is_header(name)) {
             inside = header.split('.').any(|part| is_private(part) == Some(true));
         } else if let Some(key) = key {
-            if inside || key.split('.').any(|part| is_private(part) == Some(true)) {
+            let last = key.rsplit('.').next().unwrap_or(key);
+            let value = line.split_once('=').map(|(_, value)| value.trim().trim_matches('"'));
+            let is_secret = key.split('.').any(|part| is_private(part) == Some(true));
+            if inside || (is_secret && !is_shown(last, value)) {
                 out.push(start + line.find('=').map_or(0, |at| at + 1)..end);
             }
         } else if inside {

@@ -71,11 +71,13 @@ pub use cases::{
     PathClaims, TextClaim, WorkflowCase, check_cases, client_of, read_cases,
 };
 pub use config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-pub use duration::show as show_duration;
+pub use duration::{parse as parse_duration, show as show_duration};
 pub use environment::{ConfigEnvironment, locate};
 pub use http::loopback;
 pub use keys::nearest;
-pub use load::{directories, load, load_for_host, load_for_servers, load_without_keys, storage};
+pub use load::{
+    directories, load, load_for_check, load_for_host, load_for_servers, load_without_keys, storage,
+};
 pub use missing_keys::MissingKeys;
 pub use models::shown as shown_model;
 pub use project::{ProjectPaths, directory_name, is_directory_of, path_of};

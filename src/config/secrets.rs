@@ -54,7 +54,7 @@ pub(super) fn read(
     for member in members {
         let Some(declared) = &member.secret else { continue };
         let secret = match keys {
-            KeyRequirement::Needed | KeyRequirement::Optional => {
+            KeyRequirement::Needed | KeyRequirement::Noted | KeyRequirement::Optional => {
                 read_secret(declared, directory, around, keys, problems)
             }
             KeyRequirement::Host | KeyRequirement::Own | KeyRequirement::Unwritten => None,

@@ -265,7 +265,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.rule, self.message)?;
-        match &self.place {
+        match self.place.as_ref().filter(|place| place.is_known()) {
             Some(place) => write!(f, " at {place}"),
             None => Ok(()),
         }

@@ -91,6 +91,11 @@ impl OrganismClient {
         }
     }
 
+    /// Whether the organism was started for this client and ends with it.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// Stops the organism if it was started for this client. Any other organism continues to run.
     pub async fn close(self) -> Result<(), Error> {
         match self.own {

@@ -205,6 +205,9 @@ fn parameter(
     }
 }
 
+/// The built-in type `xs:boolean` in prose.
+pub(super) const BOOLEAN_WORDS: &str = "true or false";
+
 fn plain(kind: &str) -> TextContent {
     TextContent { kind: kind.to_owned(), choices: Vec::new(), range: None }
 }
@@ -243,7 +246,7 @@ fn of_value(value: &SimpleTypeOutline) -> TextContent {
 fn words(builtin: &str) -> &str {
     match builtin {
         "string" | "normalizedString" | "token" | "anySimpleType" | "" => "text",
-        "boolean" => "true or false",
+        "boolean" => BOOLEAN_WORDS,
         "int" | "integer" | "long" | "short" | "byte" => "whole number",
         "positiveInteger" => "whole number from 1",
         "nonNegativeInteger" | "unsignedInt" | "unsignedLong" | "unsignedShort"

@@ -2,7 +2,7 @@
 //!
 //! The result is a proposal that the gate checks. Must not know terminals or browsers.
 
-use super::describe::{PayloadDescription, PayloadParameter, TextContent};
+use super::describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
@@ -137,6 +137,7 @@ impl<E> FormFilling<'_, E> {
         loop {
             let question = FormField { path: &path, content, doc, required, default, again };
             let answer = (self.ask)(question)?;
+            let answer = truth(content, &answer).map_or(answer, str::to_owned);
             let known = content.choices.is_empty() || content.choices.contains(&answer);
             again = match (answer.is_empty(), required) {
                 (true, false) => return Ok(None),
@@ -163,6 +164,19 @@ impl<E> FormFilling<'_, E> {
     }
 }
 
+/// Value of a Boolean field for an answer in words. `None` for any other field or answer.
+fn truth(content: &TextContent, answer: &str) -> Option<&'static str> {
+    if content.kind != BOOLEAN_WORDS {
+        return None;
+    }
+
+    match answer.to_ascii_lowercase().as_str() {
+        "yes" | "y" => Some("true"),
+        "no" | "n" => Some("false"),
+        _ => None,
+    }
+}
+
 /// The alternatives at the beginning of `parameters`.
 fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
@@ -171,4 +185,24 @@ fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] 
 
 fn is_text(content: &TextContent) -> bool {
     !matches!(content.kind.as_str(), "anything" | "empty" | "elements" | "any element")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yes_and_no_answer_a_boolean_field_alone() {
+        let content = |kind: &str| {
+            let kind = kind.to_owned();
+            TextContent { kind, choices: Vec::new(), range: None }
+        };
+        let boolean = content(BOOLEAN_WORDS);
+        assert_eq!(
+            ["yes", "Y", "no", "N"].map(|answer| truth(&boolean, answer)),
+            [Some("true"), Some("true"), Some("false"), Some("false")]
+        );
+        assert_eq!(truth(&boolean, "true"), None, "it stands as it is");
+        assert_eq!(truth(&content("text"), "yes"), None);
+    }
 }

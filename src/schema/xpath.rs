@@ -137,7 +137,37 @@ impl XPathDocument {
 ///
 /// Returns an error if the expression is not XPath 1.0, or exceeds a bound.
 pub fn check_expression(expression: &str) -> Result<(), XPathError> {
-    libxml2::check_expression(&checked(expression)?)
+    let error = match libxml2::check_expression(&checked(expression)?) {
+        Err(XPathError::Invalid(message)) => message,
+        other => return other,
+    };
+
+    Err(XPathError::Invalid(match foreign_operator(expression) {
+        Some((theirs, ours)) => format!("{error}; XPath has no `{theirs}`, write `{ours}`"),
+        None => error,
+    }))
+}
+
+/// Finds an operator of other languages outside string literals. Returns it with XPath's own.
+fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
+    const OPERATORS: [(&str, &str); 3] = [("==", "="), ("&&", "and"), ("||", "or")];
+    let mut quote = None;
+    for (at, c) in expression.char_indices() {
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            (Some(_), _) => {}
+            (None, _) => {
+                let rest = expression.get(at..).unwrap_or_default();
+                let found = OPERATORS.into_iter().find(|(theirs, _)| rest.starts_with(theirs));
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+    }
+
+    None
 }
 
 /// Checks an expression against the bounds that limit libxml2's recursion.

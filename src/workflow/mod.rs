@@ -33,6 +33,7 @@ mod run_state;
 mod run_tree;
 mod run_watch;
 mod shapes;
+mod single_braces;
 mod template;
 mod typed_outputs;
 mod undo;
@@ -73,6 +74,7 @@ pub use run_state::{
 pub use run_tree::{ActivityKind, RowKind, RunActivity, RunRow, RunTree, is_free};
 pub use run_watch::{GoalStatus, RunWatch};
 pub use shapes::labels as agent_labels;
+pub use single_braces::single_braces;
 pub use typed_outputs::{generated_answer, goal_schema, has_verdicts, typed_answers};
 pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep};
 pub use verdicts::{judgement_name, verdict_name, verdict_schema};

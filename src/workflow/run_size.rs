@@ -2,7 +2,7 @@
 
 use crate::contract::TreeLimits;
 
-use super::definition::{GoalDefinition, GoalForm, WorkflowDefinition};
+use super::definition::{FailurePolicy, GoalDefinition, GoalForm, GoalTarget, WorkflowDefinition};
 use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
@@ -15,7 +15,13 @@ pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> 
         .enumerate()
         .map(|(number, goal)| goal_size(&graph, number, goal))
         .collect();
-    let all = sizes.iter().fold(RunSize::default(), |sum, size| sum.plus(*size));
+    let mut all = sizes.iter().fold(RunSize::default(), |sum, size| sum.plus(*size));
+    if is_undoing(definition) {
+        // Each call of a listener may get a thread of its own that undoes it.
+        let goals = definition.goals.iter().zip(&sizes);
+        let calls = goals.filter(|(goal, _)| calls_listener(goal)).map(|(_, size)| size.threads);
+        all.threads = calls.fold(all.threads, u64::saturating_add);
+    }
     let largest = definition.goals.iter().zip(&sizes).max_by_key(|(_, size)| size.threads);
     let largest = largest.map_or(String::new(), |(goal, size)| {
         format!("; goal `{}` alone {}", goal.id.value, size.threads)
@@ -37,6 +43,20 @@ pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> 
     let agents = all.agents.saturating_add(all.delegated);
     note(limits.model_calls, agents, "make at least as many model calls as", "model_calls");
     notes
+}
+
+fn is_undoing(definition: &WorkflowDefinition) -> bool {
+    let goals = definition.goals.iter().filter_map(|goal| goal.on_failure.as_ref());
+    goals.chain([&definition.on_failure]).any(|policy| *policy == FailurePolicy::Undo)
+}
+
+fn calls_listener(goal: &GoalDefinition) -> bool {
+    let target = match &goal.form {
+        GoalForm::Run(target) => target,
+        GoalForm::Each(each) => &each.target,
+        _ => return false,
+    };
+    matches!(target, GoalTarget::Listener { .. })
 }
 
 /// Threads that a run opens at most, without those of the workflows that it calls.

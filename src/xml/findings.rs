@@ -33,12 +33,20 @@ impl TextLocation {
     }
 }
 
+impl TextLocation {
+    /// Whether there is anything to show: a line or a path.
+    pub fn is_known(&self) -> bool {
+        self.line > 0 || self.path.is_some()
+    }
+}
+
 impl fmt::Display for TextLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}", self.line, self.column)?;
-        match &self.path {
-            Some(path) => write!(f, " ({path})"),
-            None => Ok(()),
+        match (&self.path, self.line) {
+            (Some(path), 0) => f.write_str(path),
+            (None, 0) => f.write_str("an unknown place"),
+            (Some(path), line) => write!(f, "line {line}, column {} ({path})", self.column),
+            (None, line) => write!(f, "line {line}, column {}", self.column),
         }
     }
 }
@@ -64,6 +72,24 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} at {}", self.code, self.message, self.place)
+        write!(f, "{}: {}", self.code, self.message)?;
+        if self.place.is_known() { write!(f, " at {}", self.place) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_without_a_place_names_none() {
+        let finding = Finding::new("native-call", TextLocation::default(), "was refused");
+        assert_eq!(finding.to_string(), "native-call: was refused");
+        let path = Some("/a/b".to_owned());
+        let finding =
+            Finding { place: TextLocation { path, ..TextLocation::default() }, ..finding };
+        assert_eq!(finding.to_string(), "native-call: was refused at /a/b");
+        let finding = Finding { place: TextLocation::at(b"a\nbc", 3), ..finding };
+        assert_eq!(finding.to_string(), "native-call: was refused at line 2, column 2");
     }
 }

@@ -382,3 +382,68 @@ fn where_there_is_no_journal_every_command_says_so() {
     }
     assert!(!place.data().exists());
 }
+
+#[test]
+fn a_thread_ends_with_the_tokens_and_the_cost_of_all_its_model_calls() {
+    use organism::envelope::{Money, Spending};
+    let mut records = research(&mut Script::default(), ROOT);
+    let root = thread(ROOT);
+    let calls = |records: &[Record]| {
+        let accepted =
+            records.iter().flat_map(|record| &record.facts).filter_map(|fact| match fact {
+                Fact::Accepted { message, .. } if message.kind == MessageKind::Call => {
+                    Some((message.thread.clone(), CallId(message.id)))
+                }
+                _ => None,
+            });
+        accepted.collect::<Vec<_>>()
+    };
+    let calls = calls(&records);
+    let in_root = calls.iter().find(|(thread, _)| *thread == root).unwrap().1;
+    let beneath = calls.iter().find(|(thread, _)| *thread != root).unwrap().1;
+    let used = |call, tokens_in, money| Fact::Used {
+        call,
+        agent: Some(name("researcher")),
+        tokens_in,
+        tokens_out: 10,
+        money: Money(money),
+        attempt: None,
+    };
+    let opens = |record: &Record, call: CallId| {
+        record.facts.iter().any(
+            |fact| matches!(fact, Fact::Accepted { message, .. } if CallId(message.id) == call),
+        )
+    };
+    for (call, tokens, money) in [(in_root, 100, 1_000_000), (beneath, 20, 2_000_000)] {
+        let at = records.iter().position(|record| opens(record, call)).unwrap();
+        records[at].facts.push(used(call, tokens, money));
+    }
+    let attempt = Attempt { epoch: 1, n: 1 };
+    let spending = Spending { tokens: 1000, money: Money(0) };
+    let agent = name("researcher");
+    records[0].facts.push(Fact::Charged { call: in_root, attempt, agent, spending });
+    let place = Place::with(&mut records);
+
+    let shown = stdout(organism(&place, &["thread", ROOT]));
+    assert!(shown.ends_with("\nin all  1140 tokens  0.003\n"), "{shown}");
+    let child = stdout(organism(&place, &["thread", "sess-abcdefgh.depth"]));
+    assert!(child.ends_with("\nin all  30 tokens  0.002\n"), "{child}");
+    let json = stdout(organism(&place, &["thread", ROOT, "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["spent"], serde_json::json!({ "tokens": 1140, "money": 3_000_000 }));
+}
+
+#[test]
+fn tables_are_as_wide_as_the_terminal() {
+    let place = researched();
+    let columns = |columns: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+        command.args(["threads", "--data"]).arg(place.data()).arg("--state").arg(place.state());
+        let output = command.env("COLUMNS", columns).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| line.chars().count()).max().unwrap()
+    };
+    let whole = columns("400");
+    assert_eq!(columns("44"), 44, "cut to the terminal");
+    assert!(whole > 44 && columns("500") == whole, "{whole}: nothing is cut");
+}

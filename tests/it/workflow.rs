@@ -465,7 +465,7 @@ fn an_order_that_cannot_be_is_reported() {
         ],
     );
     expect![[r#"
-        input-unused: nothing in workflow `trip` uses the input `spare` | trip | insert {{input/spare}} in a prompt, or take it out
+        input-unused: nothing in workflow `trip` uses the input `spare` | spare | insert {{input/spare}} in a prompt, or take it out
         goal-cycle: these goals wait for each other: hotel -> pay -> confirm -> hotel | hotel | take one of them out of `needs`, or out of its list
         expression-never-matches: `flight` never holds `prize` | flight/prize | did you mean `price`?
     "#]].assert_eq(&found);
@@ -485,7 +485,7 @@ fn a_form_that_lacks_a_key_is_reported() {
         ],
     );
     expect![[r#"
-        input-unused: nothing in workflow `essay` uses the input `topic` | essay | insert {{input/topic}} in a prompt, or take it out
+        input-unused: nothing in workflow `essay` uses the input `topic` | topic | insert {{input/topic}} in a prompt, or take it out
         missing-key: goal `outline` needs `prompt` | outline | add prompt = "the task", or prompt_file = "prompt.md"
         unknown-key: goal `outline` has no key `unused` | unused | its keys are agent, prompt, prompt_file, listener, payload, with, workflow, all, first, vote, each, max_items, concurrency, on_item_failure, verify, accept, role, loop, until, max, at_max, choose, ask, form, about, needs, context, output, retry, on_failure, timeout, tokens, money, supervisor, supervise, corrections, roles
         missing-key: goal `improve` needs `max` | improve | add max = 4
@@ -695,4 +695,56 @@ fn questions_that_cannot_be_put_are_reported() {
         goal-setting: a form holds no verdict about a goal | "pay" | keep one of form and about
         goal-setting: `later` cannot run again for `last`: it does not run before it in the same list | "later" | name a goal that this one needs, of the same list
     "#]].assert_eq(&found);
+}
+
+#[test]
+fn only_the_type_itself_is_reported_where_the_input_has_a_wrong_one() {
+    let found = problems("essay", &[("topic = \"text\"", "topic = \"txt\"")]);
+    assert_eq!(found.lines().count(), 1, "{found}");
+    assert!(found.starts_with("bad-type: `txt` is not a type"), "{found}");
+}
+
+#[test]
+fn an_operator_of_another_language_is_named_with_xpaths_own() {
+    for (operator, help) in [
+        ("==", "XPath has no `==`, write `=`"),
+        ("= 'a' && 'b' =", "XPath has no `&&`, write `and`"),
+        ("= 'a' || 'b' =", "XPath has no `||`, write `or`"),
+    ] {
+        let until = format!("until = \"last-line(critique) {operator} 'publish'\"");
+        let found = problems("essay", &[("until = \"last-line(critique) = 'publish'\"", &until)]);
+        assert!(found.contains(help), "{operator}: {found}");
+    }
+    let quoted = "until = \"last-line(critique) = 'a == b'\"";
+    let found = problems("essay", &[("until = \"last-line(critique) = 'publish'\"", quoted)]);
+    assert!(!found.contains("XPath has no"), "{found}");
+}
+
+#[test]
+fn a_placeholder_with_single_braces_is_noted() {
+    let notes = |prompt: &str| {
+        let text = definition_text("essay");
+        assert!(text.contains("{{input/words}} words on"));
+        load_text(&text.replacen("{{input/words}} words on", prompt, 1)).unwrap().notes
+    };
+    let note = "the prompt of goal `draft` of workflow `essay` holds `{input/readers}`, which is text: \
+                write `{{input/readers}}` to insert the value";
+    let found = notes("{{input/words}} words for {input/readers} on");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].ends_with(&note[note.find("holds").unwrap()..]), "{found:?}");
+    assert_eq!(notes("{{input/words}} words {as/json} {x} { input } on"), [""; 0]);
+}
+
+/// Each call of a listener may be undone in a thread of its own.
+#[test]
+fn threads_that_undo_count_among_the_threads_of_a_run() {
+    let notes = |children: u32| {
+        let text = definition_text("trip") + &format!("\n[limits]\nchildren = {children}\n");
+        load_text(&text).unwrap().notes
+    };
+    let undoing = definition_text("trip").contains("on_failure = \"undo\"");
+    assert!(undoing, "the trip undoes what was booked");
+    // Flight, hotel, question and payment; then an undo for each of the three calls.
+    assert_eq!(notes(7), [""; 0]);
+    assert!(notes(6)[0].contains("can open threads up to 7"), "{:?}", notes(6));
 }

@@ -89,6 +89,7 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 
 /// Modules that the commands of the command line share; no command uses another one.
 const SHARED_BY_VERBS: &[&str] = &[
+    "all_from",
     "exit",
     "startup",
     "output",

@@ -78,8 +78,25 @@ impl LivePrinter {
             self.open = Some((source.clone(), part));
         }
 
-        clean(text).chars().for_each(|char| self.put_char(&mut out, char));
+        for word in clean(text).split_inclusive([' ', '\n']) {
+            self.put_word(&mut out, word);
+        }
         out
+    }
+
+    /// Appends a word with the blank behind it. A word that does not fit into the rest of a row
+    /// begins the next one. The rest of a word that came in an earlier piece is printed where it is.
+    fn put_word(&mut self, out: &mut String, word: &str) {
+        let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
+        let letters = word.trim_end_matches([' ', '\n']);
+        let fits = |row: &str| columns(row) + columns(letters) <= self.room();
+        if is_new_word && fits("") && !self.row.as_deref().is_none_or(fits) {
+            out.push('\n');
+            out.push_str(MARGIN);
+            self.row = Some(String::new());
+        }
+
+        word.chars().for_each(|char| self.put_char(out, char));
     }
 
     /// Appends a character. Each row of the terminal begins with the margin, so that no text can
@@ -105,10 +122,14 @@ impl LivePrinter {
 
     /// Whether a row of text has room for one more character.
     fn has_room(&self, row: &str, char: char) -> bool {
-        // One column is kept, because some terminals draw the margin wider.
-        let room = self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1);
         // Marks that take no column must not make a row endless.
-        row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= room
+        row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
+    }
+
+    /// Columns of a row beside its margin. One column is kept, because some terminals draw the
+    /// margin wider.
+    fn room(&self) -> usize {
+        self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)
     }
 }
 
@@ -144,7 +165,12 @@ mod tests {
     }
 
     fn printer() -> LivePrinter {
-        LivePrinter::new(RenderOutput { colour: false, columns: 80, full: false })
+        LivePrinter::new(RenderOutput {
+            colour: false,
+            columns: 80,
+            table_columns: 80,
+            full: false,
+        })
     }
 
     fn text(agent: &str, text: &str) -> LiveEvent {
@@ -216,5 +242,16 @@ mod tests {
             printer.event(&LiveEvent::Lost { events: 3 }),
             "\n3 live events are missing here\n"
         );
+    }
+
+    #[test]
+    fn rows_break_between_words_and_only_a_word_that_fills_a_row_is_cut() {
+        let mut printer = printer();
+        printer.fit(20);
+        let pieces = ["one two three ", "four five", " ", "sevenandtwentyletters ok"];
+        let mut out: String = pieces.iter().map(|piece| printer.event(&text("a", piece))).collect();
+        out += &printer.end_line();
+        let rows: Vec<_> = out.lines().skip(1).map(|row| row.trim_start_matches(MARGIN)).collect();
+        assert_eq!(rows, ["one two three ", "four five seven", "andtwentyletter", "s ok"], "{out}");
     }
 }

@@ -1,4 +1,4 @@
-//! Draws records for a terminal, in 80 columns. Colours are used only on a terminal, and control
+//! Draws records for a terminal: texts in 80 columns, tables as wide as the terminal. Colours are used only on a terminal, and control
 //! characters from the record never reach it.
 
 mod held;
@@ -29,6 +29,7 @@ pub fn terminal_columns() -> Option<usize> {
 
 use crate::xml::invisible_characters::visible_json;
 
+/// Maximum columns of a text: longer lines are hard to read.
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
 
@@ -36,7 +37,10 @@ const COLUMNS_MIN: usize = 40;
 #[derive(Debug, Clone, Copy)]
 pub struct RenderOutput {
     pub colour: bool,
+    /// Columns that texts are wrapped to.
     pub columns: usize,
+    /// Columns that the rows of tables are cut to.
+    pub table_columns: usize,
     /// Whether whole payloads are shown, instead of their first lines.
     pub full: bool,
 }
@@ -44,9 +48,11 @@ pub struct RenderOutput {
 impl RenderOutput {
     pub fn stdout(full: bool) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-        let columns = columns.unwrap_or(COLUMNS_MAX).clamp(COLUMNS_MIN, COLUMNS_MAX);
-        Self { colour: wanted && std::io::stdout().is_terminal(), columns, full }
+        let stated = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+        let table_columns = stated.or_else(terminal_columns).unwrap_or(COLUMNS_MAX);
+        let table_columns = table_columns.max(COLUMNS_MIN);
+        let columns = table_columns.min(COLUMNS_MAX);
+        Self { colour: wanted && std::io::stdout().is_terminal(), columns, table_columns, full }
     }
 
     fn ink(&self, code: &str, text: &str) -> String {

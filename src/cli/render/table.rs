@@ -21,7 +21,7 @@ pub fn table(output: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> S
             line.push_str(&cell);
             line.push_str("  ");
         }
-        cut(line.trim_end(), output.columns)
+        cut(line.trim_end(), output.table_columns)
     };
 
     let mut text = output.bold(&line(&titles));

@@ -10,6 +10,7 @@ use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind, Spending};
 use crate::system;
 use crate::thread::TimerEnd;
+use crate::xml::element::Element;
 
 use super::table::cut;
 use super::{RenderOutput, clean, columns, count, duration, payload, words, wrap};
@@ -24,6 +25,7 @@ pub fn draw_timeline(output: &RenderOutput, timeline: &ThreadTimeline) -> String
     let mut page = TimelinePage::new(output, "+99.999s ".len(), timeline.opened);
     page.title(timeline);
     page.items(timeline);
+    page.total(timeline);
     page.text
 }
 
@@ -102,6 +104,21 @@ impl<'p> TimelinePage<'p> {
         for item in &timeline.items {
             self.item(item);
         }
+    }
+
+    /// Writes what the whole thread has used, if models were called.
+    fn total(&mut self, timeline: &ThreadTimeline) {
+        let Spending { tokens, money } = timeline.spent;
+        if timeline.spent == Spending::default() {
+            return;
+        }
+
+        let mut total = format!("in all  {}", count(tokens, "token"));
+        if !money.is_zero() {
+            let currency = currency(timeline).unwrap_or_default();
+            total.push_str(format!("  {money} {currency}").trim_end());
+        }
+        self.line(&self.output.dim(&total));
     }
 
     fn item(&mut self, item: &TimelineEntry) {
@@ -253,7 +270,8 @@ impl<'p> TimelinePage<'p> {
     fn refused(&mut self, refused: &RefusalView, time: &str) {
         let head = format!("{}  refused: {}", refused.sender, refused.rule);
         self.head(time, &self.output.red(&head));
-        let place = refused.place.as_ref().map_or_else(String::new, |place| format!(" at {place}"));
+        let place = refused.place.as_ref().filter(|place| place.is_known());
+        let place = place.map_or_else(String::new, |place| format!(" at {place}"));
         self.body(&format!("{}{place}", refused.message), |output, line| output.red(line));
         let head: String = refused.head.split_whitespace().collect::<Vec<_>>().join(" ");
         let room = if self.output.full { usize::MAX } else { self.body_room() };
@@ -286,6 +304,19 @@ impl<'p> TimelinePage<'p> {
         let line = format!("{}{line}", " ".repeat(self.time_columns + 2));
         self.line(&line);
     }
+}
+
+/// Currency of the costs in a thread or its subthreads, as a model's turn states it.
+fn currency(timeline: &ThreadTimeline) -> Option<String> {
+    timeline.items.iter().find_map(|item| match &item.what {
+        TimelineEvent::Message(message) if is_core(message) => {
+            let root = Element::head(message.payload.as_deref()?)?;
+            root.attribute("currency").map(str::to_owned)
+        }
+        // The recursion is bounded, because the depth of threads is bounded.
+        TimelineEvent::Subthread(beneath) => currency(beneath),
+        _ => None,
+    })
 }
 
 /// The requests of a failed model call with their costs, if there was more than one.

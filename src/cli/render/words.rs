@@ -102,9 +102,11 @@ fn warnings(mut root: Element) -> Vec<String> {
     let lines = accepted.map(|finding| {
         let get = |name: &str| finding.attribute(name).unwrap_or("?");
         let code = get("code");
-        let line = get("line");
-        let column = get("column");
-        format!("warning: {code}: {} at line {line}, column {column}", finding.own_text().trim())
+        let place = match (get("line"), get("column")) {
+            ("0" | "?", _) => String::new(),
+            (line, column) => format!(" at line {line}, column {column}"),
+        };
+        format!("warning: {code}: {}{place}", finding.own_text().trim())
     });
     failover.extend(lines);
     failover

@@ -65,7 +65,7 @@ impl<'a> RunProgress<'a> {
         let seen = journals.map(|(partition, path)| (partition.unwrap_or_default(), last(&path)));
 
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let output = RenderOutput { colour, columns: 80, full: false };
+        let output = RenderOutput { colour, columns: 80, table_columns: 80, full: false };
 
         Self {
             data,

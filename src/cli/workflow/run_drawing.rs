@@ -235,7 +235,7 @@ mod tests {
     const NOW: Time = Time(60_000_000);
 
     fn view(columns: usize, height: usize) -> RunDrawing {
-        let output = RenderOutput { colour: false, columns, full: false };
+        let output = RenderOutput { colour: false, columns, table_columns: columns, full: false };
         RunDrawing { output, height, currency: Some("EUR".to_owned()) }
     }
 

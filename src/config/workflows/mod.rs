@@ -10,11 +10,12 @@ use std::path::Path;
 use crate::contract::{Budget, Contract, Contracts, Role, TreeLimits};
 use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
+use crate::schema::ShortType;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
     compile, delegate_schemas, delegations, exceeded_limits, failed_name, generated_schema,
-    goal_schema, has_verdicts, input_name, output_name, peers_of, question_schema, typed_answers,
-    verdict_schema, workflow_questions,
+    goal_schema, has_verdicts, input_name, output_name, peers_of, question_schema, single_braces,
+    typed_answers, verdict_schema, workflow_questions,
 };
 
 use super::ConfiguredWorkflow;
@@ -75,6 +76,7 @@ impl DeclaredWorkflows {
             let name = &definition.name;
             let label = format!("[workflows.{}]", name.value);
             payloads.notes.extend(exceeded_limits(definition, limits));
+            payloads.notes.extend(single_braces(definition));
 
             let of_goals = goal_schema(definition).map(|text| (format!("{label} goals"), text));
             let of_questions =
@@ -140,12 +142,24 @@ impl DeclaredWorkflows {
     }
 }
 
+/// Names of the fields that a table `input` declares.
+fn input_fields(read: &TableReader<'_>) -> Vec<Located<String>> {
+    match read.node("input").map(|node| &node.value) {
+        Some(TomlValue::Table(table)) => {
+            table.entries.iter().map(|entry| entry.key.clone()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// A definition as it was read.
 pub(super) struct DeclaredWorkflow {
     pub definition: WorkflowDefinition,
     /// Names of goals with a reported problem. References to these goals are not reported as
     /// unknown.
     pub unread: Vec<String>,
+    /// Names of the input's fields, where the workflow declares their types.
+    pub inputs: Vec<Located<String>>,
 }
 
 /// Reads definitions from their tables.
@@ -231,6 +245,7 @@ impl WorkflowReader<'_> {
         let known = self.payloads.known_of(&schema, read.problems);
 
         let input = self.input(&known, read);
+        let inputs = input_fields(read);
         let output = self.output(read);
         let peers = self.names(read.list("peers"), read.problems);
         let on_failure = match self.policy("on_failure", read) {
@@ -252,6 +267,11 @@ impl WorkflowReader<'_> {
         };
 
         let mut unread = Vec::new();
+        if input.is_none() {
+            unread.push("input".to_owned());
+        }
+        let nothing = WorkflowInput::Types(ShortType::Fields(Vec::new()));
+        let input = input.unwrap_or(nothing);
         let goals = self.goals(&known, read, &mut unread);
         let name = name?;
         let place = self.places.add(&name.place);
@@ -268,21 +288,25 @@ impl WorkflowReader<'_> {
             budget,
             goals,
         };
-        Some(DeclaredWorkflow { definition, unread })
+        Some(DeclaredWorkflow { definition, unread, inputs })
     }
 
-    fn input(&mut self, known: &KnownPayloads, read: &mut TableReader<'_>) -> WorkflowInput {
+    /// The input of a run. `None` if a problem of it was reported.
+    fn input(
+        &mut self,
+        known: &KnownPayloads,
+        read: &mut TableReader<'_>,
+    ) -> Option<WorkflowInput> {
         read.required("input", "{ topic = \"text\" }");
-        let nothing = WorkflowInput::Types(crate::schema::ShortType::Fields(Vec::new()));
-        let Some(node) = read.node("input") else { return nothing };
+        let node = read.node("input")?;
         match &node.value {
             TomlValue::Text(_) => {
                 let payload = read.text("input").and_then(|text| self.payload(known, &text, read));
-                payload.map_or(nothing, WorkflowInput::Payload)
+                payload.map(WorkflowInput::Payload)
             }
             _ => {
                 let types = short_types::of_table(node, "the input", read.problems);
-                types.map_or(nothing, WorkflowInput::Types)
+                types.map(WorkflowInput::Types)
             }
         }
     }

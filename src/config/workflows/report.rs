@@ -43,13 +43,21 @@ pub(in super::super) fn check(
             unread,
         };
         for found in check_definition(&workflow.definition, &context) {
-            problems.push(problem(&found, places));
+            problems.push(problem(&found, workflow, places));
         }
     }
 }
 
-fn problem(found: &DefinitionProblem, places: &PlaceTable) -> ConfigProblem {
-    let place = places.range_of_part(found.place, &found.part);
+fn problem(
+    found: &DefinitionProblem,
+    workflow: &DeclaredWorkflow,
+    places: &PlaceTable,
+) -> ConfigProblem {
+    let input = workflow.inputs.iter().find(|input| input.value == found.part);
+    let place = match input.filter(|_| found.fault == DefinitionFault::UnusedInput) {
+        Some(input) => input.place.clone(),
+        None => places.range_of_part(found.place, &found.part),
+    };
     ConfigProblem::new(code_of(found.fault), &place, &found.message).help(&found.help)
 }
 

@@ -114,8 +114,9 @@ impl Submit {
 /// The refusal of a submission whose client key is too long. The refusal is recorded, but the key
 /// is not.
 fn long_key(text: &[u8]) -> Refusal {
-    let message = format!("the key is too long; at most {} bytes", limits::CLIENT_KEY_BYTES_MAX);
-    Refusal::new(RefusalRule::BadLabel, message, text)
+    let most = limits::CLIENT_KEY_BYTES_MAX;
+    let message = format!("the key has more than {most} bytes; use a shorter one");
+    Refusal::new(RefusalRule::TooLarge, message, text)
 }
 
 #[derive(Clone)]

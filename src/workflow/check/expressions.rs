@@ -242,7 +242,9 @@ impl ExpressionCheck<'_, '_> {
     fn missing(&mut self, expression: &Placed<String>, missing: &expression::MissingName) {
         let name = missing.name.as_str();
         let is_goal = self.definition.goals.iter().any(|goal| goal.id.value.as_str() == name);
-        if missing.path.is_empty() && self.unread.iter().any(|unread| unread == name) {
+        let first = missing.path.split('/').next().filter(|first| !first.is_empty());
+        let first = first.unwrap_or(name);
+        if self.unread.iter().any(|unread| unread == first) {
             return;
         }
 
@@ -277,7 +279,9 @@ impl ExpressionCheck<'_, '_> {
                 definition.name.value, field.name
             );
             let help = format!("insert {{{{input/{}}}}} in a prompt, or take it out", field.name);
-            self.problems.add(DefinitionFault::UnusedInput, definition.name.place, message, help);
+            let place = definition.name.place;
+            let part = &field.name;
+            self.problems.add_part(DefinitionFault::UnusedInput, place, part, message, help);
         }
     }
 }

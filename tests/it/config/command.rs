@@ -491,3 +491,44 @@ fn schema_show_prints_a_schema_file_as_it_is() {
     let (_, printed) = text(&shown.stdout).split_once("<xs:schema").unwrap();
     assert_eq!(printed, declared);
 }
+
+#[test]
+fn an_address_is_shown_and_only_what_may_be_secret_is_masked() {
+    let drawing = |line: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let config = format!(
+            "[organism]\nname = \"d\"\n[models.m]\nprovider = \"openai\"\nmodel = \"x\"\n{line}\n"
+        );
+        std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+        let output = organism(directory.path(), &["check"]);
+        assert_eq!(output.status.code(), Some(78), "{line}");
+        text(&output.stderr).to_owned()
+    };
+    let shown = drawing("base_url = \"http://models.example:8000/v1\"");
+    assert!(shown.contains("http://models.example:8000/v1"), "{shown}");
+    let shown = drawing("api_key_file = \"keys/mine\"\napi_key_env = \"WORK_KEY\"");
+    assert!(shown.contains("WORK_KEY"), "{shown}");
+    for secret in [
+        "base_url = \"http://me:hunter2@models.example/v1\"",
+        "base_url = \"http://models.example/v1?key=hunter2\"",
+        "api_key_env = \"sk-hunter2\"",
+        "api_key = \"hunter2\"",
+    ] {
+        let shown = drawing(secret);
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}
+
+#[test]
+fn a_structured_final_is_not_described_as_plain_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"critic\"]\n\
+        [payloads.ask]\ntext = \"text\"\n\
+        [payloads.review]\nverdict = \"ship | revise\"\nscore = \"integer\"\n\
+        [models.m]\nprovider = \"openai\"\nmodel = \"m\"\n\
+        [agents.critic]\nmodel = \"m\"\naccepts = [\"ask\"]\nfinal = \"review\"\n";
+    std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+    let output = organism(directory.path(), &["check"]);
+    let screen = text(&output.stdout);
+    assert!(screen.contains("xml; ends with review\n"), "{screen}");
+}

@@ -262,3 +262,178 @@ fn a_listener_cannot_approve_through_the_operators_socket() {
     assert_eq!(held(&house)[0]["message"], *id, "it waits on");
     assert_eq!(running.stop(), Some(0));
 }
+
+/// Relays standard input and output to a program on a terminal of its own.
+const TERMINAL: &str = r#"
+import os, pty, select, sys
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+sources = [terminal, 0]
+while terminal in sources:
+    for source in select.select(sources, [], [])[0]:
+        try:
+            data = os.read(source, 65536)
+        except OSError:
+            data = b""
+        if not data:
+            sources.remove(source)
+        elif source == 0:
+            os.write(terminal, data)
+        else:
+            os.write(1, data)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"#;
+
+/// A command on a terminal, and what it has printed so far.
+struct OnTerminal {
+    child: Child,
+    printed: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+impl OnTerminal {
+    fn start(house: &House, arguments: &[&str]) -> Self {
+        let command = house.command(arguments);
+        let mut relay = std::process::Command::new("python3");
+        relay.args(["-c", TERMINAL]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => relay.env(name, value),
+                None => relay.env_remove(name),
+            };
+        }
+        relay.current_dir(house.path(".")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = relay.spawn().unwrap();
+        let printed = std::sync::Arc::<std::sync::Mutex<String>>::default();
+        let mut output = child.stdout.take().unwrap();
+        let into = std::sync::Arc::clone(&printed);
+        std::thread::spawn(move || {
+            use std::io::Read as _;
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                into.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Self { child, printed }
+    }
+
+    fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
+    }
+
+    /// Waits until this text was printed so many times, and then types a line.
+    fn answer(&mut self, question: &str, times: usize, line: &str) {
+        use std::io::Write as _;
+        until(question, || (self.printed().matches(question).count() == times).then_some(()));
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn ended(mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().unwrap();
+        (status.code(), self.printed())
+    }
+}
+
+#[test]
+fn a_watching_person_decides_each_call_that_waits_and_each_that_begins_to() {
+    const QUESTION: &str = "approve, refuse, skip or quit? ";
+    let house = house();
+    let running = house.run();
+    let approved = hold(&house, "one");
+    let refused = hold(&house, "two");
+    let skipped = hold(&house, "three");
+    let mut watch = OnTerminal::start(&house, &["approvals", "--watch", "--note", "by hand"]);
+    watch.answer(QUESTION, 1, "approve");
+    watch.answer(QUESTION, 2, "refuse");
+    watch.answer("reason, which the caller receives", 1, "not today");
+    watch.answer(QUESTION, 3, "skip");
+    until("it waits on", || watch.printed().contains(": it waits on").then_some(()));
+    let late = hold(&house, "four");
+    watch.answer(QUESTION, 4, "maybe");
+    watch.answer("say approve, refuse, skip or quit: ", 1, "quit");
+
+    let (code, printed) = watch.ended();
+    assert_eq!(code, Some(0), "{printed}");
+    for part in [
+        format!("{approved}: approved"),
+        format!("{refused}: refused"),
+        format!("{skipped}: it waits on"),
+        say("four"),
+    ] {
+        assert!(printed.contains(&part), "{part}: {printed}");
+    }
+    let waiting: Vec<_> = held(&house).into_iter().map(|call| call["message"].clone()).collect();
+    assert_eq!(waiting, [skipped, late]);
+    let recorded = house.organism(&["search", "not today"]);
+    assert!(recorded.out.contains("not today"), "the caller got the reason: {recorded:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_watch_without_a_terminal_is_refused_and_one_without_an_organism_ends() {
+    let house = house();
+    let id = hold(&house, "one");
+    let piped = house.organism(&["approvals", "--watch"]);
+    assert_eq!(piped.code, Some(2), "{piped:?}");
+    assert!(piped.err.contains("there is no terminal"), "{piped:?}");
+
+    let mut watch = OnTerminal::start(&house, &["approvals", "--watch"]);
+    watch.answer("approve, refuse, skip or quit? ", 1, "approve");
+    let (code, printed) = watch.ended();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains(&format!("{id}: approved")), "{printed}");
+    assert!(printed.contains("no organism runs here"), "{printed}");
+    house.verified();
+}
+
+#[test]
+fn all_calls_of_a_thread_are_decided_at_once_by_the_hash_of_all() {
+    let house = house();
+    let running = house.run();
+    hold(&house, "elsewhere");
+    let thread = "sess-together0";
+    let send = |text: &str, place: &str| {
+        let sent = house.send_text(&say(text), &["--no-wait", place, thread]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+    };
+    send("one", "--new");
+    send("two", "--thread");
+
+    let listed = house.organism(&["approvals", "--all-from", thread]);
+    assert!(!listed.out.contains("elsewhere"), "{listed:?}");
+    let command = |listed: &CommandOutput| {
+        let line = listed.out.lines().find(|line| line.contains("approve --all-from")).unwrap();
+        line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of_two = command(&listed);
+    assert!(listed.out.contains("all 2:"), "{listed:?}");
+
+    // A call that was not shown is not approved.
+    send("three", "--thread");
+    let words: Vec<&str> = of_two.iter().map(String::as_str).collect();
+    let changed = house.organism(&words);
+    assert_eq!(changed.code, Some(65), "{changed:?}");
+    assert!(changed.err.contains("wrong-hash"), "{changed:?}");
+    assert_eq!(held(&house).len(), 4);
+
+    let of_three = command(&house.organism(&["approvals", "--all-from", thread]));
+    let words: Vec<&str> = of_three.iter().map(String::as_str).collect();
+    let approved = house.organism(&words);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    assert_eq!(approved.err.matches(": approved").count(), 3, "{approved:?}");
+    until("all are answered", || (house.recorded("said") == 3).then_some(()));
+    assert_eq!(held(&house).len(), 1, "the other thread still waits");
+    let again = house.organism(&words);
+    assert_eq!(again.code, Some(65), "{again:?}");
+    assert!(again.err.contains("no call of sess-together0 waits"), "{again:?}");
+
+    send("four", "--thread");
+    let unseen = house.organism(&["approve", "--all-from", thread]);
+    assert_eq!(unseen.code, Some(2), "{unseen:?}");
+    let refused = house.organism(&["refuse", "--all-from", thread, "--reason", "enough"]);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    assert_eq!(refused.err.matches(": refused").count(), 1, "{refused:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}

@@ -42,7 +42,10 @@ fn a_key_beyond_its_limit_is_refused_and_the_longest_one_taken() {
     assert_eq!(send(most).code, Some(0));
     let refused = send(most + 1);
     assert_eq!(refused.code, Some(65));
-    assert_eq!(refused.err, "refused: bad-label: the key is too long; at most 256 bytes\n");
+    assert_eq!(
+        refused.err,
+        "refused: too-large: the key has more than 256 bytes; use a shorter one\n"
+    );
     let empty = send(0);
     assert_eq!(empty.code, Some(2), "a script whose variable is not set: {empty:?}");
 }
@@ -254,4 +257,21 @@ fn a_payload_that_is_cut_short_says_where() {
     assert_eq!(sent.code, Some(65));
     let expected = "refused: not-well-formed: `<say>` is not closed at line 1, column 1\n";
     assert_eq!(sent.err, expected);
+}
+
+#[test]
+fn send_without_a_wait_states_that_no_organism_was_running() {
+    let house = House::new();
+    let alone = house.send_text(&say("x"), &["--no-wait"]);
+    assert_eq!(alone.code, Some(0), "{alone:?}");
+    for part in ["one ran for this command alone", "the payload is on record", "`organism run`"] {
+        assert!(alone.err.contains(part), "{part}: {alone:?}");
+    }
+    let json = house.send_text(&say("x"), &["--no-wait", "--json"]);
+    assert_eq!(json.err, "");
+    let running = house.run();
+    let beside = house.send_text(&say("x"), &["--no-wait"]);
+    assert!(!beside.err.contains("for this command alone"), "{beside:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
 }

@@ -402,3 +402,13 @@ fn a_missing_answer_is_reported_once() {
     let tested = tested(&config, &case);
     assert_eq!(tested.err.matches("answer-missing").count(), 1, "{tested:?}");
 }
+
+#[test]
+fn a_case_file_that_is_not_there_is_advised_about_as_a_case_file() {
+    let house = House::new();
+    let missing = house.organism(&["workflow", "test", "nofile.toml"]);
+    assert_eq!(missing.code, Some(65), "{missing:?}");
+    assert!(missing.err.contains("there is no file `nofile.toml`"), "{missing:?}");
+    assert!(missing.err.contains("write one from a run"), "{missing:?}");
+    assert!(!missing.err.contains("organism init"), "{missing:?}");
+}

@@ -1,0 +1,108 @@
+//! `--all-from THREAD`: one decision on all calls of a thread that wait for an approval.
+
+use std::path::Path;
+
+use crate::audit::HeldCall;
+use crate::envelope::Refusal;
+use crate::ids::{Digest, MessageId, ThreadId};
+use crate::service::SubmittedAnswer;
+use crate::thread::{Decision, Hold};
+
+use super::decision::{self, DecisionArgs};
+use super::exit::{CommandExit, CommandFailure};
+use super::organism_reach::OrganismReach;
+
+/// The calls of a thread and its subthreads that wait for an approval, oldest first.
+pub struct CallsOfThread {
+    thread: ThreadId,
+    pub calls: Vec<HeldCall>,
+}
+
+impl CallsOfThread {
+    /// Finds the calls that wait. Fails if there are none.
+    pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
+        let thread = parse(thread)?;
+        let mut calls = decision::waiting(data, Hold::Approval)?;
+        calls.retain(|call| is_from(call, &thread));
+        if calls.is_empty() {
+            let text = format!(
+                "no call of {thread} waits for an approval; `organism approvals` shows all that wait"
+            );
+            return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
+        }
+
+        Ok(Self { thread, calls })
+    }
+
+    /// Digest of all payloads together. It changes when another call begins to wait.
+    pub fn digest(&self) -> Digest {
+        digest(&self.calls)
+    }
+
+    /// Refuses a hash of other calls than those that wait now.
+    pub fn check_hash(&self, hash: &str) -> anyhow::Result<()> {
+        if self.digest().to_string().starts_with(hash) {
+            return Ok(());
+        }
+
+        let text = format!(
+            "wrong-hash: this is not the hash of the {} calls of {} that wait now; look at them \
+             again with `organism approvals --all-from {1}`",
+            self.calls.len(),
+            self.thread
+        );
+        Err(CommandFailure::new(CommandExit::InvalidData, text).into())
+    }
+
+    /// Sends the same kind of decision on each call. Fails if one of them is refused, after all
+    /// others were sent.
+    pub fn decide(
+        &self,
+        reach: OrganismReach,
+        decision_on: impl Fn(&HeldCall) -> Decision<SubmittedAnswer>,
+        args: &DecisionArgs,
+        done: &str,
+    ) -> anyhow::Result<()> {
+        let signer = args.signer()?;
+        let decisions = self.calls.iter().map(|call| (call.message, decision_on(call)));
+        let mut refused = None;
+        decision::decide_all(
+            reach,
+            decisions.collect(),
+            args,
+            signer.as_ref(),
+            &mut |id, ruled| {
+                if let Some(refusal) = show(id, ruled, done) {
+                    refused.get_or_insert(refusal);
+                }
+            },
+        )?;
+        decision::ruled(refused)
+    }
+}
+
+/// Prints the ruling on one decision. Returns the refusal, if there is one.
+fn show(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
+    match &ruled {
+        Some(refusal) => note!("{message}: not {done}: {refusal}"),
+        None => note!("{message}: {done}"),
+    }
+
+    ruled
+}
+
+pub fn parse(thread: &str) -> anyhow::Result<ThreadId> {
+    let parsed = ThreadId::parse(thread);
+    parsed.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
+}
+
+/// Whether a call stands in this thread or in one of its subthreads.
+pub fn is_from(call: &HeldCall, thread: &ThreadId) -> bool {
+    call.thread == *thread || call.thread.is_beneath(thread)
+}
+
+/// Digest of the payloads of several calls, with their ids.
+pub fn digest(calls: &[HeldCall]) -> Digest {
+    let lines = calls.iter().map(|call| format!("{} {}\n", call.message, call.sha256));
+    Digest::of(lines.collect::<String>().as_bytes())
+}

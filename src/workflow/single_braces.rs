@@ -1,0 +1,52 @@
+//! Finds placeholders of prompts that are written with single braces, which are text.
+
+use super::definition::{GoalForm, GoalTarget, WorkflowDefinition};
+use super::template::{self, PromptPart};
+
+/// Returns a note for each text such as `{input/topic}` in a prompt: `{{input/topic}}` inserts the
+/// value.
+pub fn single_braces(definition: &WorkflowDefinition) -> Vec<String> {
+    let prompts = definition.goals.iter().filter_map(|goal| Some((goal, prompt_of(&goal.form)?)));
+    let mut notes = Vec::new();
+    for (goal, prompt) in prompts {
+        for path in template::parts(prompt).into_iter().flat_map(|part| paths(part, definition)) {
+            notes.push(format!(
+                "the prompt of goal `{}` of workflow `{}` holds `{{{path}}}`, which is text: write \
+                 `{{{{{path}}}}}` to insert the value",
+                goal.id.value, definition.name.value
+            ));
+        }
+    }
+
+    notes
+}
+
+fn prompt_of(form: &GoalForm) -> Option<&str> {
+    let target = match form {
+        GoalForm::All { prompt, .. }
+        | GoalForm::First { prompt, .. }
+        | GoalForm::Ask { prompt, .. } => return Some(&prompt.value),
+        GoalForm::Run(target) => target,
+        GoalForm::Each(each) => &each.target,
+        GoalForm::Loop { .. } | GoalForm::Choose(_) => return None,
+    };
+    match target {
+        GoalTarget::Agent { prompt, .. } => Some(&prompt.value),
+        GoalTarget::Listener { .. } | GoalTarget::Workflow { .. } => None,
+    }
+}
+
+/// The paths between single braces that begin like an expression of this workflow.
+fn paths<'p>(part: PromptPart<'p>, definition: &WorkflowDefinition) -> Vec<&'p str> {
+    let PromptPart::Text(text) = part else { return Vec::new() };
+    let inner = text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.trim()));
+    let is_path = |path: &&str| {
+        let is_name = |c: char| c.is_alphanumeric() || "-_./@".contains(c);
+        let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+        let is_goal = definition.goals.iter().any(|goal| goal.id.value.as_str() == first);
+        let is_value = first == "input" || first == "item" || is_goal;
+        // A word alone may be text in braces; a path is none.
+        path.chars().all(is_name) && is_value && !rest.is_empty()
+    };
+    inner.filter(is_path).collect()
+}
