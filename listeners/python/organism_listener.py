@@ -12,8 +12,8 @@ also needs nats-py, and `organism_bus.py` beside it.
 
     listener.serve()
 
-A handler returns nothing (the caller gets an acknowledgement), an element, a text holding one
-element, or a list of these. An exception prints its traceback to standard error and ends the
+A handler returns an element, a text holding one element, or a list of these. With an empty list the
+caller gets an acknowledgement; with None, too, and the log a warning, as a `return` may be missing. An exception prints its traceback to standard error and ends the
 process with code 1, or on NATS answers an error: the attempt counts as crashed and the pump tries
 again. To tell the caller of a failure instead, return a payload that says so.
 
@@ -40,6 +40,8 @@ _HEARTBEAT_SECONDS = 10
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
 _handlers = {}
+_REQUIRED = object()
+_warned = set()
 
 
 def accepts(*names):
@@ -109,14 +111,22 @@ class Message:
     def name(self):
         return self.payload.tag
 
-    def text(self, path, default=""):
-        """The text of a child element of the payload, in the payload's own namespace."""
+    def text(self, path, default=_REQUIRED):
+        """The text of a child element of the payload, in the payload's own namespace. Without such a
+        child, returns `default`, or raises a LookupError if none is given."""
         namespace = self.payload.tag.rpartition("}")[0]
         prefix = namespace + "}" if namespace else ""
         found = self.payload.find(prefix + path)
         if found is None:
             found = self.payload.find(path)
-        return default if found is None else (found.text or "")
+        if found is not None:
+            return found.text or ""
+        if default is not _REQUIRED:
+            return default
+        known = ", ".join(child.tag.rpartition("}")[2] for child in self.payload) or "no children"
+        raise LookupError(
+            f"<{self.payload.tag.rpartition('}')[2]}> has no child `{path}`, it has {known}; for a child "
+            f"that may be missing, write text({path!r}, default)")
 
 
 class Request(Message):
@@ -398,6 +408,16 @@ def _frame(delivery, frame, memory, connection):
     return _named(delivery, payloads, is_remembered)
 
 
+def _warn_of_nothing(handler):
+    """Warns once of a handler that returned None, as one does that lacks its `return`."""
+    if handler not in _warned:
+        _warned.add(handler)
+        name = getattr(handler, "__name__", "a handler")
+        print(
+            f"organism_listener: {name} returned nothing, so its caller gets an acknowledgement; "
+            "if this is meant, return []", file=sys.stderr, flush=True)
+
+
 def _answered(delivery, frame, memory, connection):
     """Returns the text of the answer to the delivery in this frame, and whether its call is now
     remembered. The text is None if the memory lacks messages on which the delivery builds."""
@@ -409,5 +429,8 @@ def _answered(delivery, frame, memory, connection):
     handler = _handlers.get(request.name)
     if handler is None:
         raise LookupError(f"no handler for {request.name}")
-    payloads = _answer(handler(request))
+    returned = handler(request)
+    if returned is None and not request.cancelled:
+        _warn_of_nothing(handler)
+    payloads = _answer(returned)
     return payloads, memory.put(delivery.get("call"), frames + [frame])

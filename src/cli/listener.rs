@@ -12,6 +12,7 @@ use clap::Subcommand;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::{CommandExit, CommandFailure};
+use crate::config;
 use crate::envelope;
 use crate::ids::PayloadName;
 use crate::listener::conformance::{self, ChecklistLine, HarnessTransport, TrialRequest};
@@ -52,9 +53,9 @@ struct TestArgs {
     /// given several times.
     #[arg(long, value_name = "NAME")]
     replies: Vec<String>,
-    /// Maximum seconds until an answer or the next heartbeat.
-    #[arg(long, value_name = "SECONDS", default_value = "10")]
-    timeout: f64,
+    /// Maximum time until an answer or the next heartbeat, such as 500ms or 10s.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
+    timeout: Duration,
     /// Address of a NATS server. The program is then tested as a listener on NATS.
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
@@ -74,11 +75,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Reads a time in the notation of the config. A number without a unit counts seconds, as it did
+/// when this option took no unit.
+fn patience(text: &str) -> Result<Duration, String> {
+    let seconds = || text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let time = config::parse_duration(text).or_else(seconds);
+    time.ok_or_else(|| "write a time with its unit, such as 500ms, 10s or 2m".to_owned())
+}
+
 impl TestArgs {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let patience = Duration::try_from_secs_f64(self.timeout).map_err(|e| {
-            CommandFailure::new(CommandExit::Usage, format!("--timeout {}: {e}", self.timeout))
-        })?;
+        let patience = self.timeout;
         let schemas = self.schemas()?;
         let requests = self.requests(&schemas)?;
         let replies = names(&self.replies, &schemas)?;

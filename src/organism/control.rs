@@ -16,7 +16,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
 use super::access::{AccessRules, DeniedCaller, SocketCaller};
@@ -482,9 +482,19 @@ impl ControlConnection {
             // otherwise.
             Ok(Err(Error::Stopped)) if is_follower || !is_query => Err(aborted()),
             Ok(Err(error)) => self.writer.fail(error).await,
-            Err(error) => self.writer.fail(error).await,
+            Err(_) if is_follower || !is_query => Err(aborted()),
+            Err(error) => self.writer.fail(unanswered(&error)).await,
         }
     }
+}
+
+/// The error for a request whose task ended without a response. The text of the runtime's error
+/// means nothing to a client.
+pub(super) fn unanswered(error: &JoinError) -> Error {
+    if error.is_panic() {
+        tracing::error!("a request was not answered: {error}");
+    }
+    Error::Stopped
 }
 
 /// The error that ends a connection without a last response.
@@ -554,5 +564,18 @@ impl ResponseWriter {
     async fn write_line(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         timeout(self.patience, self.write.write_all(&line)).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_a_task_is_reported_without_the_text_of_the_runtime() {
+        let task = tokio::spawn(std::future::pending::<()>());
+        task.abort();
+        let cancelled = task.await.unwrap_err();
+        assert_eq!(unanswered(&cancelled).to_string(), Error::Stopped.to_string());
     }
 }

@@ -42,9 +42,20 @@ export class Message {
     return this.payload.name;
   }
 
-  /** The text of a child element of the payload, in the payload's own namespace. */
-  text(child: string, otherwise = ""): string {
-    return this.payload.child(child)?.text ?? otherwise;
+  /**
+   * The text of a child element of the payload, in the payload's own namespace. Without such a child,
+   * returns `otherwise`, or throws if it is not given.
+   */
+  text(child: string, otherwise?: string): string {
+    const text = this.payload.child(child)?.text ?? otherwise;
+    if (text === undefined) {
+      const known = this.payload.elements.map((element) => element.local).join(", ") || "no children";
+      throw new Error(
+        `<${this.payload.local}> has no child \`${child}\`, it has ${known}; for a child that may be missing, ` +
+          `write text("${child}", "")`,
+      );
+    }
+    return text;
   }
 }
 

@@ -375,6 +375,7 @@ impl<'a> ChildIo<'a> {
                 if self.serving == Some((call, attempt)) =>
             {
                 frame::write_cancel(&mut self.outgoing, call);
+                self.warn_of_unfinished_frame();
                 self.is_cancelled = true;
                 self.be_patient(self.options.cancel_grace);
             }
@@ -395,12 +396,35 @@ impl<'a> ChildIo<'a> {
         None
     }
 
+    /// Warns of an answer whose end is missing: the caller only learns that no answer came in time.
+    fn warn_of_unfinished_frame(&self) {
+        let bytes = self.frames.unfinished();
+        if bytes > 0 {
+            let listener = &self.options.listener;
+            let instance = self.handle.instance;
+            tracing::warn!(
+                %listener, instance,
+                "the listener wrote {bytes} bytes without a NUL before its call ended: end each \
+                 answer with a NUL byte, and flush it"
+            );
+        }
+    }
+
+    /// Description of what the child wrote instead of an answer.
+    fn silence(&self) -> String {
+        match self.frames.unfinished() {
+            0 => "it wrote nothing: did it flush?".to_owned(),
+            bytes => format!("it wrote {bytes} bytes without a NUL"),
+        }
+    }
+
     fn be_patient(&mut self, length: Duration) {
         let at = Instant::now() + length;
         self.patience = Some(self.patience.map_or(at, |earlier| earlier.min(at)));
     }
 
     async fn out_of_patience(&mut self) -> ChildExit {
+        let silence = self.silence();
         self.child.kill().await;
         let (ended, why) = if self.draining {
             (ChildExit::Drained, "the listener was stopped")
@@ -408,7 +432,7 @@ impl<'a> ChildIo<'a> {
             (ChildExit::Killed, "its caller was gone")
         };
 
-        let detail = format!("did not answer in time after {why}; it was killed");
+        let detail = format!("did not answer in time after {why}; {silence}; it was killed");
         self.settle(Err(AttemptFailure::Crashed { detail }));
         ended
     }

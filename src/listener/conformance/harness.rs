@@ -185,9 +185,14 @@ impl Drop for NatsProgram {
     }
 }
 
+/// Variables that make a program flush by itself. They are withheld from the program, because it
+/// passes otherwise in the shell of its author, and hangs in an organism without them.
+const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
+
 /// Settings of the program as a child process. It is not restarted, so that an exit shows.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
+    options.withheld = FLUSHING.map(str::to_owned).to_vec();
     options.restarts = RestartPolicy { max: 0, ..RestartPolicy::default() };
     options
 }

@@ -68,19 +68,30 @@ impl<'t> PipeTrial<'t> {
         let cancelled = self.delivery(request, 1);
         let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);
         self.write(&both).await?;
-        let answer = self.answer().await?;
-        named(&answer, &cancelled)?;
-        answer.payloads?;
+        let of_cancelled = |why: String| {
+            format!("the cancelled call, which is owed one answer, possibly an empty one: {why}")
+        };
+        let answer = self.answer().await.map_err(of_cancelled)?;
+        named(&answer, &cancelled).map_err(of_cancelled)?;
+        answer.payloads.map_err(of_cancelled)?;
 
         let next = self.delivery(request, 2);
         self.write(&delivery_text(&next, None)).await?;
         let of_next = |why: String| format!("the next request: {why}");
         let answer = self.answer().await.map_err(of_next)?;
+        let again = answer.named.as_ref();
+        if again.is_some_and(|named| named.is(cancelled.call, cancelled.attempt)) {
+            return Err("it answered the cancelled call twice; the cancel itself gets no answer, \
+                        so answer the delivery alone"
+                .to_owned());
+        }
         self.judged(answer, &next).map_err(of_next)?;
 
         // This cancel comes too late, and means nothing.
         self.write(&cancel_text(next.call)).await?;
-        self.ends_without_more().await.map_err(|why| format!("{why} to a cancel"))
+        self.ends_without_more().await.map_err(|why| {
+            format!("{why} after its answers, for a cancel; a cancel itself gets no answer")
+        })
     }
 
     /// Checks that a program that claims to remember a call builds on the messages that it has, and

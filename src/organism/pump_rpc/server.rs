@@ -14,7 +14,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{Client, Message};
 use crate::organism::Error;
-use crate::organism::control::refused;
+use crate::organism::control::{refused, unanswered};
 use crate::organism::partitioned::PartitionMap;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
@@ -102,21 +102,29 @@ impl Drop for PartitionSubscription {
 
 /// Requests of which some chunks have not arrived, by the inbox for the response.
 #[derive(Default)]
-struct PartialRequests(HashMap<String, (ChunkDecoder, Instant)>);
+struct PartialRequests {
+    partial: HashMap<String, (ChunkDecoder, Instant)>,
+    /// Number of requests with a foreign reply subject. Bounds the log lines about them.
+    refused: u64,
+}
 
 impl PartialRequests {
     /// Adds a chunk. If the request is complete, returns it with the inbox for the response.
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {
-            tracing::warn!(
-                "refused a request whose reply subject `{inbox}` is not an inbox of its sender"
-            );
+            self.refused += 1;
+            if self.refused.is_power_of_two() {
+                tracing::warn!(
+                    count = self.refused,
+                    "refused a request whose reply subject `{inbox}` is not an inbox of its sender"
+                );
+            }
             return None;
         }
 
         let (mut decoder, since) =
-            self.0.remove(inbox).unwrap_or((ChunkDecoder::default(), Instant::now()));
+            self.partial.remove(inbox).unwrap_or((ChunkDecoder::default(), Instant::now()));
 
         match decoder.decode(&message.payload) {
             DecodedChunk::Message(line) => return Some((inbox.to_owned(), line)),
@@ -124,9 +132,10 @@ impl PartialRequests {
             DecodedChunk::End | DecodedChunk::OtherStream | DecodedChunk::Broken => return None,
         }
 
-        self.0.retain(|_, (_, since)| since.elapsed() < limits::SERVICE_PARTIAL_REQUEST_TIMEOUT);
-        if self.0.len() < limits::SERVICE_PARTIAL_REQUESTS_MAX {
-            self.0.insert(inbox.to_owned(), (decoder, since));
+        self.partial
+            .retain(|_, (_, since)| since.elapsed() < limits::SERVICE_PARTIAL_REQUEST_TIMEOUT);
+        if self.partial.len() < limits::SERVICE_PARTIAL_REQUESTS_MAX {
+            self.partial.insert(inbox.to_owned(), (decoder, since));
         }
 
         None
@@ -200,7 +209,7 @@ impl RequestHandler {
         match (&mut responding).await {
             Ok(Ok(())) => writer.write_mark(ChunkKind::End).await,
             Ok(Err(error)) => writer.fail(error).await,
-            Err(error) => writer.fail(error).await,
+            Err(error) => writer.fail(unanswered(&error)).await,
         }
     }
 }
@@ -234,7 +243,7 @@ impl RequestHandler {
         match responding.await {
             Ok(Ok(())) => writer.write_mark(ChunkKind::End).await,
             Ok(Err(error)) => writer.fail(error).await,
-            Err(error) => writer.fail(error).await,
+            Err(error) => writer.fail(unanswered(&error)).await,
         }
     }
 }

@@ -21,6 +21,10 @@ await new Listener()
         return done(argument);
       case "nothing":
         return;
+      case "child":
+        return done(request.text(argument));
+      case "child-or":
+        return done(request.text(argument, "none"));
       case "many":
         return count(argument).map(done);
       case "crash":

@@ -19,6 +19,12 @@ def do(request):
         return done(argument)
     if word == "nothing":
         return None
+    if word == "child":
+        return done(request.text(argument))
+    if word == "child-or":
+        return done(request.text(argument, "none"))
+    if word == "empty":
+        return []
     if word == "many":
         return [done(n) for n in range(int(argument))]
     if word == "crash":

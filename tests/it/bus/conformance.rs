@@ -178,8 +178,8 @@ fn failures(options: &[&str], how: &str) -> Vec<(String, String)> {
 #[test]
 fn a_listener_that_mishandles_cancels_fails_each_time() {
     let cases = [
-        ("answers-cancels", "it wrote a frame more to a cancel"),
-        ("answers-cancels", "it wrote a frame more to a cancel"),
+        ("answers-cancels", "it wrote a frame more after its answers, for a cancel"),
+        ("answers-cancels", "it wrote a frame more after its answers, for a cancel"),
         ("dies-of-cancels", "the next request: exited with code 1"),
         ("dies-of-cancels", "the next request: exited with code 1"),
         ("deaf-to-cancels", "the next request: no answer within 10s"),
@@ -198,9 +198,9 @@ fn a_listener_that_mishandles_cancels_fails_each_time() {
 #[test]
 fn a_listener_without_an_answer_is_described_by_what_it_wrote() {
     let cases = [
-        ("silent", "0.5", "no answer within 500ms; it wrote nothing: did it flush?"),
+        ("silent", "500ms", "no answer within 500ms; it wrote nothing: did it flush?"),
         ("buffers", "0.5", "no answer within 500ms; it wrote nothing: did it flush?"),
-        ("no-nul", "10", "no answer within 10s; it wrote 12 bytes without a NUL"),
+        ("no-nul", "10s", "no answer within 10s; it wrote 12 bytes without a NUL"),
     ];
     for (how, patience, why) in cases {
         let failed = failures(&["--timeout", patience], how);
@@ -245,4 +245,30 @@ fn a_program_that_cannot_be_tested_gives_its_exit_code() {
         assert_eq!(code, *expected, "{arguments:?}: {checklist}{talk}");
         assert!(talk.contains(why), "{arguments:?}: {talk}");
     }
+}
+
+#[test]
+fn a_time_has_a_unit_and_a_wrong_one_is_explained() {
+    let request = request();
+    let payload = request.path().to_str().unwrap();
+    for time in ["1 second", "soon", "-1s"] {
+        let option = format!("--timeout={time}");
+        let (code, _, talk) = test(&[&option, "--payload", payload, "cat"]);
+        assert_eq!(code, 2, "{time}: {talk}");
+        assert!(talk.contains("write a time with its unit, such as 500ms"), "{time}: {talk}");
+    }
+}
+
+/// In an organism, a program has no variable that makes it flush.
+#[test]
+fn a_program_that_flushes_in_its_authors_shell_alone_fails() {
+    let request = request();
+    let program = "import os, sys\nwhile os.read(0, 65536): print('<echo xmlns=\"https://xml-pipeline.org/ns/shell-echo/v1\"><text>hi</text></echo>', end='\\0')";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args(["listener", "test", "--timeout", "1s", "--payload"]).arg(request.path());
+    command.args(["--", "python3", "-c", program]).env("PYTHONUNBUFFERED", "1");
+    let output = command.output().unwrap();
+    let checklist = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{checklist}");
+    assert!(checklist.contains("it wrote nothing: did it flush?"), "{checklist}");
 }

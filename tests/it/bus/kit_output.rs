@@ -62,3 +62,41 @@ fn the_typescript_kit_takes_no_document_type_and_no_frame_beyond_the_bound() {
     refuses(&vec![b' '; (16 << 20) + 1], "a frame of more than 16777216 bytes");
     refuses(b"<e:delivery>\xff\0", "not valid");
 }
+
+#[test]
+fn the_text_of_a_missing_child_is_an_error_unless_a_default_is_given() {
+    for language in KitLanguage::ALL {
+        let missing = output(language, &delivery("child note"));
+        let log = text(&missing.stderr);
+        assert_eq!(missing.status.code(), Some(1), "{language:?}: {log}");
+        assert!(
+            log.contains("<do> has no child `note`, it has no children"),
+            "{language:?}: {log}"
+        );
+        let default = output(language, &delivery("child-or note"));
+        let answer = text(&default.stdout);
+        assert!(answer.contains(&done("none")), "{language:?}: {answer}");
+    }
+}
+
+#[test]
+fn a_python_handler_that_returns_nothing_is_warned_of_once() {
+    let mut command = KitLanguage::Python.listener("obedient");
+    command.env("ORGANISM_LISTENER", "tested");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut kit = command.spawn().unwrap();
+    let mut input = kit.stdin.take().unwrap();
+    let mut answers = std::io::BufReader::new(kit.stdout.take().unwrap());
+    // The end of its input would cancel a call.
+    for _ in 0..2 {
+        input.write_all(&delivery("nothing")).unwrap();
+        assert!(std::io::BufRead::read_until(&mut answers, 0, &mut Vec::new()).unwrap() > 0);
+    }
+    drop(input);
+    let silent = kit.wait_with_output().unwrap();
+    let log = text(&silent.stderr);
+    assert_eq!(log.matches("do returned nothing").count(), 1, "{log}");
+    let meant = output(KitLanguage::Python, &delivery("empty"));
+    assert_eq!(text(&meant.stderr), "");
+    assert_eq!(text(&meant.stdout).matches('\0').count(), 1);
+}

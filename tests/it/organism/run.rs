@@ -167,3 +167,44 @@ async fn a_socket_that_cannot_be_opened_lets_go_of_the_journal() {
     let second = organism::organism::Organism::start(config()).await;
     second.unwrap_or_else(|error| panic!("{error}")).stop("the test is over").await.unwrap();
 }
+
+const UNFINISHED: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo"]
+
+[listeners.echo]
+command = ["./unfinished.py"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+timeout = "1s"
+"#;
+
+/// Without `ORGANISM_LOG`, the author of a listener sees what it writes to standard error, and that its
+/// answer has no end.
+#[test]
+fn the_log_shows_the_standard_error_of_a_listener_and_an_answer_without_its_nul() {
+    let house = House::with(UNFINISHED);
+    let program = "#!/usr/bin/env -S python3 -S\nimport os, sys\nos.read(0, 65536)\n\
+                   print('about to answer', file=sys.stderr, flush=True)\nos.write(1, b'<said/>')\n\
+                   while os.read(0, 65536): pass\n";
+    house.write("unfinished.py", program);
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(house.path("unfinished.py"), mode).unwrap();
+    let mut run = house.command(&["run"]);
+    run.env_remove("ORGANISM_LOG");
+    let running = house.run_with(run);
+    let sent = house.send_text(&say("x"), &[]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.out.contains("code=\"timeout\""), "{sent:?}");
+    let log = until("both are logged", || {
+        let log = house.log();
+        log.contains("wrote 7 bytes without a NUL").then_some(log)
+    });
+    assert!(log.contains("about to answer"), "{log}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}

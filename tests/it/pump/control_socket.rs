@@ -58,6 +58,23 @@ async fn a_silent_connection_does_not_hold_up_a_stop() {
     end(running).await;
 }
 
+#[tokio::test]
+async fn bytes_that_are_not_utf8_get_an_error_response() {
+    let running = start(None, silent);
+    let (server, path) = serve(&running, PATIENCE);
+    for line in [&b"\xff\xfe\n"[..], b"organism/2 {\"do\":\"\xff\"}\n", b"organism/\xff {}\n"] {
+        let mut client = UnixStream::connect(&path).await.unwrap();
+        client.write_all(line).await.unwrap();
+        let mut response = Vec::new();
+        client.read_to_end(&mut response).await.unwrap();
+        let response = String::from_utf8(response).unwrap();
+        assert!(response.contains("\"failed\""), "{line:?}: {response}");
+    }
+
+    close(server).await;
+    end(running).await;
+}
+
 // The runtime has one thread, and the test awaits nothing between the connection and the stop, so
 // the server has not accepted the connection.
 #[tokio::test]
