@@ -13,6 +13,9 @@ use crate::model::error::Error;
 use crate::model::http::HttpResponse;
 use crate::model::sse::OverlongEvent;
 
+const WHOLE_ANSWER: &str = "a whole answer where a stream was asked for: a server or gateway \
+                            ignores `stream: true`; let it stream, or name another `base_url`";
+
 /// An error as the server reports it.
 #[derive(Debug, Default)]
 struct ErrorBody {
@@ -116,6 +119,9 @@ impl RemoteModel {
             402 => Error::NoCredit { route, status, message, key: key() },
             404 => Error::UnknownModel { route, message },
             400 | 413 | 422 => Error::Rejected { route, status, message },
+            200 if is_whole_answer(body) => {
+                Error::InvalidEvent { route, detail: WHOLE_ANSWER.to_owned() }
+            }
             200 => self.instead_of_a_stream(&complaint, message),
             _ => Error::Status { route, status, message },
         }
@@ -125,8 +131,7 @@ impl RemoteModel {
     fn instead_of_a_stream(&self, complaint: &ErrorBody, message: String) -> Error {
         let route = self.route();
         if complaint.kind.is_empty() && complaint.message.is_empty() {
-            let detail = "a whole answer where a stream was asked for".to_owned();
-            return Error::InvalidEvent { route, detail };
+            return Error::InvalidEvent { route, detail: WHOLE_ANSWER.to_owned() };
         }
         self.of_kind(&complaint.kind, message)
     }
@@ -163,6 +168,15 @@ impl RemoteModel {
 
         Error::Stream { route, kind, message, retried }
     }
+}
+
+/// Whether a body is a complete answer of a provider, in either wire format, and no error.
+fn is_whole_answer(body: &[u8]) -> bool {
+    let Ok(json) = serde_json::from_slice::<Json>(body) else { return false };
+    let has_choices = json.get("choices").is_some_and(Json::is_array);
+    let is_message = json.get("type").and_then(Json::as_str) == Some("message");
+    let has_error = json.get("error").is_some_and(|error| !error.is_null());
+    (has_choices || is_message) && !has_error
 }
 
 pub(super) fn looks_like_html(text: &[u8]) -> bool {

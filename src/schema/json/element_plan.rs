@@ -78,6 +78,13 @@ impl ElementPlan {
         plain && self.attributes.is_empty()
     }
 
+    /// Whether the element is a text whose attributes may all be left out. A model may write it as
+    /// a plain value, without an object around it.
+    pub fn is_text_with_optional_attributes(&self) -> bool {
+        let is_text = matches!(self.content, PlanContent::Text { .. });
+        is_text && self.attributes.iter().all(|(_, attribute)| !attribute.required)
+    }
+
     /// Gives each property a unique name: first the children, then the attributes, then the
     /// content.
     fn name(&mut self, outline: &ElementOutline) {

@@ -88,7 +88,8 @@ impl<'a> PayloadBuilder<'a> {
 
     fn element(&mut self, declared: &ElementDecl, raw: &'a RawValue, path: &str) -> Element {
         let (plan, _) = ElementPlan::of(self.model, declared);
-        if !plan.is_bare() {
+        let is_plain = plan.is_text_with_optional_attributes() && !raw.get().starts_with('{');
+        if !plan.is_bare() && !is_plain {
             return self.object(declared, &plan, raw, path);
         }
 

@@ -335,6 +335,21 @@ async fn an_event_that_is_no_json_is_an_error(wire: &Wire) {
     let whole = Script::whole("200 OK", "Content-Type: application/json\r\n", "{\"id\":\"x\"}");
     let error = answered(wire.preset, whole).await.0.unwrap_err();
     assert_eq!(verdict(&error), ("invalid event", true, true), "no stream: {error}");
+
+    let openai =
+        r#"{"object":"chat.completion","error":null,"choices":[{"message":{"content":"hi"}}]}"#;
+    let anthropic =
+        r#"{"type":"message","role":"assistant","content":[{"type":"text","text":"hi"}]}"#;
+    for answer in [openai, anthropic] {
+        for kind in ["application/json", "text/event-stream"] {
+            let headers = format!("Content-Type: {kind}\r\n");
+            let whole = Script::whole("200 OK", &headers, answer);
+            let error = answered(wire.preset, whole).await.0.unwrap_err();
+            assert_eq!(verdict(&error), ("invalid event", true, true), "{kind}: {error}");
+            let cause = "a server or gateway ignores `stream: true`";
+            assert!(error.to_string().contains(cause), "{kind}: {error}");
+        }
+    }
 }
 
 async fn an_error_in_the_middle_is_an_error(wire: &Wire) {

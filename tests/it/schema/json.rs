@@ -242,3 +242,23 @@ fn properties(schema: &Value, each: &mut impl FnMut(&str)) {
         properties(&schema["items"], each);
     }
 }
+
+#[test]
+fn a_text_whose_attributes_are_optional_may_be_a_plain_value() {
+    let schemas = loaded("xsd/measures.xsd");
+    let log = name(&schemas, "log");
+    let xml = |arguments: &str| schemas.to_xml(&log, arguments);
+    let plain = xml(r#"{"entry": ["first", {"content": "second", "lang": "en"}]}"#).unwrap();
+    expect![[
+        r#"<log xmlns="urn:t:log"><entry>first</entry><entry lang="en">second</entry></log>"#
+    ]]
+    .assert_eq(&plain);
+    assert_eq!(schemas.validate(&log, plain.as_bytes()), Ok(()));
+    let wrong = xml(r#"{"entry": [["first"]]}"#).unwrap_err();
+    assert_eq!(wrong[0].code, "json-type");
+    let needed = xml(r#"{"entry": ["x"], "length": 5}"#).unwrap_err();
+    assert!(
+        needed[0].message.contains("an object is expected"),
+        "its unit is required: {needed:?}"
+    );
+}
