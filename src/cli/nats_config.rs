@@ -39,7 +39,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
     /// Acknowledge messages before they are on disk. Faster, but a crash of all servers at once may
-    /// lose acknowledged messages.
+    /// lose acknowledged messages. Servers before 2.10 need it: they cannot sync each message, and
+    /// refuse a config that says so.
     #[arg(long)]
     lazy: bool,
     /// Give this user a new key. The old key stays valid until it is retired.

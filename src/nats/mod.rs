@@ -157,7 +157,13 @@ fn explain_failure(detail: &str, options: &Options) -> String {
     };
 
     let lower = detail.to_lowercase();
-    if lower.contains("certificate") {
+    if lower.contains("causedasendentity") {
+        format!(
+            "{detail}: the server shows a self-signed certificate, which is an authority's and no \
+             server's; make two: one of an authority, for `ca_file`, and one of the server that the \
+             authority signs, with the server's host as subjectAltName; {ca}"
+        )
+    } else if lower.contains("certificate") {
         format!("{detail}: {ca}")
     } else if lower.contains("authorization") || lower.contains("authentication") {
         format!("{detail}: {whom}")
@@ -391,6 +397,7 @@ mod tests {
             ("received corrupt message of type InvalidContentType", "speaks no TLS"),
             ("authorization violation", "nkey_file"),
             ("invalid peer certificate: UnknownIssuer", "ca_file"),
+            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "make two"),
         ] {
             let text = explain_failure(detail, &options);
             assert!(text.starts_with(detail) && text.contains(expected), "{text}");

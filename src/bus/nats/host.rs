@@ -52,6 +52,10 @@ pub(super) struct NatsShared {
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
     strays: AtomicU64,
+    /// Number of keep-alives with an unreadable lease. Bounds the log lines about them.
+    bad_leases: AtomicU64,
+    /// Number of requests with a foreign reply subject. Bounds the log lines about them.
+    refused_requests: AtomicU64,
     /// State of remote attempts, if the listener is an agent.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
     /// Calls that replicas remember.
@@ -102,6 +106,8 @@ impl NatsShared {
             is_probe_due,
             ending,
             strays,
+            bad_leases: AtomicU64::default(),
+            refused_requests: AtomicU64::default(),
             remote_agents,
             memory: ReplicaMemory::new(Instant::now()),
         }
@@ -465,10 +471,13 @@ impl NatsShared {
             ListenerResponse::Named(..) | ListenerResponse::MissingMemory(_) => {}
             ListenerResponse::Unreadable => {
                 self.report_presence();
-                tracing::warn!(
-                    listener = %self.options.listener,
-                    "ignored a keep-alive whose lease is not a number of seconds"
-                );
+                let count = self.bad_leases.fetch_add(1, Ordering::Relaxed) + 1;
+                if count.is_power_of_two() {
+                    tracing::warn!(
+                        listener = %self.options.listener, count,
+                        "ignored a keep-alive whose lease is not a number of seconds"
+                    );
+                }
             }
             ListenerResponse::Heartbeat => {
                 let holder = self.in_flight().record_heartbeat(token, Instant::now());
@@ -563,6 +572,19 @@ impl NatsShared {
             tracing::warn!(
                 %listener, count,
                 "refused an answer at {subject}, because no attempt in flight has this subject"
+            );
+        }
+    }
+
+    /// Logs a request whose reply subject is not the agent's. The sender may send many, so the log
+    /// lines become rarer.
+    pub(super) fn count_refused_request(&self, inbox: &str) {
+        let count = self.refused_requests.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            let agent = &self.options.listener;
+            tracing::warn!(
+                %agent, count,
+                "refused a request whose reply subject `{inbox}` is not an inbox of this agent"
             );
         }
     }

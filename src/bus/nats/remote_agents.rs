@@ -169,12 +169,7 @@ impl NatsShared {
         let inbox = m.reply.as_ref().map(|inbox| inbox.as_str()).unwrap_or_default();
         let fits = inbox.starts_with(&prefix) && !inbox.contains(['*', '>', ' ']);
         if !fits && !mutant("tell-anybody") {
-            let agent = &self.options.listener;
-            tracing::warn!(
-                %agent,
-                "refused a request whose reply subject `{inbox}` is not an inbox of this agent"
-            );
-            return;
+            return self.count_refused_request(inbox);
         }
 
         let inbox = inbox.to_owned();

@@ -87,7 +87,13 @@ impl<'r> StreamReader<'r> {
 }
 
 pub(super) fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
-    Error::broken(0, format!("message {seq} of the stream {}: {detail}", options.stream()))
+    let stream = options.stream();
+    let text = format!(
+        "message {seq} of the stream {stream}: {detail}; no pump of this organism wrote it, or it \
+         was changed: restore the servers' store, or restore a backup into a stream of another name \
+         (docs/OPERATIONS.md, Restore)"
+    );
+    Error::broken(0, text)
 }
 
 /// Retries for a limited time if a message or the stream is not found: during an election in a

@@ -89,7 +89,8 @@ pub fn config(organism: &str, options: &Options, index: usize, secret: &str) -> 
     let _ = writeln!(out, "jetstream {{\n  store_dir: {store}");
     if options.synced {
         out.push_str(
-            "  # On disk before it is acknowledged; `durability = \"synced\"` relies on it.\n",
+            "  # On disk before it is acknowledged; `durability = \"synced\"` relies on it. Servers\n  \
+             # before 2.10 refuse this line: `organism nats-config --lazy` leaves it out.\n",
         );
         out.push_str("  sync_interval: always\n");
     }

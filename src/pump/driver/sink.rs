@@ -15,7 +15,7 @@ use super::pump_metrics::PumpMetrics;
 use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Reservation};
+use crate::envelope::{AttemptFailure, Reservation, Turn};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
@@ -120,11 +120,10 @@ impl PumpSink {
             Ok((name, payload))
                 if *name.local == *"model-turn" && payload.as_str() == turn.note =>
             {
-                if is_of(&turn.note, listener, call) || mutant("believe-the-note") {
-                    Ok(())
-                } else {
-                    Err("its turn is noted as another's".to_owned())
+                if !is_of(&turn.note, listener, call) && !mutant("believe-the-note") {
+                    return Err("its turn is noted as another's".to_owned());
                 }
+                counts_the_same(turn)
             }
             Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
             Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
@@ -160,6 +159,24 @@ fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     Element::head(note).is_some_and(|head| {
         says(&head, "agent", agent.as_str()) && says(&head, "call", &call.to_string())
     })
+}
+
+/// Checks that a turn is charged with the tokens that its note states. A host that counts otherwise
+/// would spend a budget that the record does not explain.
+fn counts_the_same(turn: &Turn) -> Result<(), String> {
+    let head = Element::head(&turn.note);
+    let noted = |name| head.as_ref().and_then(|head| head.attribute(name)).unwrap_or("no");
+    let noted_in = noted("tokens_in");
+    let noted_out = noted("tokens_out");
+    let Turn { tokens_in, tokens_out, .. } = turn;
+    if noted_in == tokens_in.to_string() && noted_out == tokens_out.to_string() {
+        return Ok(());
+    }
+
+    Err(format!(
+        "its turn counts {tokens_in} + {tokens_out} tokens, and its note states {noted_in} + \
+         {noted_out}; the host of the agent runs another program, or counts wrongly"
+    ))
 }
 
 impl Sink for PumpSink {

@@ -247,6 +247,8 @@ fn responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else() {
         }
     });
     assert_eq!(finish(sent).out, talk_reply("done"));
+    // Of four refused requests, the third is not logged: somebody may send many.
+    assert_eq!(house.log().matches("is not an inbox of this agent").count(), 3, "{}", house.log());
     assert_eq!(running.stop(), Some(0));
 }
 
@@ -275,6 +277,28 @@ fn a_turn_in_the_name_of_another_agent_is_refused() {
     let noted = super::record(&house);
     assert_eq!(noted.iter().filter(|fact| fact.contains("noted as another's")).count(), 2);
     assert_eq!(noted.iter().filter(|fact| fact.contains("<model-turn ")).count(), 1);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_turn_that_counts_other_tokens_than_its_note_is_refused() {
+    let (server, house, running, runtime) = setting();
+    let mut stranger = runtime.block_on(Stranger::at(&server));
+    let mut counted = |other: &str| {
+        let sent = sending(&house);
+        runtime.block_on(async {
+            let delivery = stranger.next().await;
+            let turn = turn("writer", &header(&delivery, "Organism-Call"), "mine");
+            let turn = turn.replace("\"tokens_out\":1", &format!("\"tokens_out\":{other}"));
+            assert_eq!(code(&stranger.answer(&reply(&delivery), &turn).await), None);
+        });
+        finish(sent)
+    };
+    assert!(counted("7").out.contains("listener-failed"));
+    assert_eq!(counted("1").out, talk_reply("mine"));
+    let reason = "its turn counts 1 + 7 tokens, and its note states 1 + 1";
+    let noted = super::record(&house);
+    assert_eq!(noted.iter().filter(|fact| fact.contains(reason)).count(), 1, "{noted:?}");
     assert_eq!(running.stop(), Some(0));
 }
 
