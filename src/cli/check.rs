@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::agent::attempt_completion;
+use crate::agent::protocol::takes_report;
 use crate::clock::Time;
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProviderConfig, StorageConfig,

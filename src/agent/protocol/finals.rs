@@ -8,7 +8,7 @@ use super::feedback::{
 };
 use super::parse_turn::TurnAction;
 use super::vocabulary::AgentVocabulary;
-use crate::agent::{FinalFormat, FinalMode};
+use crate::agent::{FinalFormat, FinalMode, RendererVersion};
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
 use crate::schema::{PayloadDescription, Schemas};
@@ -244,6 +244,17 @@ impl AgentFinals {
             Some(json.to_string())
         });
         unpacked.unwrap_or_else(|| arguments.to_owned())
+    }
+}
+
+/// The format of a final report as the end of a sentence, such as `, in markdown`. Empty if no final
+/// takes a report: its schema gives its form. Earlier renderer versions named the format always.
+pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
+    let has_reports = finals.words.iter().any(|word| word.report.is_some());
+    if has_reports || finals.words.is_empty() || version < RendererVersion::V8 {
+        format!(", in {}", finals.format.words())
+    } else {
+        String::new()
     }
 }
 

@@ -15,7 +15,7 @@ mod vocabulary;
 mod xml;
 pub mod xml_final;
 
-pub use finals::{AgentFinals, takes_report};
+pub use finals::{AgentFinals, in_format, takes_report};
 pub use parse_turn::{ParsedToolCall, ParsedTurn, TurnAction};
 pub use vocabulary::{AgentVocabulary, AnsweringPeer, VocabularyEntry};
 

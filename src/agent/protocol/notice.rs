@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::in_format;
 use super::native::NativeTools;
 use super::xml_final::TurnSlots;
 use crate::agent::system_prompt::prompt_sections::{PromptInput, name_of_final};
@@ -70,7 +71,8 @@ pub fn write(
         }
         _ => {
             let finals: Vec<String> = prompt.vocabulary.finals().map(local).collect();
-            writeln!(out, "To end the task: {}, in {words}.", name_of_final(&finals))
+            let format = in_format(&prompt.finals, prompt.version);
+            writeln!(out, "To end the task: {}{format}.", name_of_final(&finals))
         }
     };
 

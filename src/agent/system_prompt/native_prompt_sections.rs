@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::prompt_sections::{
     PromptInput, actions, ends, many, name_of_final, peers, text_is_the_answer,
 };
-use crate::agent::protocol::VocabularyEntry;
 use crate::agent::protocol::native::NativeTools;
+use crate::agent::protocol::{VocabularyEntry, in_format};
 use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::schema::Schemas;
 
@@ -168,9 +168,9 @@ fn finals(out: &mut String, prompt: &PromptInput, tools: &NativeTools) {
     let opening = when_done(prompt);
     let _ = writeln!(
         out,
-        "\n{opening} call {}, with everything the asker needs to know, in {}.",
+        "\n{opening} call {}, with everything the asker needs to know{}.",
         name_of_final(&names),
-        prompt.finals.format.words(),
+        in_format(&prompt.finals, prompt.version),
     );
     ends(out, prompt);
 }

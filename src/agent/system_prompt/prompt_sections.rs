@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 pub use crate::system::EXAMPLES as CORE_EXAMPLES;
 
-use crate::agent::protocol::{AgentFinals, AgentVocabulary, VocabularyEntry};
+use crate::agent::protocol::{AgentFinals, AgentVocabulary, VocabularyEntry, in_format};
 use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 use crate::schema::{PayloadParameter, TextContent};
 
@@ -265,7 +265,7 @@ fn form_3(out: &mut String, prompt: &PromptInput) {
 }
 
 fn finish(out: &mut String, prompt: &PromptInput) {
-    let format = prompt.finals.format.words();
+    let format = in_format(&prompt.finals, prompt.version);
     let opening = match prompt.version {
         _ if prompt.finals.by == FinalMode::Text => {
             "You may also end the task by this action, with"
@@ -277,7 +277,7 @@ fn finish(out: &mut String, prompt: &PromptInput) {
     for word in prompt.vocabulary.finals() {
         let _ = write!(
             out,
-            "\n{opening} everything the asker needs to know, in {format}:\n{}\n",
+            "\n{opening} everything the asker needs to know{format}:\n{}\n",
             word.example
         );
     }

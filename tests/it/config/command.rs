@@ -527,8 +527,15 @@ fn a_structured_final_is_not_described_as_plain_text() {
         [payloads.review]\nverdict = \"ship | revise\"\nscore = \"integer\"\n\
         [models.m]\nprovider = \"openai\"\nmodel = \"m\"\n\
         [agents.critic]\nmodel = \"m\"\naccepts = [\"ask\"]\nfinal = \"review\"\n";
-    std::fs::write(directory.path().join("organism.toml"), config).unwrap();
-    let output = organism(directory.path(), &["check"]);
-    let screen = text(&output.stdout);
-    assert!(screen.contains("xml; ends with review\n"), "{screen}");
+    for transport in ["xml", "native"] {
+        let config = format!("{config}transport = \"{transport}\"\n");
+        std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+        let output = organism(directory.path(), &["check"]);
+        let screen = text(&output.stdout);
+        assert!(screen.contains(&format!("{transport}; ends with review\n")), "{screen}");
+        let output = organism(directory.path(), &["prompt", "critic"]);
+        let prompt = text(&output.stdout);
+        assert!(prompt.contains("everything the asker needs to know"), "{output:?}");
+        assert!(!prompt.contains("in plain text"), "{prompt}");
+    }
 }

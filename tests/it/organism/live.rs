@@ -524,7 +524,7 @@ fn a_watch_waits_for_the_organism_and_the_thread_and_ends_with_the_thread() {
 
     let late = house.organism(&args);
     assert_eq!(late.code, Some(0), "{late:?}");
-    assert!(late.err.contains(&format!("{THREAD} is over")), "{late:?}");
+    assert!(late.err.contains(&format!("{THREAD} has ended; `organism thread")), "{late:?}");
     assert_eq!(running.stop(), Some(0));
 }
 
