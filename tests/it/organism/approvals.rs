@@ -289,6 +289,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 struct OnTerminal {
     child: Child,
     printed: std::sync::Arc<std::sync::Mutex<String>>,
+    reading: std::thread::JoinHandle<()>,
 }
 
 impl OnTerminal {
@@ -307,14 +308,14 @@ impl OnTerminal {
         let printed = std::sync::Arc::<std::sync::Mutex<String>>::default();
         let mut output = child.stdout.take().unwrap();
         let into = std::sync::Arc::clone(&printed);
-        std::thread::spawn(move || {
+        let reading = std::thread::spawn(move || {
             use std::io::Read as _;
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
                 into.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
-        Self { child, printed }
+        Self { child, printed, reading }
     }
 
     fn printed(&self) -> String {
@@ -330,7 +331,11 @@ impl OnTerminal {
 
     fn ended(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().unwrap();
-        (status.code(), self.printed())
+        let printed = std::sync::Arc::clone(&self.printed);
+        // What was printed last may still be in the pipe.
+        self.reading.join().unwrap();
+        let printed = printed.lock().unwrap().clone();
+        (status.code(), printed)
     }
 }
 

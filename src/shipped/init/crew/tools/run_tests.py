@@ -11,7 +11,7 @@ COMMAND = [sys.executable, "-B", "-m", "unittest"]  # put your project's own in 
 
 @listener.accepts(NS + "run-tests")
 def run_tests(request):
-    only = request.text("only")
+    only = request.text("only", "")
     command = COMMAND + (["-k", only] if only else [])
     with request.keep_alive():  # long tests are no time-out
         done = subprocess.run(
