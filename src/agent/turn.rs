@@ -393,7 +393,9 @@ impl ModelAgent {
         }
 
         let is_goal = !Arc::ptr_eq(&rendered.protocol, &self.protocol);
-        let may_end_in_text = !is_goal && self.options.final_by == FinalMode::Action;
+        let may_end_in_text = !is_goal
+            && self.options.final_by == FinalMode::Action
+            && self.protocol.has_text_final();
         Some(match (window_full, acted) {
             (true, _) => Spent::WindowFull,
             _ if may_end_in_text && reading.is_text_alone(raw) => Spent::EndedInText,

@@ -67,6 +67,8 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
 pub(super) struct TreeCalls {
     /// Open calls. Each has its thread, and states whether it was opened from another thread.
     open: HashMap<CallId, (ThreadId, bool)>,
+    /// Threads of all calls, closed ones too: costs may arrive after the end of a call.
+    threads: HashMap<CallId, ThreadId>,
     ended: HashMap<ThreadId, Closing>,
 }
 
@@ -76,6 +78,7 @@ impl TreeCalls {
             Fact::Accepted { message, opening: Some(opening), .. } => {
                 let outside = from_outside(opening, &message.thread);
                 let call = CallId(message.id);
+                self.threads.insert(call, message.thread.clone());
                 self.open.insert(call, (message.thread.clone(), outside));
             }
             Fact::CallClosed { call, how } => {
@@ -88,7 +91,7 @@ impl TreeCalls {
     }
 
     pub(super) fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
-        self.open.get(&call).map(|(thread, _)| thread)
+        self.threads.get(&call)
     }
 
     pub(super) fn status(&self, thread: &ThreadId) -> ThreadPhase {

@@ -25,10 +25,7 @@ impl CallsOfThread {
         let mut calls = decision::waiting(data, Hold::Approval)?;
         calls.retain(|call| is_from(call, &thread));
         if calls.is_empty() {
-            let text = format!(
-                "no call of {thread} waits for an approval; `organism approvals` shows all that wait"
-            );
-            return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
+            return Err(CommandFailure::new(CommandExit::InvalidData, none_waits(&thread)).into());
         }
 
         Ok(Self { thread, calls })
@@ -99,6 +96,10 @@ pub fn parse(thread: &str) -> anyhow::Result<ThreadId> {
 /// Whether a call stands in this thread or in one of its subthreads.
 pub fn is_from(call: &HeldCall, thread: &ThreadId) -> bool {
     call.thread == *thread || call.thread.is_beneath(thread)
+}
+
+pub fn none_waits(thread: &ThreadId) -> String {
+    format!("no call of {thread} waits for an approval; `organism approvals` shows all that wait")
 }
 
 /// Digest of the payloads of several calls, with their ids.

@@ -6,6 +6,8 @@ mod watch;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use crate::thread::Hold;
 
 use super::all_from::{self, is_from};
@@ -32,7 +34,8 @@ pub struct Args {
     /// With --watch: sign the decisions with this operator's key.
     #[arg(long, value_name = "FILE", requires = "watch")]
     sign: Option<PathBuf>,
-    /// Write one line of JSON for each held call.
+    /// Write one line of JSON for each held call. With --all-from, a last line has the hash of them
+    /// all.
     #[arg(long)]
     json: bool,
 }
@@ -50,11 +53,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     waiting.retain(|call| within.as_ref().is_none_or(|thread| is_from(call, thread)));
     if args.json {
         waiting.iter().try_for_each(put_visible_json)?;
+        if let Some(thread) = &within {
+            let sha256 = all_from::digest(&waiting).to_string();
+            let all = json!({"all_from": thread, "count": waiting.len(), "sha256": sha256});
+            put_visible_json(&all)?;
+        }
         return Ok(CommandExit::Done.into());
     }
 
     if waiting.is_empty() {
-        note!("no calls wait for an approval");
+        match &within {
+            Some(thread) => note!("{}", all_from::none_waits(thread)),
+            None => note!("no calls wait for an approval"),
+        }
     }
 
     let config = named_config::option();

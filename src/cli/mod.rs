@@ -209,13 +209,39 @@ impl CommandVerb {
 /// their authors need.
 const LOG_DEFAULT: &str = "warn,listener=info";
 
-/// Writes log lines to stderr. A command that a line advises names the config of this one.
-struct LogWriter;
+/// Target of the log lines that listeners wrote to their standard error.
+const LISTENER_TARGET: &str = "listener";
+
+/// Makes the writers of log lines.
+struct LogOutput;
+
+/// Writes log lines to stderr.
+struct LogWriter {
+    /// Whether a command that the line advises is to name the config of this one.
+    is_own: bool,
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for LogOutput {
+    type Writer = LogWriter;
+
+    fn make_writer(&'a self) -> LogWriter {
+        LogWriter { is_own: true }
+    }
+
+    fn make_writer_for(&'a self, metadata: &tracing::Metadata<'_>) -> LogWriter {
+        LogWriter { is_own: metadata.target() != LISTENER_TARGET }
+    }
+}
 
 impl std::io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let text = String::from_utf8_lossy(line);
-        std::io::stderr().write_all(named_config::with_option(&text).as_bytes())?;
+        let mut stderr = std::io::stderr();
+        if self.is_own {
+            let text = String::from_utf8_lossy(line);
+            stderr.write_all(named_config::with_option(&text).as_bytes())?;
+        } else {
+            stderr.write_all(line)?;
+        }
         Ok(line.len())
     }
 
@@ -232,7 +258,7 @@ fn log() {
         && std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| LogWriter)
+        .with_writer(LogOutput)
         .with_target(std::env::var_os("ORGANISM_LOG").is_some())
         .with_ansi(colour)
         // A closed stderr must not end the command.

@@ -28,16 +28,50 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether the value of a private key may be quoted nevertheless: an address without credentials
-/// and query, or the name of a variable.
+/// Whether the value of a private key may be quoted nevertheless: an address that has no place for a
+/// secret, or the name of a variable.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
-    let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     match key.trim_matches('"') {
-        "base_url" | "url" | "endpoint" => !value.contains(['@', '?', '#', '$']),
-        "api_key_env" | "password_env" | "secret_env" => value.bytes().all(is_name),
+        "base_url" | "url" | "endpoint" => is_plain_address(value),
+        "api_key_env" | "password_env" | "secret_env" => is_variable(value),
         _ => false,
     }
+}
+
+/// Whether this is `scheme://host:port/v1`, where the port and the path may be missing. Any other
+/// path may contain a token.
+fn is_plain_address(value: &str) -> bool {
+    let Some((scheme, rest)) = value.split_once("://") else { return false };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_version = |digits: &str| digits.len() <= 2 && is_number(digits);
+    let is_path = path.is_empty() || path.strip_prefix('v').is_some_and(is_version);
+
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let is_port = port.is_none_or(|port| port.len() <= 5 && is_number(port));
+
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'-';
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match bracketed {
+        Some(host) => host.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.'),
+        None => host.bytes().all(is_name),
+    };
+
+    let is_scheme = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_lowercase());
+    is_scheme && !host.is_empty() && is_host && is_port && is_path
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Whether this can only be the name of a variable. A key without an underscore looks the same.
+fn is_variable(value: &str) -> bool {
+    let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    value.contains('_') && value.bytes().all(is_name)
 }
 
 /// Adds the ranges of all values beneath a private key, except names of files.
@@ -54,7 +88,8 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
     }
 }
 
-/// Guesses the private ranges line by line, for a text that is no valid TOML.
+/// Guesses the private ranges line by line, for a text that is no valid TOML. From the first private
+/// key on, all of a line is private: where its value ends is unknown.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;
@@ -62,17 +97,13 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
 
     for line in text.split_inclusive('\n') {
         let end = start + line.len();
-        let key = line.split_once('=').map(|(key, _)| key.trim());
         let header = line.trim().strip_prefix('[').and_then(|line| line.split_once(']'));
         if let Some((header, _)) = header.filter(|(name, _)| is_header(name)) {
             inside = header.split('.').any(|part| is_private(part) == Some(true));
-        } else if let Some(key) = key {
-            let last = key.rsplit('.').next().unwrap_or(key);
-            let value = line.split_once('=').map(|(_, value)| value.trim().trim_matches('"'));
-            let is_secret = key.split('.').any(|part| is_private(part) == Some(true));
-            if inside || (is_secret && !is_shown(last, value)) {
-                out.push(start + line.find('=').map_or(0, |at| at + 1)..end);
-            }
+        } else if line.contains('=') {
+            let mut signs = line.match_indices('=').map(|(at, _)| at);
+            let private = signs.find(|at| inside || ends_in_private_key(&line[..*at]));
+            out.extend(private.map(|at| start + at + 1..end));
         } else if inside {
             out.push(start..end);
         }
@@ -80,6 +111,14 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     }
 
     out
+}
+
+/// Whether the text ends in a key that is private, or that has a private part.
+fn ends_in_private_key(text: &str) -> bool {
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.\"' \t".contains(c);
+    let key = text.rsplit(|c| !is_key(c)).next().unwrap_or(text).trim();
+    let parts = key.split(['.', ' ', '\t']).map(|part| part.trim_matches(['"', '\'']));
+    parts.map(is_private).any(|private| private == Some(true))
 }
 
 fn is_header(name: &str) -> bool {

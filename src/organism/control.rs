@@ -482,7 +482,10 @@ impl ControlConnection {
             // otherwise.
             Ok(Err(Error::Stopped)) if is_follower || !is_query => Err(aborted()),
             Ok(Err(error)) => self.writer.fail(error).await,
-            Err(_) if is_follower || !is_query => Err(aborted()),
+            Err(error) if is_follower || !is_query => {
+                log_panic(&error);
+                Err(aborted())
+            }
             Err(error) => self.writer.fail(unanswered(&error)).await,
         }
     }
@@ -491,10 +494,14 @@ impl ControlConnection {
 /// The error for a request whose task ended without a response. The text of the runtime's error
 /// means nothing to a client.
 pub(super) fn unanswered(error: &JoinError) -> Error {
+    log_panic(error);
+    Error::Stopped
+}
+
+fn log_panic(error: &JoinError) {
     if error.is_panic() {
         tracing::error!("a request was not answered: {error}");
     }
-    Error::Stopped
 }
 
 /// The error that ends a connection without a last response.

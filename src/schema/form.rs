@@ -137,7 +137,7 @@ impl<E> FormFilling<'_, E> {
         loop {
             let question = FormField { path: &path, content, doc, required, default, again };
             let answer = (self.ask)(question)?;
-            let answer = truth(content, &answer).map_or(answer, str::to_owned);
+            let answer = boolean_value(content, &answer).map_or(answer, str::to_owned);
             let known = content.choices.is_empty() || content.choices.contains(&answer);
             again = match (answer.is_empty(), required) {
                 (true, false) => return Ok(None),
@@ -165,7 +165,7 @@ impl<E> FormFilling<'_, E> {
 }
 
 /// Value of a Boolean field for an answer in words. `None` for any other field or answer.
-fn truth(content: &TextContent, answer: &str) -> Option<&'static str> {
+fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     if content.kind != BOOLEAN_WORDS {
         return None;
     }
@@ -199,10 +199,10 @@ mod tests {
         };
         let boolean = content(BOOLEAN_WORDS);
         assert_eq!(
-            ["yes", "Y", "no", "N"].map(|answer| truth(&boolean, answer)),
+            ["yes", "Y", "no", "N"].map(|answer| boolean_value(&boolean, answer)),
             [Some("true"), Some("true"), Some("false"), Some("false")]
         );
-        assert_eq!(truth(&boolean, "true"), None, "it stands as it is");
-        assert_eq!(truth(&content("text"), "yes"), None);
+        assert_eq!(boolean_value(&boolean, "true"), None, "it stands as it is");
+        assert_eq!(boolean_value(&content("text"), "yes"), None);
     }
 }

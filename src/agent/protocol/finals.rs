@@ -250,8 +250,7 @@ impl AgentFinals {
 /// The format of a final report as the end of a sentence, such as `, in markdown`. Empty if no final
 /// takes a report: its schema gives its form. Earlier renderer versions named the format always.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
-    let has_reports = finals.words.iter().any(|word| word.report.is_some());
-    if has_reports || finals.words.is_empty() || version < RendererVersion::V8 {
+    if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())
     } else {
         String::new()

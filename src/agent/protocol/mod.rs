@@ -218,6 +218,11 @@ fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
 }
 
 impl AgentProtocol {
+    /// Whether a text can be the report of a final.
+    pub fn has_text_final(&self) -> bool {
+        self.prompt_input.finals.of_text().is_some()
+    }
+
     /// Positions of payloads in the model's text. If the schema refuses a payload, its position is
     /// that of its first mistake, otherwise that of its start.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {

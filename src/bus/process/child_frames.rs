@@ -44,6 +44,10 @@ pub(super) struct ChildIo<'a> {
     /// The complete current delivery, if the child was sent only its new messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
+    /// Whether the child has sent a heartbeat since the latest delivery.
+    has_sent_heartbeat: bool,
+    /// Whether the log states that the answer to the latest delivery has no end.
+    is_warned_of_frame: bool,
     /// Log span of the latest delivery.
     log_span: tracing::Span,
     draining: bool,
@@ -83,6 +87,8 @@ impl<'a> ChildIo<'a> {
             mark: None,
             partial: None,
             is_cancelled: false,
+            has_sent_heartbeat: false,
+            is_warned_of_frame: false,
             log_span: tracing::Span::none(),
             draining: false,
             has_exited: false,
@@ -160,6 +166,8 @@ impl<'a> ChildIo<'a> {
         self.mark = MemoryMark::after(&delivery);
         self.partial = remembered.map(|_| Box::new(delivery));
         self.is_cancelled = false;
+        self.has_sent_heartbeat = false;
+        self.is_warned_of_frame = false;
     }
 
     /// Sends all messages of the current delivery to a child that lacks the earlier ones. The
@@ -204,6 +212,7 @@ impl<'a> ChildIo<'a> {
     async fn handle_frame(&mut self, frame: ChildFrame) -> Option<ChildExit> {
         let answer = match (frame, self.serving) {
             (ChildFrame::Heartbeat, Some((call, attempt))) => {
+                self.has_sent_heartbeat = true;
                 self.handle.heartbeat(call, attempt);
                 return None;
             }
@@ -396,10 +405,12 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Warns of an answer whose end is missing: the caller only learns that no answer came in time.
-    fn warn_of_unfinished_frame(&self) {
+    /// Warns of an answer whose end is missing, once for each delivery: the caller only learns that no
+    /// answer came in time.
+    fn warn_of_unfinished_frame(&mut self) {
         let bytes = self.frames.unfinished();
-        if bytes > 0 {
+        if bytes > 0 && !self.is_warned_of_frame {
+            self.is_warned_of_frame = true;
             let listener = &self.options.listener;
             let instance = self.handle.instance;
             tracing::warn!(
@@ -411,8 +422,9 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Description of what the child wrote instead of an answer.
-    fn silence(&self) -> String {
+    fn missing_answer_description(&self) -> String {
         match self.frames.unfinished() {
+            0 if self.has_sent_heartbeat => "it wrote heartbeats but no answer".to_owned(),
             0 => "it wrote nothing: did it flush?".to_owned(),
             bytes => format!("it wrote {bytes} bytes without a NUL"),
         }
@@ -424,7 +436,8 @@ impl<'a> ChildIo<'a> {
     }
 
     async fn out_of_patience(&mut self) -> ChildExit {
-        let silence = self.silence();
+        let missing = self.missing_answer_description();
+        self.warn_of_unfinished_frame();
         self.child.kill().await;
         let (ended, why) = if self.draining {
             (ChildExit::Drained, "the listener was stopped")
@@ -432,7 +445,7 @@ impl<'a> ChildIo<'a> {
             (ChildExit::Killed, "its caller was gone")
         };
 
-        let detail = format!("did not answer in time after {why}; {silence}; it was killed");
+        let detail = format!("did not answer in time after {why}; {missing}; it was killed");
         self.settle(Err(AttemptFailure::Crashed { detail }));
         ended
     }

@@ -5,8 +5,12 @@ use std::io::{IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::termios::{QueueSelector, tcflush};
 
 use crate::audit::HeldCall;
+use crate::envelope::Refusal;
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::service::SubmittedAnswer;
 use crate::service::signing::OperatorSigner;
@@ -27,6 +31,27 @@ enum WatchChoice {
     Quit,
 }
 
+/// The calls that are not shown again.
+#[derive(Debug, Default)]
+struct ShownCalls(BTreeSet<MessageId>);
+
+impl ShownCalls {
+    /// Notes that a call is shown. Returns whether it was not shown before.
+    fn note(&mut self, call: MessageId) -> bool {
+        self.0.insert(call)
+    }
+
+    /// Takes the ruling on the decision about a call. Returns true if the call waits on because its
+    /// decision was refused only for now: then it is shown again.
+    fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
+        let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
+        refusal.is_some_and(is_passing) && self.0.remove(&call)
+    }
+}
+
+/// Pause after a decision that was refused only for now.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Shows the calls that wait, oldest first, and then each that begins to wait, until the person
 /// quits or the organism ends. `within`: only calls of this thread and its subthreads.
 pub fn watch(
@@ -42,43 +67,48 @@ pub fn watch(
     }
 
     let signer = args.signer()?;
-    let mut shown = BTreeSet::new();
+    let mut shown = ShownCalls::default();
     let mut positions = BTreeMap::new();
     loop {
         let mut waiting = decision::waiting_on_record(data, Hold::Approval)?;
         waiting.retain(|call| within.is_none_or(|thread| is_from(call, thread)));
-        waiting.retain(|call| !shown.contains(&call.message));
-        let is_idle = waiting.is_empty();
-
-        for call in waiting {
-            shown.insert(call.message);
-            match ask(&call)? {
-                WatchChoice::Decide(what) => {
-                    decide(config, call.message, what, args, signer.as_ref())?;
-                }
-                WatchChoice::Skip => note!("{}: it waits on", call.message),
-                WatchChoice::Quit => return Ok(CommandExit::Done.into()),
+        // One call at a time: while the person thinks, the others may end.
+        let Some(call) = waiting.into_iter().find(|call| shown.note(call.message)) else {
+            if wait_for_records(data, &mut positions)? {
+                continue;
             }
-        }
-
-        if is_idle && !wait_for_records(data, &mut positions)? {
             note!("no organism runs here, so no further call begins to wait");
             return Ok(CommandExit::Done.into());
+        };
+
+        match ask(&call)? {
+            WatchChoice::Decide(what) => {
+                let refusal = decide(config, call.message, what, args, signer.as_ref())?;
+                if shown.waits_on(call.message, refusal.as_ref()) {
+                    note!("{}: it waits on, and is shown again", call.message);
+                    std::thread::sleep(PAUSE);
+                }
+            }
+            WatchChoice::Skip => note!("{}: it waits on", call.message),
+            WatchChoice::Quit => return Ok(CommandExit::Done.into()),
         }
     }
 }
 
 fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
+    discard_input()?;
     note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, call));
     note_part!("approve, refuse, skip or quit? ");
     loop {
         let Some(answer) = line()? else { return Ok(WatchChoice::Quit) };
         match answer.trim() {
-            "approve" | "a" => {
+            // The whole word: a key that was hit by accident releases nothing.
+            "approve" => {
                 let hash = call.sha256.to_string();
                 return Ok(WatchChoice::Decide(Decision::Approve { hash }));
             }
             "refuse" | "r" => {
+                discard_input()?;
                 note_part!("reason, which the caller receives (may be left out): ");
                 let Some(reason) = line()? else { return Ok(WatchChoice::Quit) };
                 let reason = reason.trim().to_owned();
@@ -91,15 +121,33 @@ fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
     }
 }
 
-/// Reads a line from the person. `None` at the end of the input.
-fn line() -> anyhow::Result<Option<String>> {
-    std::io::stderr().flush()?;
-    let mut line = String::new();
-    let read = std::io::stdin().read_line(&mut line)?;
-    Ok((read > 0).then_some(line))
+/// Discards what was typed before a question: it is no answer to it.
+fn discard_input() -> anyhow::Result<()> {
+    Ok(tcflush(std::io::stdin(), QueueSelector::IFlush)?)
 }
 
-/// Sends a decision. If it is refused, shows the refusal and goes on: another operator may have
+/// Reads a line from the person. `None` at the end of the input. Nothing behind the line is kept,
+/// because a buffer would survive [`discard_input`].
+fn line() -> anyhow::Result<Option<String>> {
+    std::io::stderr().flush()?;
+    let mut line = Vec::new();
+    let mut bytes = [0; 4096];
+    loop {
+        // A terminal gives at most one line at a time.
+        let read = match rustix::io::read(std::io::stdin(), &mut bytes) {
+            Err(rustix::io::Errno::INTR) => continue,
+            read => read?,
+        };
+        line.extend_from_slice(bytes.get(..read).unwrap_or_default());
+        if read == 0 || line.ends_with(b"\n") {
+            break;
+        }
+    }
+
+    Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
+}
+
+/// Sends a decision. If it is refused, shows and returns the refusal: another operator may have
 /// decided meanwhile, or the call is over.
 fn decide(
     config: &ConfigArg,
@@ -107,16 +155,21 @@ fn decide(
     what: Decision<SubmittedAnswer>,
     args: &DecisionArgs,
     signer: Option<&OperatorSigner>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Refusal>> {
     let done = match what {
         Decision::Approve { .. } => "approved",
         _ => "refused",
     };
     let reach = config.reach(args)?;
-    decision::decide_all(reach, vec![(message, what)], args, signer, &mut |id, ruled| match ruled {
-        Some(refusal) => note!("{id}: not {done}: {refusal}"),
-        None => note!("{id}: {done}"),
-    })
+    let mut refused = None;
+    decision::decide_all(reach, vec![(message, what)], args, signer, &mut |id, ruled| {
+        match &ruled {
+            Some(refusal) => note!("{id}: not {done}: {refusal}"),
+            None => note!("{id}: {done}"),
+        }
+        refused = ruled;
+    })?;
+    Ok(refused)
 }
 
 /// Waits until the organism has recorded something since the last wait. Returns false if no organism
@@ -129,4 +182,27 @@ fn wait_for_records(data: &Path, positions: &mut BTreeMap<u32, Position>) -> any
         if has_grown { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(has_grown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::RefusalRule;
+
+    #[test]
+    fn a_call_whose_decision_was_refused_only_for_now_is_shown_again() {
+        let call = MessageId(uuid::Uuid::nil());
+        let refusal = |rule| Refusal::new(rule, "text", b"");
+        let mut shown = ShownCalls::default();
+        assert!(shown.note(call));
+        assert!(!shown.note(call));
+        for rule in [RefusalRule::Busy, RefusalRule::Draining, RefusalRule::StorageFull] {
+            assert!(shown.waits_on(call, Some(&refusal(rule))));
+            assert!(shown.note(call));
+        }
+
+        assert!(!shown.waits_on(call, Some(&refusal(RefusalRule::NotWaiting))));
+        assert!(!shown.waits_on(call, None));
+        assert!(!shown.note(call));
+    }
 }

@@ -90,8 +90,8 @@ pub(super) fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
     let stream = options.stream();
     let text = format!(
         "message {seq} of the stream {stream}: {detail}; no pump of this organism wrote it, or it \
-         was changed: restore the servers' store, or restore a backup into a stream of another name \
-         (docs/OPERATIONS.md, Restore)"
+         was changed: restore the servers' store, or delete the stream and publish it again from a \
+         host's projection with `organism repair` (docs/OPERATIONS.md, Repair)"
     );
     Error::broken(0, text)
 }

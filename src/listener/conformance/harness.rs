@@ -186,7 +186,8 @@ impl Drop for NatsProgram {
 }
 
 /// Variables that make a program flush by itself. They are withheld from the program, because it
-/// passes otherwise in the shell of its author, and hangs in an organism without them.
+/// passes otherwise in the shell of its author, and hangs in an organism whose config does not set
+/// them in its `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
 /// Settings of the program as a child process. It is not restarted, so that an exit shows.

@@ -123,7 +123,7 @@ impl PumpSink {
                 if !is_of(&turn.note, listener, call) && !mutant("believe-the-note") {
                     return Err("its turn is noted as another's".to_owned());
                 }
-                counts_the_same(turn)
+                check_token_counts(turn)
             }
             Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
             Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
@@ -163,7 +163,7 @@ fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
 
 /// Checks that a turn is charged with the tokens that its note states. A host that counts otherwise
 /// would spend a budget that the record does not explain.
-fn counts_the_same(turn: &Turn) -> Result<(), String> {
+fn check_token_counts(turn: &Turn) -> Result<(), String> {
     let head = Element::head(&turn.note);
     let noted = |name| head.as_ref().and_then(|head| head.attribute(name)).unwrap_or("no");
     let noted_in = noted("tokens_in");

@@ -10,7 +10,9 @@ use organism::ids::{Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
 
-use super::setup::{RESEARCH_NAMESPACE, TOOLS, delivery, options, question_thread, says};
+use super::setup::{
+    RESEARCH_NAMESPACE, TOOLS, delivery, options, options_with_finals, question_thread, says,
+};
 use super::story::{Story, story_message};
 
 /// A search of the agent and the result of its peer, with characters that XML escapes.
@@ -163,10 +165,11 @@ fn ends_of_tasks(version: RendererVersion) -> String {
         let mut by_text = options();
         by_text.transport = transport;
         by_text.version = version;
-        let mut structured = by_text.clone();
+        let mut structured = options_with_finals(&[PayloadName::new(TOOLS, "judgement")]);
+        structured.transport = transport;
+        structured.version = version;
         by_text.contract.replies = vec![organism::agent::attempt_completion()];
         by_text.final_by = FinalMode::Text;
-        structured.contract.replies = vec![PayloadName::new(TOOLS, "judgement")];
 
         let name = transport.as_str();
         out.push_str(&format!("=== {name}, by text\n{}", beginning(&by_text)));

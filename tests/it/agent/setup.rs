@@ -70,6 +70,18 @@ pub fn options() -> AgentOptions {
     AgentOptions { environment, ..AgentOptions::new(contract, contracts, schemas()) }
 }
 
+/// The same agent with these finals.
+pub fn options_with_finals(finals: &[PayloadName]) -> AgentOptions {
+    let mut options = options();
+    options.contract.replies = finals.to_vec();
+    let mut all: Vec<Contract> = options.contracts.iter().cloned().collect();
+    for contract in all.iter_mut().filter(|contract| contract.name == options.contract.name) {
+        contract.replies = finals.to_vec();
+    }
+    options.contracts = Arc::new(Contracts::new(all).unwrap());
+    options
+}
+
 /// A model that writes `raw` as the agent's turn number `turn`.
 pub fn says(turn: u32, raw: &str, stop: &str) -> SharedModel {
     let raw = toml::Value::String(raw.to_owned());

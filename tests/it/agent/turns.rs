@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use organism::agent::ModelAgent;
+use organism::agent::{AgentOptions, ModelAgent};
 use organism::envelope::{AttemptFailure, MessageKind, Spent};
+use organism::ids::PayloadName;
 use organism::xml::element::Element;
 
 use super::setup::{
-    TOOLS, delivery, options, payloads, question_thread, says, schemas, take, turn,
+    TOOLS, delivery, options, options_with_finals, payloads, question_thread, says, schemas, take,
+    turn,
 };
 use super::story::{name_of, story_message};
 
@@ -225,17 +227,17 @@ fn the_record_of_a_turn_holds_all_of_its_text_and_passes_its_schema() {
 // T12
 #[test]
 fn the_last_turn_says_how_the_turns_were_spent() {
-    let spent = |first: &str, valid: bool, last: &str| {
+    let spent_with = |mut options: AgentOptions, first: &str, valid: bool, last: &str| {
         let (mut story, call) = question_thread();
         let search = format!("<search xmlns=\"{TOOLS}\"><query>x</query></search>");
         let sent = [story_message("researcher", "code", MessageKind::Call, &search)];
         let at = story.position();
         story.turn("researcher", call, at, first, if valid { &sent } else { &[] });
-        let mut options = options();
         options.max_iterations = 2;
         let agent = ModelAgent::new(options, says(2, last, "normal"), Arc::new(story.clone()));
         take(&agent, &delivery(&story, call)).unwrap().turn.unwrap().spent
     };
+    let spent = |first: &str, valid: bool, last: &str| spent_with(options(), first, valid, last);
     let prose = "It is there.";
     let tool = "<query>x</query>";
     let wrong = "<search><qurey>x</qurey></search>";
@@ -245,6 +247,10 @@ fn the_last_turn_says_how_the_turns_were_spent() {
     assert_eq!(spent(prose, false, wrong), Some(Spent::NeverValid));
     assert_eq!(spent(prose, false, tool), Some(Spent::AfterLastCall));
     assert_eq!(spent(tool, true, prose), Some(Spent::EndedInText));
+    // No text can be the answer of an agent with a structured final.
+    let structured = || options_with_finals(&[PayloadName::new(TOOLS, "judgement")]);
+    assert_eq!(spent_with(structured(), prose, false, prose), Some(Spent::NeverValid));
+    assert_eq!(spent_with(structured(), tool, true, prose), Some(Spent::AfterLastCall));
     assert_eq!(spent(tool, true, done), None);
     // The final exceeds the limit of actions by one.
     assert_eq!(spent(tool, true, &format!("{tool}{done}")), Some(Spent::AfterLastCall));

@@ -513,9 +513,22 @@ fn an_address_is_shown_and_only_what_may_be_secret_is_masked() {
         "base_url = \"http://models.example/v1?key=hunter2\"",
         "api_key_env = \"sk-hunter2\"",
         "api_key = \"hunter2\"",
+        "base_url = \"sk-live-hunter2\"",
+        "base_url = \"https:me:hunter2\"",
+        "base_url = \"http://h/v1/hunter2\"",
+        "base_url = \"http://h/hunter2\"",
+        "base_url = \"http://h:hunter2\"",
+        "api_key_env = \"AKIAHUNTER2XYZ\"",
+        // These are no TOML.
+        "base_url = \"http://models.example:8000/v1\"  api_key = \"hunter2\"",
+        "  base_url = \"http://models.example:8000/v1\", api_key = \"hunter2\" x",
+        "url = \"nats://127.0.0.1:4222\", credentials = \"hunter2\"",
+        "base_url = \"https://me:hunter2",
+        "model = \"y\", api_key = \"hunter2\"",
+        "own = { name = \"y\" api_key = \"hunter2\" }",
     ] {
         let shown = drawing(secret);
-        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(!shown.to_ascii_lowercase().contains("hunter2"), "{shown}");
     }
 }
 

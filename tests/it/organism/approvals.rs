@@ -326,7 +326,8 @@ impl OnTerminal {
     fn answer(&mut self, question: &str, times: usize, line: &str) {
         use std::io::Write as _;
         until(question, || (self.printed().matches(question).count() == times).then_some(()));
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        // In one piece, so that several lines arrive at once.
+        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     fn ended(mut self) -> (Option<i32>, String) {
@@ -339,9 +340,10 @@ impl OnTerminal {
     }
 }
 
+const QUESTION: &str = "approve, refuse, skip or quit? ";
+
 #[test]
 fn a_watching_person_decides_each_call_that_waits_and_each_that_begins_to() {
-    const QUESTION: &str = "approve, refuse, skip or quit? ";
     let house = house();
     let running = house.run();
     let approved = hold(&house, "one");
@@ -354,7 +356,7 @@ fn a_watching_person_decides_each_call_that_waits_and_each_that_begins_to() {
     watch.answer(QUESTION, 3, "skip");
     until("it waits on", || watch.printed().contains(": it waits on").then_some(()));
     let late = hold(&house, "four");
-    watch.answer(QUESTION, 4, "maybe");
+    watch.answer(QUESTION, 4, "a");
     watch.answer("say approve, refuse, skip or quit: ", 1, "quit");
 
     let (code, printed) = watch.ended();
@@ -373,6 +375,44 @@ fn a_watching_person_decides_each_call_that_waits_and_each_that_begins_to() {
     assert!(recorded.out.contains("not today"), "the caller got the reason: {recorded:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn an_answer_that_was_typed_before_its_question_decides_nothing() {
+    let house = house();
+    let running = house.run();
+    let first = hold(&house, "one");
+    let second = hold(&house, "two");
+    let mut watch = OnTerminal::start(&house, &["approvals", "--watch"]);
+    watch.answer(QUESTION, 1, "approve\napprove");
+    watch.answer(QUESTION, 2, "quit");
+    let (code, printed) = watch.ended();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains(&format!("{first}: approved")), "{printed}");
+    let waiting: Vec<_> = held(&house).into_iter().map(|call| call["message"].clone()).collect();
+    assert_eq!(waiting, [second]);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_watch_does_not_show_a_call_that_ended_while_another_was_shown() {
+    let house = house();
+    let running = house.run();
+    hold(&house, "one");
+    let elsewhere = hold(&house, "two");
+    let mut watch = OnTerminal::start(&house, &["approvals", "--watch"]);
+    until("the first", || watch.printed().contains(QUESTION).then_some(()));
+    let refused = house.organism(&["refuse", &elsewhere]);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    watch.answer(QUESTION, 1, "skip");
+    until("it waits on", || watch.printed().contains(": it waits on").then_some(()));
+    hold(&house, "three");
+    watch.answer(QUESTION, 2, "quit");
+    let (code, printed) = watch.ended();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains(&say("three")), "{printed}");
+    assert!(!printed.contains(&say("two")), "it no longer waits: {printed}");
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
@@ -413,6 +453,11 @@ fn all_calls_of_a_thread_are_decided_at_once_by_the_hash_of_all() {
     };
     let of_two = command(&listed);
     assert!(listed.out.contains("all 2:"), "{listed:?}");
+    let lines = house.organism(&["approvals", "--all-from", thread, "--json"]).json();
+    let all = lines.last().unwrap();
+    assert_eq!((lines.len(), &all["all_from"], &all["count"]), (3, &thread.into(), &2.into()));
+    let shown = of_two.iter().position(|word| word == "--hash").unwrap() + 1;
+    assert!(all["sha256"].as_str().unwrap().starts_with(&of_two[shown]), "{all}");
 
     // A call that was not shown is not approved.
     send("three", "--thread");
@@ -429,6 +474,8 @@ fn all_calls_of_a_thread_are_decided_at_once_by_the_hash_of_all() {
     assert_eq!(approved.err.matches(": approved").count(), 3, "{approved:?}");
     until("all are answered", || (house.recorded("said") == 3).then_some(()));
     assert_eq!(held(&house).len(), 1, "the other thread still waits");
+    let none = house.organism(&["approvals", "--all-from", thread]);
+    assert!(none.err.contains("no call of sess-together0 waits for an approval"), "{none:?}");
     let again = house.organism(&words);
     assert_eq!(again.code, Some(65), "{again:?}");
     assert!(again.err.contains("no call of sess-together0 waits"), "{again:?}");

@@ -180,7 +180,7 @@ command = ["./unfinished.py"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
-timeout = "1s"
+timeout = "5s"
 "#;
 
 /// Without `ORGANISM_LOG`, the author of a listener sees what it writes to standard error, and that its
@@ -189,12 +189,13 @@ timeout = "1s"
 fn the_log_shows_the_standard_error_of_a_listener_and_an_answer_without_its_nul() {
     let house = House::with(UNFINISHED);
     let program = "#!/usr/bin/env -S python3 -S\nimport os, sys\nos.read(0, 65536)\n\
-                   print('about to answer', file=sys.stderr, flush=True)\nos.write(1, b'<said/>')\n\
+                   print('about to `organism check`', file=sys.stderr, flush=True)\n\
+                   os.write(1, b'<said/>')\n\
                    while os.read(0, 65536): pass\n";
     house.write("unfinished.py", program);
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(house.path("unfinished.py"), mode).unwrap();
-    let mut run = house.command(&["run"]);
+    let mut run = house.command(&["run", "--config", "organism.toml"]);
     run.env_remove("ORGANISM_LOG");
     let running = house.run_with(run);
     let sent = house.send_text(&say("x"), &[]);
@@ -204,7 +205,29 @@ fn the_log_shows_the_standard_error_of_a_listener_and_an_answer_without_its_nul(
         let log = house.log();
         log.contains("wrote 7 bytes without a NUL").then_some(log)
     });
-    assert!(log.contains("about to answer"), "{log}");
+    assert!(log.contains("about to `organism check`"), "{log}");
+    assert!(!log.contains("`organism check --config"), "its text stays as it is: {log}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// The bytes come after the cancel, when the process is waited for.
+#[test]
+fn the_log_shows_an_answer_that_lost_its_nul_after_the_cancel() {
+    let house = House::with(UNFINISHED);
+    let program = "#!/usr/bin/env -S python3 -S\nimport os\ndata = b''\n\
+                   while data.count(b'\\0') < 2: data += os.read(0, 65536)\n\
+                   os.write(1, b'<said/>')\nwhile os.read(0, 65536): pass\n";
+    house.write("unfinished.py", program);
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(house.path("unfinished.py"), mode).unwrap();
+    let mut run = house.command(&["run"]);
+    run.env_remove("ORGANISM_LOG");
+    let running = house.run_with(run);
+    let sent = house.send_text(&say("x"), &[]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    let missing = "wrote 7 bytes without a NUL before its call ended";
+    until("it is logged", || house.log().contains(missing).then_some(()));
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }

@@ -154,7 +154,7 @@ fn changes_in_the_stream_are_found() {
     place.admin().publish(&place.options.subject(), foreign);
     let broken = place.open().unwrap_err();
     assert!(matches!(broken, Error::Broken { .. }), "{broken}");
-    for part in ["of the stream", "restore a backup into a stream of another name"] {
+    for part in ["of the stream", "delete the stream and publish it again"] {
         assert!(broken.to_string().contains(part), "{broken}");
     }
 }
