@@ -26,6 +26,7 @@ help: ## what there is to make
 
 setup: ## install what the build needs, or say what to install
 	@.ci/setup
+	@.ci/vocabularies
 
 sdks: ## what some tests read our streams with, and the kits in Python and TypeScript with their packages
 	@.ci/sdks

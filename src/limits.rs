@@ -77,6 +77,12 @@ pub const GRAMMARS_MAX: usize = 1_024;
 pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of nested types that descriptions and examples of a schema follow.
 pub const OUTLINE_DEPTH_MAX: usize = 24;
+/// Maximum bytes of the example of a payload in a prompt.
+pub const EXAMPLE_BYTES_MAX: usize = 4 << 10;
+/// Maximum bytes of the outline of a payload in a prompt.
+pub const OUTLINE_BYTES_MAX: usize = 12 << 10;
+/// Maximum bytes of the JSON Schema of a payload for native calls.
+pub const TOOL_SCHEMA_BYTES_MAX: usize = 16 << 10;
 
 // Expressions of workflows.
 pub const XPATH_BYTES_MAX: usize = 4 << 10;

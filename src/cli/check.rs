@@ -12,6 +12,7 @@ use crate::config::{
 };
 use crate::contract::{Approval, Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use crate::journal::directory_problem;
+use crate::organism::{PromptSize, prompt_sizes};
 
 use super::render::{RenderOutput, put, wrap};
 use super::{CommandExit, config_error_carets, named_config};
@@ -29,11 +30,18 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match load(args.config) {
         Ok(config) if args.json => {
-            put_line!("{}", serde_json::to_string_pretty(&summary(&config)?)?);
-            Ok(CommandExit::Done.into())
+            let sizes = prompt_sizes(&config);
+            put_line!("{}", serde_json::to_string_pretty(&summary(&config, &sizes)?)?);
+            Ok(exit_of(&sizes).into())
         }
         Ok(config) => {
             put(&screen(&config))?;
+            let sizes = prompt_sizes(&config);
+            let bounded = sizes.iter().filter(|size| size.window.is_some());
+            let rows = bounded.map(|size| (size.agent.to_string(), prompt(size)));
+            let mut prompts = String::new();
+            section(&mut prompts, "prompts", rows);
+            put(&prompts)?;
 
             for warning in config.schemas.warnings() {
                 note!("\nnote: {}:{}: {}", warning.file, warning.line, warning.message);
@@ -48,7 +56,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
             }
 
-            Ok(CommandExit::Done.into())
+            for size in sizes.iter().filter(|size| size.is_too_large()) {
+                note!(
+                    "\nerror: the prompt of {} does not fit: {}; let the agent's peers accept \
+                     fewer or smaller payloads, or choose a model with a larger window",
+                    size.agent,
+                    prompt(size)
+                );
+            }
+
+            Ok(exit_of(&sizes).into())
         }
         Err(found) if args.json => config_error_carets::report_json(&found),
         Err(found) => Ok(config_error_carets::report(&found)),
@@ -62,11 +79,38 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
+/// A prompt that does not fit into its window is a problem of the config.
+fn exit_of(sizes: &[PromptSize]) -> CommandExit {
+    if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
+}
+
+/// Describes the size of a prompt.
+fn prompt(size: &PromptSize) -> String {
+    let window = size.window.map(|window| format!(", of a window of {window}"));
+    let largest = size.largest.as_ref();
+    let largest =
+        largest.map(|(name, percent)| format!("; the largest part is {name} ({percent} %)"));
+    format!(
+        "{} tokens of prompt and tools{}{}",
+        size.tokens,
+        window.unwrap_or_default(),
+        largest.unwrap_or_default()
+    )
+}
+
 /// The effective config as JSON, with the directories on this machine.
-fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
+fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
+    let prompts = sizes.iter().map(|size| {
+        serde_json::json!({
+            "agent": size.agent,
+            "tokens": size.tokens,
+            "window": size.window,
+            "largest": size.largest.as_ref().map(|(name, _)| name),
+        })
+    });
     Ok(serde_json::json!({
-        "ok": true,
+        "ok": !sizes.iter().any(PromptSize::is_too_large),
         "file": config.file,
         "digest": config.digest,
         "project": config.project.path,
@@ -74,6 +118,7 @@ fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
         "state": config.state,
         "checkpoints": config.checkpoints,
         "keys_missing": config.keys_missing_here().iter().collect::<Vec<_>>(),
+        "prompts": prompts.collect::<Vec<_>>(),
         "config": effective,
     }))
 }

@@ -63,6 +63,9 @@ struct SchemaArgs {
     schema: PathBuf,
     /// Local name or `{namespace}local` of one payload. Default: all.
     payload: Option<String>,
+    /// A folder from which the schema may import, beside its own. May be repeated.
+    #[arg(long, value_name = "DIR")]
+    catalogue: Vec<PathBuf>,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -94,7 +97,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Loads a schema, or reports all problems of the schema.
 fn open(path: &Path) -> anyhow::Result<SchemaFile> {
-    let file = SchemaFile::open(&mut SchemaCompiler::default(), path).map_err(|problems| {
+    open_with(path, &[])
+}
+
+/// Loads a schema that may also import from these folders.
+fn open_with(path: &Path, catalogue: &[PathBuf]) -> anyhow::Result<SchemaFile> {
+    let real = |folder: &PathBuf| {
+        folder.canonicalize().map_err(|error| {
+            let message = format!("the catalogue {} cannot be read: {error}", folder.display());
+            CommandFailure::new(CommandExit::Usage, message)
+        })
+    };
+    let catalogue = catalogue.iter().map(real).collect::<Result<Vec<_>, _>>()?;
+    let mut compiler = SchemaCompiler::with_catalogue(catalogue);
+    let file = SchemaFile::open(&mut compiler, path).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         CommandFailure::new(
             CommandExit::Config,
@@ -298,9 +314,9 @@ fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<Payload
 }
 
 fn describe(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
-    let file = open(&args.schema)?;
+    let file = open_with(&args.schema, &args.catalogue)?;
     let chosen = chosen(&file, args.payload.as_deref())?;
-    let all: Vec<_> = chosen.iter().map(|name| file.describe(name)).collect();
+    let all: Vec<_> = chosen.iter().map(|name| file.outline(name)).collect();
     if args.json {
         put_line!("{}", serde_json::to_string_pretty(&all)?);
     } else {
@@ -312,7 +328,7 @@ fn describe(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn example(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
-    let file = open(&args.schema)?;
+    let file = open_with(&args.schema, &args.catalogue)?;
     let mut exit = CommandExit::Done;
     for name in chosen(&file, args.payload.as_deref())? {
         match file.example(&name) {
@@ -336,7 +352,7 @@ fn example(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
-    let file = open(&args.schema)?;
+    let file = open_with(&args.schema, &args.catalogue)?;
     let chosen = chosen(&file, args.payload.as_deref())?;
     if let ([name], true) = (chosen.as_slice(), args.payload.is_some()) {
         put_line!("{}", serde_json::to_string_pretty(&file.json(name))?);

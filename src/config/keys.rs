@@ -34,7 +34,7 @@ use KeyKind::{Duration, Flag, Free, Integer, List, Nested, Number, OneOrMore, Te
 pub(super) const ORGANISM: KnownSection = KnownSection {
     name: "organism",
     member: None,
-    keys: &[("name", Text), ("data", Text), ("state", Text)],
+    keys: &[("name", Text), ("data", Text), ("state", Text), ("catalogue", List)],
 };
 
 pub(super) const LIMITS: KnownSection = KnownSection {

@@ -234,7 +234,7 @@ fn load_with(
     let directory = file::directory(path, around);
     check_sections(&sections, &source, path, around, &mut problems);
 
-    let mut payloads = PayloadResolver::new(&directory);
+    let mut payloads = PayloadResolver::new(&directory, &sections.catalogue, &mut problems);
     let ResolvedSections { contracts, workflows, schedules } =
         resolve(&sections, &mut payloads, (&directory, around), &mut problems);
 

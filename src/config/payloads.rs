@@ -39,14 +39,40 @@ pub(super) struct PayloadResolver {
     pub notes: Vec<String>,
 }
 
+/// A compiler of schemas that may import from these folders.
+fn compiler_with(
+    directory: &Path,
+    folders: &[Located<ExpandedText>],
+    problems: &mut ConfigProblems,
+) -> SchemaCompiler {
+    let mut catalogue = Vec::new();
+    for folder in folders {
+        match directory.join(&folder.value.value).canonicalize() {
+            Ok(real) if real.is_dir() => catalogue.push(real),
+            _ => {
+                let message = format!("the catalogue `{}` is no directory", folder.value.written);
+                let problem =
+                    ConfigProblem::new(ProblemCode::SchemaMissing, &folder.place, message);
+                problems.push(problem.help("paths are relative to the config's directory"));
+            }
+        }
+    }
+
+    SchemaCompiler::with_catalogue(catalogue)
+}
+
 impl PayloadResolver {
-    pub fn new(directory: &Path) -> Self {
+    pub fn new(
+        directory: &Path,
+        catalogue: &[Located<ExpandedText>],
+        problems: &mut ConfigProblems,
+    ) -> Self {
         let mut schemas = Schemas::default();
         schemas.reserve(&RESERVED);
         Self {
             directory: directory.to_owned(),
             schemas,
-            compiler: SchemaCompiler::default(),
+            compiler: compiler_with(directory, catalogue, problems),
             files: HashMap::new(),
             digests: BTreeMap::new(),
             finals: HashMap::new(),

@@ -33,6 +33,8 @@ pub(super) struct DeclaredSections {
     pub name: Option<String>,
     pub data: Option<Located<ExpandedText>>,
     pub state: Option<Located<ExpandedText>>,
+    /// Folders from which any schema may import.
+    pub catalogue: Vec<Located<ExpandedText>>,
     /// Whether `data` or `state` is written, but could not be read.
     pub places_unread: bool,
     pub storage: storage::DeclaredStorage,
@@ -112,7 +114,7 @@ pub(super) fn read(
     problems: &mut ConfigProblems,
 ) -> DeclaredSections {
     unknown_sections(root, problems);
-    let OrganismSection { name, data, state, unread: places_unread } =
+    let OrganismSection { name, data, state, catalogue, unread: places_unread } =
         organism(root, source, problems);
     let storage = storage::read(root, source, problems);
     let http = root.get(keys::HTTP.name).is_some();
@@ -153,6 +155,7 @@ pub(super) fn read(
         name,
         data,
         state,
+        catalogue,
         places_unread,
         storage,
         http,
@@ -283,6 +286,7 @@ struct OrganismSection {
     name: Option<String>,
     data: Option<Located<ExpandedText>>,
     state: Option<Located<ExpandedText>>,
+    catalogue: Vec<Located<ExpandedText>>,
     unread: bool,
 }
 
@@ -300,9 +304,11 @@ fn organism(
     let name = name.and_then(|name| token(&name.map(|text| text.value), reader.problems));
     let data = reader.text("data");
     let state = reader.text("state");
+    let catalogue = reader.list("catalogue");
     let written = |key: &str| table.get(key).is_some();
     let unread = (written("data") && data.is_none()) || (written("state") && state.is_none());
-    OrganismSection { name: name.map(|name| name.value.to_string()), data, state, unread }
+    let name = name.map(|name| name.value.to_string());
+    OrganismSection { name, data, state, catalogue, unread }
 }
 
 /// The `[limits]` section.

@@ -18,6 +18,7 @@ mod partitioned;
 pub mod project;
 pub mod promote;
 mod prompt_preview;
+mod prompt_sizes;
 mod pump_rpc;
 mod pump_runtime;
 pub mod repair;
@@ -58,6 +59,7 @@ pub use health::{HealthMonitor, ReadinessProblem};
 pub use models::ConfiguredModels;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
 pub use prompt_preview::{PreviewInput, PromptPreview, TurnSelector, due, preview};
+pub use prompt_sizes::{PromptSize, prompt_sizes};
 pub use workflow_cases::{UnwritableRun, run_case, write_case};
 
 /// Reason why an organism does not start or run.

@@ -4,11 +4,15 @@ use std::fmt;
 
 use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel};
 use super::outline::{ElementOutline, SimpleTypeOutline};
+use super::sample;
 use crate::ids::PayloadName;
 use crate::xml::shape::QName;
+use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum nesting of described parameters.
-const DEPTH_MAX: usize = 4;
+pub const DEPTH_MAX: usize = 4;
+/// Number of names that are listed of parts that are not described.
+const NAMES_SHOWN: usize = 8;
 
 /// The description of a payload: its purpose and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -23,6 +27,9 @@ pub struct PayloadDescription {
     pub text: Option<TextContent>,
     #[serde(rename = "parameters")]
     pub parameters: Vec<PayloadParameter>,
+    /// States what an outline leaves out, in sentences.
+    #[serde(rename = "left_out", skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
 }
 
 /// The description of permitted text.
@@ -63,16 +70,50 @@ pub struct PayloadParameter {
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
+    /// Names of the parts inside that are not described.
+    #[serde(rename = "undescribed", skip_serializing_if = "Vec::is_empty")]
+    pub undescribed: Vec<String>,
+}
+
+impl PayloadParameter {
+    /// The parts inside that are not described, in prose. `None` if everything is described.
+    pub fn undescribed_parts(&self) -> Option<String> {
+        parts_in_prose(&self.undescribed)
+    }
+}
+
+/// Parts that are not described, in prose. `None` if there are none.
+pub fn parts_in_prose(names: &[String]) -> Option<String> {
+    let shown = names.iter().take(NAMES_SHOWN).map(String::as_str);
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => None,
+        count if count <= NAMES_SHOWN => Some(format!("with {shown} (not described here)")),
+        count => {
+            let more = count - NAMES_SHOWN;
+            Some(format!("with {shown} and {more} more (not described here)"))
+        }
+    }
 }
 
 /// Describes a global element. An unknown element has neither documentation nor parameters.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
+    payload_to_depth(model, name, DEPTH_MAX)
+}
+
+/// Describes a global element with `depth` levels of parameters.
+pub fn payload_to_depth(
+    model: &SchemaModel,
+    name: &PayloadName,
+    depth: usize,
+) -> PayloadDescription {
     let Some(element) = model.element(name) else {
         return PayloadDescription {
             name: name.clone(),
             doc: String::new(),
             text: None,
             parameters: Vec::new(),
+            left_out: None,
         };
     };
 
@@ -82,17 +123,35 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
         name: name.clone(),
         doc: doc.unwrap_or_default(),
         text: outline.is_text().then(|| content(&outline)),
-        parameters: parameters(model, &outline, &mut vec![element.name.clone()]),
+        parameters: parameters(
+            DescribedModel { model, depth },
+            &outline,
+            &mut vec![element.name.clone()],
+        ),
+        left_out: None,
     }
 }
 
+/// A model that is described to a depth.
+#[derive(Clone, Copy)]
+struct DescribedModel<'a> {
+    model: &'a SchemaModel,
+    depth: usize,
+}
+
+/// The name of an attribute as it is written in a payload.
+fn attribute_name(name: &QName) -> String {
+    let prefix = if name.namespace() == XML_NAMESPACE { "xml:" } else { "" };
+    format!("{prefix}{}", name.local)
+}
+
 fn parameters(
-    model: &SchemaModel,
+    within: DescribedModel<'_>,
     outline: &ElementOutline,
     above: &mut Vec<QName>,
 ) -> Vec<PayloadParameter> {
     let attributes = outline.attributes.iter().map(|a| PayloadParameter {
-        name: a.name.local.to_string(),
+        name: attribute_name(&a.name),
         written: a.name.clone(),
         attribute: true,
         required: a.required,
@@ -102,10 +161,11 @@ fn parameters(
         doc: a.notes.doc.clone().or_else(|| a.value.notes.doc.clone()),
         default: a.fixed.clone().or_else(|| a.default.clone()),
         parameters: Vec::new(),
+        undescribed: Vec::new(),
     });
     let mut out: Vec<PayloadParameter> = attributes.collect();
     let place = ParticlePlace { required: true, repeated: false, alternative: false };
-    particles(model, &outline.content, place, above, &mut out);
+    particles(within, &outline.content, place, above, &mut out);
     out
 }
 
@@ -118,7 +178,7 @@ struct ParticlePlace {
 }
 
 fn particles(
-    model: &SchemaModel,
+    within: DescribedModel<'_>,
     particles_here: &[ContentParticle],
     place: ParticlePlace,
     above: &mut Vec<QName>,
@@ -132,23 +192,23 @@ fn particles(
         };
 
         match &particle.term {
-            ParticleTerm::Element(element) => out.push(parameter(model, element, place, above)),
+            ParticleTerm::Element(element) => out.push(parameter(within, element, place, above)),
             ParticleTerm::ElementRef(name) => {
-                let all = model.standing_for(name);
+                let all = within.model.standing_for(name);
                 let place = if all.len() > 1 { one_of(place) } else { place };
-                out.extend(all.iter().map(|element| parameter(model, element, place, above)));
+                out.extend(all.iter().map(|element| parameter(within, element, place, above)));
             }
             ParticleTerm::Sequence(inner) | ParticleTerm::All(inner) => {
-                particles(model, inner, place, above, out);
+                particles(within, inner, place, above, out);
             }
             ParticleTerm::Choice(inner) => {
                 let place = if inner.len() > 1 { one_of(place) } else { place };
-                particles(model, inner, place, above, out);
+                particles(within, inner, place, above, out);
             }
             ParticleTerm::GroupRef(name) => {
-                if let Some(inner) = model.groups.get(name).filter(|_| above.len() < 32) {
+                if let Some(inner) = within.model.groups.get(name).filter(|_| above.len() < 32) {
                     above.push(name.clone());
-                    particles(model, inner, place, above, out);
+                    particles(within, inner, place, above, out);
                     above.pop();
                 }
             }
@@ -163,6 +223,7 @@ fn particles(
                 doc: None,
                 default: None,
                 parameters: Vec::new(),
+                undescribed: Vec::new(),
             }),
         }
     }
@@ -173,21 +234,23 @@ fn one_of(place: ParticlePlace) -> ParticlePlace {
 }
 
 fn parameter(
-    model: &SchemaModel,
+    within: DescribedModel<'_>,
     element: &ElementDecl,
     place: ParticlePlace,
     above: &mut Vec<QName>,
 ) -> PayloadParameter {
-    let outline = model.outline(&element.kind);
-    let again = above.contains(&element.name) || above.len() >= DEPTH_MAX;
-    let inner = if again {
-        Vec::new()
-    } else {
+    let outline = within.model.outline(&element.kind);
+    let again = above.contains(&element.name);
+    let is_too_deep = above.len() >= within.depth;
+    let mut inner = Vec::new();
+    let mut undescribed = Vec::new();
+    if is_too_deep && !again {
+        undescribed = parts_of(within.model, &outline);
+    } else if !again {
         above.push(element.name.clone());
-        let inner = parameters(model, &outline, above);
+        inner = parameters(within, &outline, above);
         above.pop();
-        inner
-    };
+    }
 
     let value_doc = outline.text.as_ref().and_then(|text| text.notes.doc.clone());
     let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone()).or(value_doc);
@@ -202,11 +265,26 @@ fn parameter(
         doc,
         default: element.fixed.clone().or_else(|| element.default.clone()),
         parameters: inner,
+        undescribed,
     }
 }
 
 /// The built-in type `xs:boolean` in prose.
 pub(super) const BOOLEAN_WORDS: &str = "true or false";
+
+/// Names of the attributes and children of an element.
+pub fn parts_of(model: &SchemaModel, outline: &ElementOutline) -> Vec<String> {
+    let attributes = outline.attributes.iter().map(|attribute| attribute_name(&attribute.name));
+    let (children, _) = model.elements_in(&outline.content);
+    let mut names: Vec<String> = Vec::new();
+    for name in attributes.chain(children.iter().map(|child| child.name.local.to_string())) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+
+    names
+}
 
 fn plain(kind: &str) -> TextContent {
     TextContent { kind: kind.to_owned(), choices: Vec::new(), range: None }
@@ -228,9 +306,19 @@ fn of_value(value: &SimpleTypeOutline) -> TextContent {
         return TextContent { kind, choices: Vec::new(), range: range(value) };
     }
 
-    let choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
+    let mut choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
+    // An enumeration of the empty text alone stands for an empty element.
+    if choices == [""] {
+        return plain("empty");
+    }
+
+    for choice in choices.iter_mut().filter(|choice| choice.is_empty()) {
+        "\"\" (nothing)".clone_into(choice);
+    }
+
     let kind = match value.builtin.as_str() {
         _ if !choices.is_empty() => "one of".to_owned(),
+        builtin if is_dated(builtin) => dated(value),
         "union" => {
             let members: Vec<String> =
                 value.union_of.iter().map(|m| of_value(m).to_string()).collect();
@@ -240,6 +328,23 @@ fn of_value(value: &SimpleTypeOutline) -> TextContent {
     };
 
     TextContent { kind, choices, range: range(value) }
+}
+
+/// Whether the prose for the built-in type gives an example value.
+fn is_dated(builtin: &str) -> bool {
+    matches!(builtin, "date" | "dateTime" | "time" | "duration")
+}
+
+/// A date, a time or a duration in prose, with an example that fits the facets of the type.
+fn dated(value: &SimpleTypeOutline) -> String {
+    let noun = match value.builtin.as_str() {
+        "dateTime" => "date and time",
+        builtin => builtin,
+    };
+    match sample::fitting(value) {
+        Some(example) => format!("{noun} such as {example}"),
+        None => noun.to_owned(),
+    }
 }
 
 /// The name of a built-in type in prose.
@@ -252,10 +357,6 @@ fn words(builtin: &str) -> &str {
         "nonNegativeInteger" | "unsignedInt" | "unsignedLong" | "unsignedShort"
         | "unsignedByte" => "whole number from 0",
         "decimal" | "float" | "double" => "number",
-        "date" => "date such as 2026-01-31",
-        "dateTime" => "date and time such as 2026-01-31T12:00:00Z",
-        "time" => "time such as 12:00:00",
-        "duration" => "duration such as PT30S",
         "anyURI" => "address",
         "base64Binary" => "base64",
         "hexBinary" => "hexadecimal digits",
@@ -321,7 +422,11 @@ impl fmt::Display for PayloadDescription {
             writeln!(f, "  content: {text}")?;
         }
 
-        self.parameters.iter().try_for_each(|parameter| line(parameter, f, 1))
+        self.parameters.iter().try_for_each(|parameter| line(parameter, f, 1))?;
+        match &self.left_out {
+            Some(left_out) => writeln!(f, "  {left_out}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -350,6 +455,10 @@ fn line(parameter: &PayloadParameter, f: &mut fmt::Formatter<'_>, depth: usize) 
 
     if let Some(default) = &parameter.default {
         write!(f, ", default {default}")?;
+    }
+
+    if let Some(parts) = parameter.undescribed_parts() {
+        write!(f, ", {parts}")?;
     }
 
     if let Some(doc) = &parameter.doc {

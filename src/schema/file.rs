@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use super::bounded_outline;
 use super::bounds;
 use super::compiled_per_thread;
 use super::describe::{self, PayloadDescription};
@@ -18,6 +19,7 @@ use super::trial_compile::SchemaCompiler;
 use super::xsd::SchemaElement;
 use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
+use crate::limits;
 use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
@@ -58,7 +60,7 @@ impl SchemaFile {
             return Self::shipped(name);
         }
 
-        let mut file = Self::checked(compiler, SchemaBundle::open(path)?)?;
+        let mut file = Self::checked(compiler, SchemaBundle::open(path, compiler.catalogue())?)?;
         file.warnings.extend(lint::check(&file.bundle.sources));
         Ok(file)
     }
@@ -194,11 +196,20 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
-    /// A valid instance of `name`; `None` if no valid one could be generated.
+    /// Description of a payload for prompts, with a bound on its length.
+    pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
+        bounded_outline::outline(self.model(), name)
+    }
+
+    /// A valid instance of `name`; `None` if no valid one could be generated. Prefers one that is
+    /// short enough for a prompt.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
+        let mut candidates = example::candidates(self.model(), name);
+        // The sort is stable, so candidates of the same kind keep their order.
+        candidates.sort_by_key(|text| text.len() > limits::EXAMPLE_BYTES_MAX);
         let good =
             |text: &String| self.validate(Some(name), text.as_bytes()) == SchemaVerdict::Valid;
-        example::candidates(self.model(), name).into_iter().find(good)
+        candidates.into_iter().find(good)
     }
 
     /// The JSON Schema of a payload.

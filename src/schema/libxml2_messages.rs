@@ -85,7 +85,23 @@ fn offset(text: &[u8], line: u32, column: u32) -> usize {
 /// Findings for an instance that is not valid. `namespaces` are the namespaces of the schema.
 pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -> Vec<Finding> {
     let mut kept: Vec<&Diagnostic> = Vec::new();
+    let own: Vec<&Diagnostic> = diagnostics.iter().filter(|d| is_about_libxml2(d)).collect();
+    // A text that only such a diagnostic refuses is refused with a sentence of its own.
+    let is_explained = own.len() < diagnostics.len();
     for diagnostic in diagnostics {
+        if is_explained && is_about_libxml2(diagnostic) {
+            continue;
+        }
+
+        let same = |other: &&Diagnostic| {
+            other.steps == diagnostic.steps
+                && other.line == diagnostic.line
+                && other.message == diagnostic.message
+        };
+        if kept.iter().any(same) {
+            continue;
+        }
+
         // libxml2 reports a violated facet twice: as the facet, and as an invalid type.
         let again = code_of(diagnostic) == "schema-datatype"
             && kept
@@ -102,10 +118,23 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
         let place = TextLocation::at(text, start.unwrap_or_else(|| offset(text, d.line, 1)));
         let path = (!d.steps.is_empty()).then(|| path(&d.steps));
         let place = TextLocation { path, ..place };
+        if is_about_libxml2(d) {
+            let message = "a value could not be compared with the keys of the document";
+            return Finding::new(code_of(d), place, message);
+        }
         Finding::new(code_of(d), place, sentence(&d.message, namespaces))
     };
 
     kept.iter().zip(places).map(finding).collect()
+}
+
+/// Whether a diagnostic describes the state of libxml2 and not the text.
+fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
+    let says = |part: &str| diagnostic.message.contains(part);
+    diagnostic.level == DiagnosticLevel::Warning
+        || diagnostic.code == c::xmlParserErrors_XML_SCHEMAV_INTERNAL
+        || says("Warning: ")
+        || says("Internal error: ")
 }
 
 fn is_facet(code: u32) -> bool {

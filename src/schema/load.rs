@@ -1,7 +1,8 @@
 //! Loads a schema file, with all documents that it includes and imports, as one bundle.
 //!
-//! Documents come only from the folder of the file and from the built-in catalogue. A document that
-//! cannot be found is a problem of the whole bundle.
+//! Documents come only from the folder of the file, from the folders of a catalogue that the config
+//! names, and from the built-in catalogue. A document that cannot be found is a problem of the whole
+//! bundle.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -17,8 +18,15 @@ use crate::xml::findings::TextLocation;
 use crate::xml::write::XML_NAMESPACE;
 
 /// Schemas that may be imported without a file in the folder, by namespace.
-const CATALOGUE: &[(&str, &str, &str)] =
-    &[(XML_NAMESPACE, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd"))];
+const CATALOGUE: &[(&str, &str, &str)] = &[
+    (XML_NAMESPACE, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd")),
+    // The published file has a document type declaration, which no schema may have.
+    (
+        "http://www.w3.org/2000/09/xmldsig#",
+        "built-in xmldsig-core-schema.xsd",
+        include_str!("../../schemas/catalogue/xmldsig-core-schema.xsd"),
+    ),
+];
 
 /// Namespaces that every schema knows without an import.
 const KNOWN: &[&str] = &[XSD, XSI];
@@ -36,8 +44,9 @@ pub struct SchemaBundle {
 }
 
 impl SchemaBundle {
-    /// Loads a file. Returns all problems at once.
-    pub fn open(path: &Path) -> Result<Self, Vec<SchemaProblem>> {
+    /// Loads a file, which may also import from the folders of the catalogue. Returns all problems at
+    /// once.
+    pub fn open(path: &Path, catalogue: &[PathBuf]) -> Result<Self, Vec<SchemaProblem>> {
         let label = path.display().to_string();
         let real = path.canonicalize().map_err(|error| {
             let message = format!("the schema cannot be read: {error}");
@@ -46,7 +55,8 @@ impl SchemaBundle {
         let first = SchemaDocument::read(&real, &label).map_err(|problem| vec![problem])?;
         let folder = real.parent().map(Path::to_owned);
         let shown = path.parent().map(Path::to_owned).unwrap_or_default();
-        BundleLoader::new(folder, shown).load(first)
+        let loader = BundleLoader::new(folder, shown);
+        BundleLoader { catalogue: catalogue.to_vec(), ..loader }.load(first)
     }
 
     /// Loads a schema that is part of the program.
@@ -74,8 +84,9 @@ impl SchemaBundle {
 }
 
 struct BundleLoader {
-    /// The only folder from which documents may be loaded.
+    /// The folder of the first document. Documents are loaded from here and from the catalogue.
     folder: Option<PathBuf>,
+    catalogue: Vec<PathBuf>,
     shown: PathBuf,
     sources: Vec<SchemaDocument>,
     links: Vec<SchemaLink>,
@@ -89,6 +100,7 @@ impl BundleLoader {
     fn new(folder: Option<PathBuf>, shown: PathBuf) -> Self {
         Self {
             folder,
+            catalogue: Vec::new(),
             shown,
             sources: Vec::new(),
             links: Vec::new(),
@@ -203,8 +215,8 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// The real path of `location`. The path must be inside the folder, however `location` is
-    /// written.
+    /// The real path of `location`. The path must be inside the folder or the catalogue, however
+    /// `location` is written.
     fn inside(
         &self,
         from: &SchemaDocument,
@@ -213,7 +225,8 @@ impl BundleLoader {
     ) -> Result<PathBuf, SchemaProblem> {
         let outside = || {
             let message = format!(
-                "`{location}` is outside the schema's folder; copy the file there and name it relatively"
+                "`{location}` is outside the schema's folder; copy the file there and name it \
+                 relatively, or name its folder in `catalogue` of [organism]"
             );
             from.problem(element, "schema-import-outside", message)
         };
@@ -223,19 +236,32 @@ impl BundleLoader {
         let written = Path::new(location);
         let scheme = location.split_once(':').is_some_and(|(s, _)| !s.contains('/'));
         if scheme || written.is_absolute() || location.contains('\\') || location.is_empty() {
-            return Err(outside());
+            return self.in_catalogue(location).ok_or_else(outside);
         }
 
         let joined = lexical(&base.join(written));
-        if !joined.starts_with(folder) {
-            return Err(outside());
+        let is_inside = |path: &Path| {
+            path.starts_with(folder) || self.catalogue.iter().any(|c| path.starts_with(c))
+        };
+        if !is_inside(&joined) {
+            return self.in_catalogue(location).ok_or_else(outside);
         }
 
         let real = joined.canonicalize().map_err(|_| {
             let message = format!("`{location}` is not there; put it into the schema's folder");
             from.problem(element, "schema-import-missing", message)
         })?;
-        if real.starts_with(folder) { Ok(real) } else { Err(outside()) }
+        if is_inside(&real) { Ok(real) } else { Err(outside()) }
+    }
+
+    /// The file of the catalogue with the name of `location`, which may be an address. A catalogue
+    /// folder has it directly in it.
+    fn in_catalogue(&self, location: &str) -> Option<PathBuf> {
+        let name = location.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..")?;
+        self.catalogue.iter().find_map(|folder| {
+            let real = folder.join(name).canonicalize().ok()?;
+            real.starts_with(folder).then_some(real)
+        })
     }
 
     fn label(&self, path: &Path) -> String {

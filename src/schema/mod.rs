@@ -3,6 +3,7 @@
 //! **Invariant:** `libxml2.rs`, with its submodule, contains the only `unsafe` code of the source
 //! tree. No schema is ever fetched from a network.
 
+mod bounded_outline;
 mod bounds;
 mod compiled_per_thread;
 mod describe;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 pub use describe::{PayloadDescription, PayloadParameter, TextContent};
 pub use file::{SchemaFile, SchemaVerdict, parse_check};
 pub use form::{FormField, fill};
-pub use json::{UnsupportedPart, members};
+pub use json::{COMMENT as LEFT_OUT, UnsupportedPart, members};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
 pub use trial_compile::{SchemaCompiler, serve as serve_compiler};
@@ -223,7 +224,16 @@ impl Schemas {
                 doc: String::new(),
                 text: None,
                 parameters: Vec::new(),
+                left_out: None,
             },
+        }
+    }
+
+    /// Description of a payload for prompts, with a bound on its length.
+    pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
+        match self.by_name.get(name) {
+            Some(file) => file.outline(name),
+            None => self.describe(name),
         }
     }
 

@@ -1,19 +1,65 @@
-//! Generates texts that match an XSD pattern, for examples.
+//! Generates texts that match an XSD pattern, and matches texts, for examples.
 //!
 //! Supports the common part of the pattern language. Generates nothing for other patterns.
+
+use std::collections::BTreeSet;
 
 /// Generates a text that should match `pattern`. Uses `wish` repetitions where the pattern leaves
 /// the number open. Returns `None` if the pattern is not supported.
 pub fn sample(pattern: &str, wish: usize) -> Option<String> {
-    let mut reader = PatternReader { rest: pattern.chars().peekable(), depth: 0 };
-    let tree = reader.alternatives()?;
-    if reader.rest.next().is_some() {
-        return None;
-    }
-
+    let tree = parse(pattern)?;
     let mut out = String::new();
     write(&tree, wish, &mut out);
     (out.len() <= LENGTH_MAX).then_some(out)
+}
+
+/// Whether the whole `text` matches `pattern`. Returns `None` if the pattern is not supported.
+pub fn matches(pattern: &str, text: &str) -> Option<bool> {
+    let tree = parse(pattern)?;
+    let text: Vec<char> = text.chars().take(LENGTH_MAX).collect();
+    Some(ends(&tree, &text, &BTreeSet::from([0])).contains(&text.len()))
+}
+
+fn parse(pattern: &str) -> Option<PatternNode> {
+    let mut reader = PatternReader { rest: pattern.chars().peekable(), depth: 0 };
+    let tree = reader.alternatives()?;
+    reader.rest.next().is_none().then_some(tree)
+}
+
+/// The positions at which a match of `node` can end that begins at one of `starts`.
+fn ends(node: &PatternNode, text: &[char], starts: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let one = |holds: &dyn Fn(char) -> bool| {
+        let fits = starts.iter().filter(|at| text.get(**at).is_some_and(|c| holds(*c)));
+        fits.map(|at| at + 1).collect()
+    };
+
+    match node {
+        PatternNode::Char(wanted) => one(&|c| c == *wanted),
+        PatternNode::Class(class) => one(&|c| class.holds(c)),
+        PatternNode::Sequence(nodes) => {
+            nodes.iter().fold(starts.clone(), |starts, node| ends(node, text, &starts))
+        }
+        PatternNode::Choice(branches) => {
+            branches.iter().flat_map(|branch| ends(branch, text, starts)).collect()
+        }
+        PatternNode::Repeat { inner, min, max } => {
+            let mut last = starts.clone();
+            for _ in 0..(*min).min(text.len() + 1) {
+                last = ends(inner, text, &last);
+            }
+
+            let mut all = last.clone();
+            for _ in *min..(*max).min(text.len() + 1) {
+                last = ends(inner, text, &last).difference(&all).copied().collect();
+                if last.is_empty() {
+                    break;
+                }
+                all.extend(&last);
+            }
+
+            all
+        }
+    }
 }
 
 const LENGTH_MAX: usize = 4096;
@@ -25,7 +71,8 @@ enum PatternNode {
     Char(char),
     Class(CharacterClass),
     Sequence(Vec<PatternNode>),
-    /// A repeated piece. For a group, only its first alternative is used.
+    /// Alternatives. Samples use the first that is not empty.
+    Choice(Vec<PatternNode>),
     Repeat {
         inner: Box<PatternNode>,
         min: usize,
@@ -90,24 +137,19 @@ struct PatternReader<'a> {
 }
 
 impl PatternReader<'_> {
-    /// Parses alternatives and returns the first alternative that is not empty.
     fn alternatives(&mut self) -> Option<PatternNode> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return None;
         }
 
-        let mut chosen = self.branch()?;
-
+        let mut branches = vec![self.branch()?];
         while self.rest.next_if_eq(&'|').is_some() {
-            let other = self.branch()?;
-            if matches!(&chosen, PatternNode::Sequence(nodes) if nodes.is_empty()) {
-                chosen = other;
-            }
+            branches.push(self.branch()?);
         }
 
         self.depth -= 1;
-        Some(chosen)
+        Some(PatternNode::Choice(branches))
     }
 
     fn branch(&mut self) -> Option<PatternNode> {
@@ -269,6 +311,12 @@ fn write(node: &PatternNode, wish: usize, out: &mut String) {
         PatternNode::Char(c) => out.push(*c),
         PatternNode::Class(class) => out.push(class.pick()),
         PatternNode::Sequence(nodes) => nodes.iter().for_each(|n| write(n, wish, out)),
+        PatternNode::Choice(branches) => {
+            let is_empty =
+                |node: &&PatternNode| matches!(node, PatternNode::Sequence(n) if n.is_empty());
+            let chosen = branches.iter().find(|branch| !is_empty(branch)).or(branches.first());
+            chosen.into_iter().for_each(|branch| write(branch, wish, out));
+        }
         PatternNode::Repeat { inner, min, max } => {
             let times = wish.clamp(*min, *max).min(LENGTH_MAX);
             for _ in 0..times {

@@ -35,11 +35,57 @@ pub fn value(
         return member.map(|m| self::value(m, notes, name, attempt)).unwrap_or_default();
     }
 
-    if let Some(text) = patterned(value, attempt) {
+    if let Some(text) = usual_text(value, attempt).or_else(|| patterned(value, attempt)) {
         return text;
     }
 
     plain(value, name, attempt)
+}
+
+/// Whether a text matches the patterns of every derivation step. A pattern that is not supported
+/// counts as matched.
+fn fits_patterns(value: &SimpleTypeOutline, text: &str) -> bool {
+    value
+        .pattern_steps
+        .iter()
+        .all(|step| step.iter().any(|pattern| pattern::matches(pattern, text).unwrap_or(true)))
+}
+
+/// A text for prose that fits the patterns of the type; `None` if none is found.
+pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
+    let text = self::value(value, &AnnotationText::default(), "", 0);
+    fits_patterns(value, &text).then_some(text)
+}
+
+/// A usual text of a built-in type that also matches the patterns of the type. `None` for a type
+/// without patterns, whose usual text needs no choice, and if no usual text fits.
+fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
+    let texts: &[&str] = match value.builtin.as_str() {
+        _ if value.pattern_steps.is_empty() => return None,
+        "date" => &["2026-01-31", "2026-01-31Z", "2026-01-31+00:00"],
+        "time" => &["12:00:00", "12:00:00Z", "12:00:00+00:00", "12:00:00.000", "12:00:00.000Z"],
+        "dateTime" => &[
+            "2026-01-31T12:00:00Z",
+            "2026-01-31T12:00:00+00:00",
+            "2026-01-31T12:00:00-00:00",
+            "2026-01-31T12:00:00",
+            "2026-01-31T12:00:00.000Z",
+            "2026-01-31T12:00:00.000+00:00",
+            "2026-01-31T12:00:00.000",
+        ],
+        "gYear" => &["2026", "2026Z"],
+        "gYearMonth" => &["2026-01", "2026-01Z"],
+        "duration" => &["PT30S", "PT1M", "PT1H", "P1D", "P1M", "P1Y"],
+        "boolean" => &["true", "false", "1", "0"],
+        "decimal" | "float" | "double" => &["1.5", "1", "1.50", "0.5", "10", "100", "-1.5"],
+        "anyURI" => &["https://example.org/", "urn:example:a", "http://example.org/"],
+        _ => return None,
+    };
+
+    let fitting: Vec<&&str> = texts.iter().filter(|text| fits_patterns(value, text)).collect();
+    let count = fitting.len();
+    let chosen = fitting.get(attempt.checked_rem(count)?)?;
+    Some((**chosen).to_owned())
 }
 
 /// A text that matches the patterns of the last derivation step and has a permitted length. `None`
@@ -51,7 +97,7 @@ fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let high = facets.length.or(facets.max_length).unwrap_or(u64::MAX);
     let fits = |text: &String| {
         let length = text.chars().count() as u64;
-        (low..=high).contains(&length)
+        (low..=high).contains(&length) && fits_patterns(value, text)
     };
 
     let wishes = [3, 1, 0, 2, 4, 8, usize::try_from(low).unwrap_or(0)];

@@ -54,6 +54,8 @@ struct CompileMessage {
 /// Compiles schemas one after another, with as few child processes as possible.
 #[derive(Default)]
 pub struct SchemaCompiler {
+    /// Real paths of the folders from which any schema may import.
+    catalogue: Vec<PathBuf>,
     child: Option<CompileChild>,
     used: usize,
 }
@@ -86,6 +88,15 @@ enum CompileFailure {
 }
 
 impl SchemaCompiler {
+    /// A compiler of schemas that may also import from these folders.
+    pub fn with_catalogue(catalogue: Vec<PathBuf>) -> Self {
+        Self { catalogue, ..Self::default() }
+    }
+
+    pub fn catalogue(&self) -> &[PathBuf] {
+        &self.catalogue
+    }
+
     /// Checks whether the bundle compiles in time. Returns warnings for the user.
     pub fn check(
         &mut self,

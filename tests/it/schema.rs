@@ -5,6 +5,7 @@ mod derived;
 mod json;
 mod refused;
 mod verdicts;
+mod vocabularies;
 
 use std::path::{Path, PathBuf};
 

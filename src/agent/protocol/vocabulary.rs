@@ -5,6 +5,7 @@ use std::fmt;
 use crate::agent::RendererVersion;
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
+use crate::limits;
 use crate::schema::{PayloadDescription, Schemas};
 use crate::system::{self, NOTES, Primitive};
 
@@ -16,7 +17,9 @@ pub struct VocabularyEntry {
     /// The peers that accept the payload name.
     pub peers: Vec<AnsweringPeer>,
     pub description: PayloadDescription,
-    /// An example that passes the schema. Names have no namespace where possible.
+    /// An example that passes the schema; empty if no short one could be
+    /// generated. Names have no namespace
+    /// where possible.
     pub example: String,
 }
 
@@ -155,8 +158,8 @@ impl AgentVocabulary {
 
     /// The payload that examples for other threads contain.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
-        let mut tools = self.tools().filter(|word| self.is_addressable(word));
-        self.own().next().or_else(|| tools.next())
+        let tools = self.tools().filter(|word| self.is_addressable(word));
+        self.own().chain(tools).find(|word| !word.example.is_empty())
     }
 
     /// The peers that answer the agent's calls, each once.
@@ -196,9 +199,10 @@ fn described(
         _ => Vec::new(),
     };
 
-    let description = schemas.describe(&name);
-    let example = schemas.example(&name).map(|example| bare(&example));
-    let example = example.unwrap_or_else(|| format!("<{}/>", name.local));
+    let description = schemas.outline(&name);
+    let example = schemas.example(&name).filter(|text| text.len() <= limits::EXAMPLE_BYTES_MAX);
+    let example = example.map(|example| bare(&example));
+    let example = example.unwrap_or_default();
     VocabularyEntry { name, meaning, peers, description, example }
 }
 

@@ -4,11 +4,12 @@
 use std::fmt::Write as _;
 
 use super::prompt_sections::{
-    PromptInput, actions, ends, many, name_of_final, peers, text_is_the_answer,
+    PromptInput, actions, ends, example_or_outline, many, name_of_final, peers, text_is_the_answer,
 };
 use crate::agent::protocol::native::NativeTools;
 use crate::agent::protocol::{VocabularyEntry, in_format};
 use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
+use crate::limits;
 use crate::schema::Schemas;
 
 /// Explains how tools are called. The definitions beside the prompt describe the tools, so since the
@@ -99,7 +100,7 @@ fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas)
 
 /// Example arguments of a tool as JSON text. They pass the schema.
 pub fn example(word: &VocabularyEntry, schemas: &Schemas) -> Option<String> {
-    let xml = schemas.example(&word.name)?;
+    let xml = schemas.example(&word.name).filter(|text| text.len() <= limits::EXAMPLE_BYTES_MAX)?;
     schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
 }
 
@@ -202,7 +203,8 @@ fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
             out,
             "\n{opening} write the final report as one XML element <{}> in the slot of the turn:\n\
              <NONCE-FINAL format=\"xml\">{}</NONCE-FINAL>",
-            word.name.local, word.example,
+            word.name.local,
+            example_or_outline(word),
         );
     }
     out.push_str(

@@ -128,7 +128,36 @@ fn tool(out: &mut String, word: &VocabularyEntry, version: RendererVersion) {
         parameters(out, &word.description.parameters, 0);
     }
 
-    let _ = writeln!(out, "Example:\n{}", word.example);
+    if let Some(left_out) = &word.description.left_out {
+        let _ = writeln!(out, "{left_out}");
+    }
+
+    match word.example.as_str() {
+        "" => {
+            let _ = writeln!(out, "{NO_EXAMPLE}");
+        }
+        example => {
+            let _ = writeln!(out, "Example:\n{example}");
+        }
+    }
+}
+
+const NO_EXAMPLE: &str = "No short example of it could be generated: one can be given in the schema, in \
+    <xs:appinfo><example>.";
+
+/// The example of a payload. Without one, its parameters.
+pub fn example_or_outline(word: &VocabularyEntry) -> String {
+    if !word.example.is_empty() {
+        return word.example.clone();
+    }
+
+    let mut out = format!("<{0}>...</{0}>\nParameters:\n", word.name.local);
+    parameters(&mut out, &word.description.parameters, 0);
+    for line in word.description.left_out.iter().map(String::as_str).chain([NO_EXAMPLE]) {
+        let _ = writeln!(out, "{line}");
+    }
+
+    out.trim_end().to_owned()
 }
 
 fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
@@ -151,6 +180,9 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
             let _ = write!(out, ", default {default}");
         }
         out.push(')');
+        if let Some(parts) = parameter.undescribed_parts() {
+            let _ = write!(out, ", {parts}");
+        }
         if let Some(doc) = &parameter.doc {
             let _ = write!(out, ": {doc}");
         }
@@ -278,7 +310,7 @@ fn finish(out: &mut String, prompt: &PromptInput) {
         let _ = write!(
             out,
             "\n{opening} everything the asker needs to know{format}:\n{}\n",
-            word.example
+            example_or_outline(word)
         );
     }
 
@@ -315,7 +347,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
             out,
             "\nTo go on working by yourself, write your own <{}>: it is recorded in this thread \
              and you are asked again.\n{}\n",
-            word.name.local, word.example
+            word.name.local,
+            example_or_outline(word)
         );
     }
 }
@@ -386,7 +419,7 @@ system alone; never write them yourself.
 
 fn flow(out: &mut String, prompt: &PromptInput) {
     out.push_str("\nAn example of the flow:\n");
-    if let Some(tool) = prompt.vocabulary.tools().next() {
+    if let Some(tool) = prompt.vocabulary.tools().find(|tool| !tool.example.is_empty()) {
         let name = &tool.name.local;
         let _ = write!(
             out,
@@ -400,7 +433,7 @@ fn flow(out: &mut String, prompt: &PromptInput) {
         out.push_str(
             "You: <thinking>That is all I need to answer.</thinking>\nMy answer, as text.\n",
         );
-    } else if let Some(end) = prompt.vocabulary.finals().next() {
+    } else if let Some(end) = prompt.vocabulary.finals().find(|end| !end.example.is_empty()) {
         let _ = writeln!(
             out,
             "You: <thinking>That is all I need to answer.</thinking>\n{}",

@@ -5,22 +5,126 @@ use serde_json::{Map, Value as Json, json};
 use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
 use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
+use crate::limits;
+use crate::schema::bounded_outline;
+use crate::schema::describe;
 use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::schema::outline::{ElementOutline, SimpleTypeOutline};
 use crate::xml::shape::QName;
 
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
+/// Number of enumerated values in a shortened schema.
+const CHOICES: usize = 12;
 
 /// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
-/// that permits every object.
+/// that permits every object. The length of the schema has a bound: deeper levels are left out where
+/// it would be exceeded, and `$comment` then states this.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
-    let mut build = SchemaBuilder { model, above: vec![element.name.clone()], nodes: 0 };
-    let (plan, outline) = ElementPlan::of(model, element);
-    let mut schema = build.object(&plan);
-    describe(&mut schema, doc_of(element, &outline).as_deref());
+    let mut best = None;
+    for depth in 1..=DEPTH_MAX {
+        let (schema, left_out) = to_depth(model, element, depth);
+        let fits = schema.to_string().len() <= limits::TOOL_SCHEMA_BYTES_MAX;
+        if !fits && best.is_some() {
+            break;
+        }
+        best = Some((schema, left_out));
+        if !fits || left_out == 0 {
+            break;
+        }
+    }
+
+    let (mut schema, left_out) = best.unwrap_or_else(|| (json!({"type": "object"}), 0));
+    let removed = shorten(&mut schema);
+    if left_out > 0 || removed > 0 {
+        let comment = format!(
+            "The definition leaves out {} parts. The schema checks them all the same, and a refusal \
+             names what it expects. To narrow the definition, let the config accept an element with \
+             fewer parts.",
+            left_out + removed
+        );
+        put(&mut schema, COMMENT, Some(Json::String(comment)));
+    }
+
+    if let Some(content) = schema.pointer_mut("/properties/content")
+        && is_markup(model, element)
+    {
+        let outline = bounded_outline::outline(model, name).to_string();
+        let (_, parameters) = outline.split_once('\n').unwrap_or_default();
+        *content = markup(&format!(" inside <{}>, by this outline:\n{parameters}", name.local));
+    }
+
+    add_description(&mut schema, doc_of(element, &model.outline(&element.kind)).as_deref());
     schema
+}
+
+/// Keyword of the statement about left-out parts.
+pub const COMMENT: &str = "$comment";
+
+/// The JSON Schema of an element with `depth` levels of children, and the number of elements whose
+/// parts are left out.
+fn to_depth(model: &SchemaModel, element: &ElementDecl, depth: usize) -> (Json, usize) {
+    let above = vec![element.name.clone()];
+    let mut build = SchemaBuilder { model, above, nodes: 0, depth, left_out: 0 };
+    let (plan, _) = ElementPlan::of(model, element);
+    (build.object(&plan), build.left_out)
+}
+
+/// Whether the content of the element is one string of XML, and has children to describe.
+fn is_markup(model: &SchemaModel, element: &ElementDecl) -> bool {
+    let (plan, outline) = ElementPlan::of(model, element);
+    matches!(plan.content, PlanContent::Markup { .. }) && !outline.content.is_empty()
+}
+
+/// Shortens a schema of one level that is too long. First replaces long enumerations and removes
+/// descriptions, then removes optional properties. Returns the number of removed properties.
+fn shorten(schema: &mut Json) -> usize {
+    let fits = |schema: &Json| schema.to_string().len() <= limits::TOOL_SCHEMA_BYTES_MAX;
+    if fits(schema) {
+        return 0;
+    }
+
+    simplify(schema);
+    let required = schema.get("required").and_then(Json::as_array).cloned().unwrap_or_default();
+    let mut removed = 0;
+    while !fits(schema) {
+        let properties = schema.get_mut("properties").and_then(Json::as_object_mut);
+        let Some(properties) = properties else { break };
+        let is_optional = |key: &&String| !required.iter().any(|name| name == key.as_str());
+        let Some(last) = properties.keys().rev().find(is_optional).cloned() else { break };
+        properties.shift_remove(&last);
+        removed += 1;
+    }
+
+    if removed > 0
+        && let Some(object) = schema.as_object_mut()
+    {
+        object.shift_remove("additionalProperties");
+    }
+
+    removed
+}
+
+/// Replaces long enumerations by a few of their values, and removes descriptions.
+fn simplify(schema: &mut Json) {
+    match schema {
+        Json::Object(object) => {
+            object.retain(|key, value| key != "description" || !value.is_string());
+            let choices = object.get("enum").and_then(Json::as_array).cloned().unwrap_or_default();
+            if choices.len() > CHOICES {
+                let shown = choices.iter().take(CHOICES).filter_map(Json::as_str);
+                let shown = shown.collect::<Vec<_>>().join(", ");
+                let more = choices.len() - CHOICES;
+                object.shift_remove("enum");
+                let description = format!("one of {shown} and {more} more");
+                object.insert("description".to_owned(), Json::String(description));
+            }
+            object.values_mut().for_each(simplify);
+        }
+        Json::Array(items) => items.iter_mut().for_each(simplify),
+        _ => {}
+    }
 }
 
 fn doc_of(element: &ElementDecl, outline: &ElementOutline) -> Option<String> {
@@ -31,6 +135,10 @@ struct SchemaBuilder<'a> {
     model: &'a SchemaModel,
     above: Vec<QName>,
     nodes: usize,
+    /// Levels of children that the schema describes.
+    depth: usize,
+    /// Number of elements whose parts are left out.
+    left_out: usize,
 }
 
 impl SchemaBuilder<'_> {
@@ -50,7 +158,7 @@ impl SchemaBuilder<'_> {
 
         for (key, attribute) in &plan.attributes {
             let mut schema = text(&attribute.value);
-            describe(&mut schema, attribute.notes.doc.as_deref());
+            add_description(&mut schema, attribute.notes.doc.as_deref());
             let fixed = typed(&schema, attribute.fixed.as_deref());
             put(&mut schema, "const", fixed);
             let default = typed(&schema, attribute.default.as_deref());
@@ -82,7 +190,7 @@ impl SchemaBuilder<'_> {
     fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
             PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
-            PlanContent::Markup { key } => Some((key.clone(), markup(), true)),
+            PlanContent::Markup { key } => Some((key.clone(), markup(""), true)),
             PlanContent::Listed { key, slots, required } => {
                 let children: Map<String, Json> =
                     slots.iter().map(|slot| (slot.key.clone(), self.slot(slot))).collect();
@@ -106,17 +214,48 @@ impl SchemaBuilder<'_> {
         }
     }
 
+    /// The schema of an element whose parts are left out. An element without children keeps what it
+    /// requires.
+    fn undescribed(&mut self, plan: &ElementPlan, outline: &ElementOutline) -> Json {
+        let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
+        if is_leaf && plan.attributes.iter().all(|(_, attribute)| attribute.required) {
+            return self.object(plan);
+        }
+
+        self.left_out += 1;
+        if is_leaf {
+            let attributes = plan.attributes.iter().filter(|(_, attribute)| attribute.required);
+            let content = match &plan.content {
+                PlanContent::Text { key, value } => {
+                    PlanContent::Text { key: key.clone(), value: value.clone() }
+                }
+                _ => PlanContent::Nothing,
+            };
+            let plan = ElementPlan { attributes: attributes.cloned().collect(), content };
+            let mut schema = self.object(&plan);
+            if let Some(object) = schema.as_object_mut() {
+                object.shift_remove("additionalProperties");
+            }
+            return schema;
+        }
+
+        let parts = describe::parts_in_prose(&describe::parts_of(self.model, outline));
+        json!({"type": "object", "description": parts.unwrap_or_default()})
+    }
+
     fn slot(&mut self, slot: &ChildProperty) -> Json {
         self.nodes += 1;
         let element = &slot.element;
         let (plan, outline) = ElementPlan::of(self.model, element);
-        let beyond = self.above.contains(&element.name)
-            || self.above.len() >= DEPTH_MAX
-            || self.nodes >= NODES_MAX;
+        let is_too_deep = self.above.len() >= self.depth || self.nodes >= NODES_MAX;
         let mut schema = match &plan.content {
             PlanContent::Text { value, .. } if plan.is_bare() => text(value),
-            PlanContent::Markup { .. } if plan.is_bare() => markup(),
-            _ if beyond => json!({"type": "object"}),
+            PlanContent::Markup { .. } if plan.is_bare() => {
+                let parts = describe::parts_in_prose(&describe::parts_of(self.model, &outline));
+                markup(&parts.map(|parts| format!(" {parts}")).unwrap_or_default())
+            }
+            _ if self.above.contains(&element.name) => json!({"type": "object"}),
+            _ if is_too_deep => self.undescribed(&plan, &outline),
             _ => {
                 self.above.push(element.name.clone());
                 let schema = self.object(&plan);
@@ -125,7 +264,7 @@ impl SchemaBuilder<'_> {
             }
         };
 
-        describe(&mut schema, doc_of(element, &outline).as_deref());
+        add_description(&mut schema, doc_of(element, &outline).as_deref());
         let fixed = typed(&schema, element.fixed.as_deref());
         put(&mut schema, "const", fixed);
         let default = typed(&schema, element.default.as_deref());
@@ -134,11 +273,12 @@ impl SchemaBuilder<'_> {
     }
 }
 
-fn markup() -> Json {
-    json!({"type": "string", "description": "well-formed XML"})
+/// A string of XML; `about` continues its description.
+fn markup(about: &str) -> Json {
+    json!({"type": "string", "description": format!("well-formed XML{about}")})
 }
 
-fn describe(schema: &mut Json, doc: Option<&str>) {
+fn add_description(schema: &mut Json, doc: Option<&str>) {
     put(schema, "description", doc.map(|doc| Json::String(doc.to_owned())));
 }
 

@@ -16,7 +16,7 @@ mod to_xml;
 mod unsupported;
 mod value;
 
-pub use json_schema::payload as schema;
+pub use json_schema::{COMMENT, payload as schema};
 pub use raw_json::members;
 pub use to_json::payload as to_json;
 pub use to_xml::payload as to_xml;

@@ -552,3 +552,28 @@ fn a_structured_final_is_not_described_as_plain_text() {
         assert!(!prompt.contains("in plain text"), "{prompt}");
     }
 }
+
+#[test]
+fn a_prompt_is_counted_against_its_window_and_its_largest_payload_is_named() {
+    let checked = |window: &str| {
+        Command::new(env!("CARGO_BIN_EXE_organism"))
+            .args(["check", "--config", "good.toml"])
+            .current_dir(data())
+            .env("ORGANISM_MODELS__RECORDED__CONTEXT_WINDOW", window)
+            .output()
+            .unwrap()
+    };
+    let roomy = checked("200000");
+    assert_eq!(roomy.status.code(), Some(0), "{}", text(&roomy.stderr));
+    let shown = text(&roomy.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains("prompts researcher "), "{shown}");
+    assert!(
+        shown.contains("tokens of prompt and tools, of a window of 200000; the largest"),
+        "{shown}"
+    );
+
+    let narrow = checked("600");
+    let told = text(&narrow.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(narrow.status.code(), Some(78), "{told}");
+    assert!(told.contains("the prompt of researcher does not fit: "), "{told}");
+}

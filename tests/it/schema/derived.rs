@@ -232,3 +232,16 @@ fn builtin_schemas_work_like_files() {
     assert!(schemas.contains(&names[0]));
     assert_eq!(schemas.validate(&names[0], b"<ack xmlns='urn:core'/>"), Ok(()));
 }
+
+#[test]
+fn an_empty_enumeration_and_an_attribute_of_xml_are_described_as_they_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schema.xsd");
+    let body = r#"<xs:import namespace="http://www.w3.org/XML/1998/namespace"/><xs:simpleType name="empty"><xs:restriction base="xs:string"><xs:enumeration value=""/></xs:restriction></xs:simpleType><xs:element name="e"><xs:complexType><xs:sequence><xs:element name="gone" type="empty"/></xs:sequence><xs:attribute ref="xml:lang"/></xs:complexType></xs:element>"#;
+    std::fs::write(&file, super::schema(body)).unwrap();
+    let mut schemas = Schemas::default();
+    schemas.add_file(&file).unwrap();
+    let outline = schemas.outline(&name(&schemas, "e")).to_string();
+    assert!(outline.contains("- gone: empty, required"), "{outline}");
+    assert!(outline.contains("- xml:lang: language or empty, optional, attribute"), "{outline}");
+}

@@ -263,3 +263,41 @@ fn switching_validation_off_is_warned_of() {
     assert_eq!(schemas.warnings()[0].line, 1);
     assert!(loaded("xsd/search.xsd").warnings().is_empty());
 }
+
+/// Codes of the warnings about a schema with this body.
+fn doubts(body: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schema.xsd");
+    std::fs::write(&file, schema(body)).unwrap();
+    let mut schemas = Schemas::default();
+    schemas.add_file(&file).unwrap();
+    schemas.warnings().iter().map(|warning| warning.code.clone()).collect()
+}
+
+#[test]
+fn each_known_deviation_of_libxml2_is_a_warning_at_registration() {
+    let mixed = r#"<xs:complexType name="m" mixed="true"><xs:sequence><xs:element name="c" type="xs:string" minOccurs="0"/></xs:sequence></xs:complexType><xs:element name="e" type="m" fixed="x"/>"#;
+    assert_eq!(doubts(mixed), ["schema-fixed-mixed"]);
+
+    let restriction = r#"<xs:complexType name="b"><xs:sequence><xs:element name="c" type="xs:string"/></xs:sequence></xs:complexType><xs:complexType name="r"><xs:complexContent><xs:restriction base="b"><xs:sequence><xs:element name="c" type="xs:string"/></xs:sequence></xs:restriction></xs:complexContent></xs:complexType><xs:element name="e" type="r"/>"#;
+    assert_eq!(doubts(restriction), ["schema-restriction-unchecked"]);
+
+    let number = r#"<xs:element name="e"><xs:complexType><xs:simpleContent><xs:extension base="xs:int"><xs:attribute name="a" type="xs:string"/></xs:extension></xs:simpleContent></xs:complexType></xs:element>"#;
+    assert_eq!(doubts(number), ["schema-white-space"]);
+
+    let reference = r#"<xs:attribute name="a" type="xs:string"/><xs:element name="e"><xs:complexType><xs:attribute ref="a" fixed="x"/></xs:complexType></xs:element>"#;
+    assert_eq!(doubts(reference), ["schema-fixed-ref"]);
+
+    let plain = r#"<xs:element name="e" type="xs:int" fixed="1"/>"#;
+    assert_eq!(doubts(plain), [""; 0]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_named_pipe_is_no_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.xsd");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let problems = Schemas::default().add_file(&pipe).unwrap_err();
+    assert_eq!(problems[0].message, "the schema is not a regular file");
+}

@@ -429,3 +429,20 @@ fn an_unknown_payload_is_never_valid() {
     let findings = Schemas::default().validate(&name, b"<y xmlns='urn:x'/>").unwrap_err();
     assert_eq!(findings[0].code, "schema-root");
 }
+
+#[test]
+fn a_sender_gets_no_warning_about_libxml2_and_no_message_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keyed.xsd");
+    let text = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:k" xmlns:k="urn:k" elementFormDefault="qualified"><xs:element name="list"><xs:complexType><xs:sequence><xs:element name="item" maxOccurs="unbounded"><xs:complexType><xs:attribute name="id" type="xs:int"/></xs:complexType></xs:element></xs:sequence></xs:complexType><xs:key name="ids"><xs:selector xpath="k:item"/><xs:field xpath="@id"/></xs:key></xs:element></xs:schema>"#;
+    std::fs::write(&file, text).unwrap();
+    let mut schemas = Schemas::default();
+    schemas.add_file(&file).unwrap();
+    let payload = br#"<list xmlns="urn:k"><item id="x"/><item id="x"/></list>"#;
+    let found = schemas.validate(&name(&schemas, "list"), payload).unwrap_err();
+    let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert!(all.iter().all(|text| !text.contains("recomputed")), "{all:#?}");
+    let different: std::collections::BTreeSet<&String> = all.iter().collect();
+    assert_eq!(different.len(), all.len(), "{all:#?}");
+    assert!(all[0].contains("'x' is not a valid value"), "{all:#?}");
+}

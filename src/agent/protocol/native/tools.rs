@@ -12,7 +12,7 @@ use crate::contract::Meaning;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::model::{ModelTool, ToolCall};
-use crate::schema::{Schemas, members};
+use crate::schema::{LEFT_OUT, Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation};
 
@@ -74,16 +74,16 @@ impl NativeTools {
             if is_final {
                 parameters = finals.parameters(&word.name, parameters);
             }
+            let mut description = description(word, version);
             if let Some(object) = parameters.as_object_mut() {
                 object.remove("description");
+                if let Some(Json::String(left_out)) = object.remove(LEFT_OUT) {
+                    description = format!("{description} {left_out}").trim_start().to_owned();
+                }
             }
             let core = PLACES.iter().find(|(local, _)| word.name == system::name(local));
             toolbox.entries.push(NativeTool {
-                tool: ModelTool {
-                    name: toolbox.free(&word.name.local),
-                    description: description(word, version),
-                    parameters,
-                },
+                tool: ModelTool { name: toolbox.free(&word.name.local), description, parameters },
                 word: word.name.clone(),
                 place: core.map(|(_, place)| *place),
                 addressable: vocabulary.is_addressable(word),

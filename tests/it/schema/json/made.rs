@@ -57,7 +57,7 @@ pub fn json(rng: &mut Rng, schema: &Value) -> Option<Value> {
                 // White space would separate the items of a list.
                 item if item["type"] == "string"
                     && item.get("enum").is_none()
-                    && item["description"] != "well-formed XML" =>
+                    && !is_markup(item) =>
                 {
                     Some(json!(rng.pick(&WORDS)))
                 }
@@ -72,7 +72,7 @@ pub fn json(rng: &mut Rng, schema: &Value) -> Option<Value> {
             Some(json!(low + rng.below((high - low) as u64 + 1) as i64))
         }
         "number" => Some(json!(rng.pick(&[0.5, 1.0, 2.25, 1000.125]))),
-        _ if schema["description"] == "well-formed XML" => Some(json!(rng.pick(&MARKUP))),
+        _ if is_markup(schema) => Some(json!(rng.pick(&MARKUP))),
         _ => Some(json!(rng.pick(&TEXTS))),
     }
 }
@@ -187,4 +187,9 @@ fn occurs(rng: &mut Rng, most: u64) -> String {
         2 => " minOccurs='0'".to_owned(),
         _ => String::new(),
     }
+}
+
+/// Whether the schema is a string of XML.
+fn is_markup(schema: &Value) -> bool {
+    schema["description"].as_str().is_some_and(|text| text.starts_with("well-formed XML"))
 }
