@@ -1,5 +1,7 @@
 //! `organism schema`: validates texts against a schema, and derives descriptions from it.
 
+mod from;
+
 use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,8 @@ enum SchemaVerb {
     Example(SchemaArgs),
     /// Write the JSON Schema for native tool calls.
     Json(SchemaArgs),
+    /// Write a schema for a JSON Schema or an example payload.
+    From(from::Args),
     /// Show the schema that declares a payload of the config, also one that the config generates.
     Show(ShowArgs),
     /// Compile schemas for another process.
@@ -87,6 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         SchemaVerb::Describe(args) => describe(&args),
         SchemaVerb::Example(args) => example(&args),
         SchemaVerb::Json(args) => json(&args),
+        SchemaVerb::From(args) => from::run(&args),
         SchemaVerb::Show(args) => show(&args),
         SchemaVerb::Compile => {
             serve_compiler(std::io::stdin().lock(), StdoutWriter)?;

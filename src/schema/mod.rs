@@ -10,6 +10,7 @@ mod describe;
 mod example;
 mod file;
 mod form;
+mod from;
 mod json;
 mod libxml2;
 mod libxml2_diagnostic;
@@ -39,6 +40,9 @@ use std::sync::Arc;
 pub use describe::{PayloadDescription, PayloadParameter, TextContent};
 pub use file::{SchemaFile, SchemaVerdict, parse_check};
 pub use form::{FormField, fill};
+pub use from::{
+    ConversionError, ConvertedSchema, SchemaOrigin, convert as convert_schema, origin_of,
+};
 pub use json::{COMMENT as LEFT_OUT, UnsupportedPart, members};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};

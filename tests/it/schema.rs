@@ -2,6 +2,7 @@
 
 mod cli;
 mod derived;
+mod from;
 mod json;
 mod refused;
 mod verdicts;

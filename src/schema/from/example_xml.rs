@@ -1,0 +1,257 @@
+//! Declarations from one XML element: what it shows, and no more.
+
+use super::declaration::{
+    AttributeDeclaration, ContentType, ElementDeclaration, FieldsType, ValueType,
+};
+use super::{ConversionError, DEPTH_MAX, Losses, count};
+use crate::xml::element::Element;
+
+/// The declaration of an example.
+pub(super) struct ReadExample {
+    pub root: ElementDeclaration,
+    /// Whether the children are in the namespace of the root.
+    pub is_qualified: bool,
+}
+
+pub(super) fn read(root: &Element, losses: &mut Losses) -> Result<ReadExample, ConversionError> {
+    let target = root.name.namespace.as_deref().unwrap_or_default();
+    let is_qualified =
+        root.children().next().is_none_or(|child| child.name.namespace == root.name.namespace);
+    let expected = if is_qualified { target } else { "" };
+    losses.add("", "everything that this one example does not show");
+    let mut elements = 0;
+    let path = format!("/{}", root.name.local);
+    let declared = element(root, expected, &path, 0, (losses, &mut elements))?;
+    Ok(ReadExample { root: declared, is_qualified })
+}
+
+fn element(
+    source: &Element,
+    expected: &str,
+    path: &str,
+    depth: usize,
+    (losses, elements): (&mut Losses, &mut usize),
+) -> Result<ElementDeclaration, ConversionError> {
+    count(elements)?;
+    let refuse = |what: String| Err(ConversionError::Unsupported(format!("{path}: {what}")));
+    if depth > DEPTH_MAX {
+        return refuse(format!("more than {DEPTH_MAX} levels"));
+    }
+
+    let mut attributes = Vec::new();
+    for (name, value) in &source.attributes {
+        if name.namespace.is_some() {
+            return refuse(format!(
+                "the attribute `{}` has a namespace; write its XSD by hand",
+                name.local
+            ));
+        }
+        let of = value_of(value);
+        attributes.push(AttributeDeclaration {
+            name: name.local.to_string(),
+            is_required: true,
+            of,
+        });
+    }
+
+    let name = source.name.local.to_string();
+    if source.children().next().is_none() {
+        let of = value_of(&source.text());
+        let of = if attributes.is_empty() {
+            ContentType::Value(of)
+        } else {
+            ContentType::Fields(FieldsType { attributes, text: Some(of), ..FieldsType::default() })
+        };
+        return Ok(ElementDeclaration::new(name, of));
+    }
+
+    if !source.own_text().trim().is_empty() {
+        return refuse("text between elements; write its XSD by hand".to_owned());
+    }
+    let mut fields = FieldsType { attributes, ..FieldsType::default() };
+    let mut last = String::new();
+    for child in source.children() {
+        if child.name.namespace.as_deref().unwrap_or_default() != expected {
+            let local = &child.name.local;
+            let namespace = child.name.namespace.as_deref().unwrap_or_default();
+            return refuse(format!(
+                "`{local}` is in another namespace ({namespace:?}); one schema has one, so write \
+                 this XSD by hand"
+            ));
+        }
+        let path = format!("{path}/{}", child.name.local);
+        let next = element(child, expected, &path, depth + 1, (losses, elements))?;
+        let next_name = next.name.clone();
+        match fields.children.iter_mut().find(|known| known.name == next.name) {
+            None => fields.children.push(next),
+            Some(known) => {
+                fields.is_unordered |= last != next_name;
+                let mut both = merge(known.clone(), next, &path, losses);
+                both.max = None;
+                *known = both;
+            }
+        }
+        last = next_name;
+    }
+    if fields.is_unordered {
+        losses.add(path, "the order and number of its children");
+    }
+    Ok(ElementDeclaration::new(name, ContentType::Fields(fields)))
+}
+
+/// A declaration that takes both.
+pub(super) fn merge(
+    one: ElementDeclaration,
+    other: ElementDeclaration,
+    path: &str,
+    losses: &mut Losses,
+) -> ElementDeclaration {
+    let min = one.min.min(other.min);
+    let max = match (one.max, other.max) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        _ => None,
+    };
+    let of = match (one.of, other.of) {
+        (ContentType::Value(a), ContentType::Value(b)) => ContentType::Value(common(&a, &b)),
+        (ContentType::Fields(a), ContentType::Fields(b)) => {
+            ContentType::Fields(merge_fields(a, b, path, losses))
+        }
+        (ContentType::Fields(fields), ContentType::Value(of))
+        | (ContentType::Value(of), ContentType::Fields(fields)) => {
+            ContentType::Fields(with_text(fields, of, path, losses))
+        }
+    };
+    ElementDeclaration {
+        min,
+        max,
+        of,
+        ..ElementDeclaration::new(one.name, ContentType::Fields(FieldsType::default()))
+    }
+}
+
+/// Fields that stand without attributes and children, too.
+fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
+    for attribute in &mut fields.attributes {
+        attribute.is_required = false;
+    }
+    for child in &mut fields.children {
+        child.min = 0;
+    }
+    if let Some(text) = &mut fields.text {
+        *text = common(text, &of);
+    } else {
+        losses.add(path, "text in place of children");
+    }
+    fields
+}
+
+fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -> FieldsType {
+    let text = match (a.text, b.text) {
+        (Some(a), Some(b)) => Some(common(&a, &b)),
+        (None, None) => None,
+        _ => {
+            losses.add(path, "text in place of children");
+            None
+        }
+    };
+    let mut attributes = a.attributes;
+    for known in &mut attributes {
+        known.is_required &= b.attributes.iter().any(|other| other.name == known.name);
+    }
+    for other in b.attributes {
+        match attributes.iter_mut().find(|known| known.name == other.name) {
+            Some(known) => known.of = common(&known.of, &other.of),
+            None => attributes.push(AttributeDeclaration { is_required: false, ..other }),
+        }
+    }
+
+    let (names, others): (Vec<String>, Vec<String>) = (
+        a.children.iter().map(|child| child.name.clone()).collect(),
+        b.children.iter().map(|child| child.name.clone()).collect(),
+    );
+    let shared = |list: &[String], with: &[String]| -> Vec<String> {
+        list.iter().filter(|name| with.contains(name)).cloned().collect()
+    };
+    let mut is_unordered = a.is_unordered || b.is_unordered;
+    is_unordered |= shared(&names, &others) != shared(&others, &names);
+    let mut children = a.children;
+    for child in &mut children {
+        if !others.contains(&child.name) {
+            child.min = 0;
+        }
+    }
+    // A child that only the second has stands behind the one before it there.
+    let mut at = 0;
+    for other in b.children {
+        match children.iter().position(|known| known.name == other.name) {
+            Some(found) => {
+                let path = format!("{path}/{}", other.name);
+                if let Some(known) = children.get_mut(found) {
+                    *known = merge(known.clone(), other, &path, losses);
+                }
+                at = found + 1;
+            }
+            None => {
+                children.insert(at, ElementDeclaration { min: 0, ..other });
+                at += 1;
+            }
+        }
+    }
+    if is_unordered {
+        losses.add(path, "the order and number of its children");
+    }
+    FieldsType { attributes, children, is_unordered, text }
+}
+
+/// The type that takes the values of both.
+fn common(a: &ValueType, b: &ValueType) -> ValueType {
+    let is_number = |of: &ValueType| matches!(of.base, "integer" | "decimal");
+    if a.base == b.base {
+        a.clone()
+    } else if is_number(a) && is_number(b) {
+        ValueType::plain("decimal")
+    } else {
+        ValueType::plain("string")
+    }
+}
+
+/// The type that a value looks like.
+pub(super) fn value_of(text: &str) -> ValueType {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    // A number with leading zeros is a code, such as a postcode.
+    let is_code = unsigned.len() > 1 && unsigned.starts_with('0') && !unsigned.starts_with("0.");
+    let is_integer = digits(unsigned) && !is_code && unsigned.len() <= 18;
+    let is_decimal =
+        unsigned.split_once('.').is_some_and(|(a, b)| digits(a) && digits(b)) && !is_code;
+    ValueType::plain(match text {
+        "true" | "false" => "boolean",
+        _ if is_integer => "integer",
+        _ if is_decimal && unsigned.len() <= 24 => "decimal",
+        _ if is_date_time(text) => "dateTime",
+        _ if is_date(text) => "date",
+        _ => "string",
+    })
+}
+
+/// Whether XSD has this date. It has no year 0.
+fn is_date(text: &str) -> bool {
+    let shape = text.replace(|c: char| c.is_ascii_digit(), "0");
+    let is_known = text.parse::<jiff::civil::Date>().is_ok();
+    shape == "0000-00-00" && !text.starts_with("0000") && is_known
+}
+
+/// Whether XSD has this time, here always with `Z` or the distance to UTC.
+fn is_date_time(text: &str) -> bool {
+    let Some((date, time)) = text.split_once('T') else { return false };
+    let clock = time.split(['Z', '+', '-']).next().unwrap_or_default();
+    let zone = time.get(clock.len()..).unwrap_or_default();
+    let shape = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "0");
+    let (whole, part) = clock.split_once('.').unwrap_or((clock, "0"));
+    let is_part = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let is_clock = shape(whole) == "00:00:00" && is_part && !whole.ends_with(":60");
+    // XSD has distances up to 14 hours.
+    let is_far = zone.get(1..3).is_some_and(|hours| hours > "13");
+    let is_zone = zone == "Z" || matches!(&*shape(zone), "+00:00" | "-00:00") && !is_far;
+    is_date(date) && is_clock && is_zone && text.parse::<jiff::Timestamp>().is_ok()
+}

@@ -1,0 +1,483 @@
+//! Declarations from a JSON Schema, also one that Pydantic or Zod exports.
+
+use serde_json::{Map, Value as Json};
+
+use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
+use super::{ConversionError, DEPTH_MAX, Losses, count, element_name, pattern};
+
+/// Declares the payload `name` for this schema.
+pub(super) fn read(
+    schema: &Json,
+    name: &str,
+    losses: &mut Losses,
+) -> Result<ElementDeclaration, ConversionError> {
+    let mut reader = JsonSchemaReader { root: schema, losses, elements: 0, open: Vec::new() };
+    let name = element_name(name, "", reader.losses);
+    let mut declared = reader.element(name, schema, "", 0)?;
+    if declared.max != Some(1) {
+        // A list is no element: each of its items is a child.
+        let child = ElementDeclaration { name: "item".to_owned(), ..declared.clone() };
+        let fields = FieldsType { children: vec![child], ..FieldsType::default() };
+        declared = ElementDeclaration::new(declared.name, ContentType::Fields(fields));
+    }
+    Ok(declared)
+}
+
+/// Maximum references that are open at once.
+const REFERENCES_MAX: usize = 200;
+/// Maximum `minItems` and `maxItems` that are kept.
+const ITEMS_MAX: u64 = 10_000;
+
+struct JsonSchemaReader<'a> {
+    root: &'a Json,
+    losses: &'a mut Losses,
+    elements: usize,
+    /// References under way, to find one that leads to itself.
+    open: Vec<String>,
+}
+
+/// A schema without references and without null.
+struct ResolvedSchema {
+    keys: Map<String, Json>,
+    is_nullable: bool,
+    /// Number of references that were followed.
+    followed: usize,
+}
+
+/// Keywords that say nothing about the value.
+const SILENT: [&str; 12] = [
+    "$schema",
+    "$id",
+    "$defs",
+    "definitions",
+    "$ref",
+    "$comment",
+    "$anchor",
+    "title",
+    "description",
+    "type",
+    "deprecated",
+    "readOnly",
+];
+
+/// Keywords that a declaration of this type takes up.
+fn known(base: &str) -> &'static [&'static str] {
+    match base {
+        "object" => &["properties", "required", "additionalProperties"],
+        "array" => &["items", "minItems", "maxItems"],
+        "string" => &["enum", "const", "format", "minLength", "maxLength", "pattern"],
+        "integer" | "number" => {
+            &["enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]
+        }
+        _ => &["enum", "const"],
+    }
+}
+
+impl JsonSchemaReader<'_> {
+    fn element(
+        &mut self,
+        name: String,
+        schema: &Json,
+        path: &str,
+        depth: usize,
+    ) -> Result<ElementDeclaration, ConversionError> {
+        let resolved = self.resolve(schema, path)?;
+        let keys = &resolved.keys;
+        let mut declared = match self.type_of(keys, path) {
+            _ if depth > DEPTH_MAX => {
+                self.losses.add(path, format_args!("more than {DEPTH_MAX} levels become text"));
+                text(name)
+            }
+            "object" => {
+                let fields = self.fields(keys, path, depth)?;
+                ElementDeclaration::new(name, ContentType::Fields(fields))
+            }
+            "array" => self.list(name, keys, path, depth)?,
+            base => ElementDeclaration::new(name, ContentType::Value(self.value(base, keys, path))),
+        };
+        if resolved.is_nullable {
+            declared.min = 0;
+            self.losses.add(path, "null becomes an absent element");
+        }
+        if let Some(text) = keys.get("description").and_then(Json::as_str) {
+            declared.documentation = Some(xml_text(text));
+        }
+        self.open.truncate(self.open.len() - resolved.followed);
+        Ok(declared)
+    }
+
+    /// Follows references, and unwraps `allOf` and unions with null.
+    fn resolve(&mut self, schema: &Json, path: &str) -> Result<ResolvedSchema, ConversionError> {
+        count(&mut self.elements)?;
+        let mut keys = schema.as_object().cloned().unwrap_or_default();
+        let mut is_nullable = false;
+        let mut followed = 0;
+        loop {
+            if let Some(Json::String(reference)) = keys.remove("$ref") {
+                let target = reference.strip_prefix('#').and_then(|at| self.root.pointer(at));
+                match target.and_then(Json::as_object) {
+                    Some(_) if self.open.contains(&reference) => {
+                        self.losses.add(
+                            path,
+                            format_args!("{reference} holds itself, or is here twice: left out"),
+                        );
+                        keys = Map::new();
+                    }
+                    Some(_) if self.open.len() >= REFERENCES_MAX => {
+                        let text =
+                            format!("{path}/: more than {REFERENCES_MAX} references in a row");
+                        return Err(ConversionError::Unsupported(text));
+                    }
+                    Some(found) => {
+                        self.open.push(reference);
+                        followed += 1;
+                        keys = merged(found.clone(), keys);
+                    }
+                    None => {
+                        let what = format_args!("{reference} is not in this document: text here");
+                        self.losses.add(path, what);
+                    }
+                }
+            } else if let Some(Json::Array(parts)) = keys.remove("allOf") {
+                // Each part goes before those behind it, and before what stands beside `allOf`.
+                for part in parts.iter().rev() {
+                    let part = self.resolve(part, path)?;
+                    is_nullable |= part.is_nullable;
+                    followed += part.followed;
+                    self.note_conflicts(&part.keys, &keys, path);
+                    keys = merged(part.keys, keys);
+                }
+            } else if let Some((word, parts)) = union(&mut keys) {
+                let all = parts.len();
+                let mut rest: Vec<_> = parts.into_iter().filter(|part| !is_null(part)).collect();
+                is_nullable |= rest.len() < all;
+                if rest.len() == 1 {
+                    let only = rest.pop().and_then(|part| part.as_object().cloned());
+                    keys = merged(only.unwrap_or_default(), keys);
+                } else if let Some(words) = words_of(&rest) {
+                    keys.insert("enum".to_owned(), words);
+                } else if ["type", "properties", "items"].iter().any(|key| keys.contains_key(*key))
+                {
+                    self.losses.add(path, format_args!("{word} of {} alternatives", rest.len()));
+                } else {
+                    keys.insert("type".to_owned(), Json::from("string"));
+                    let what = format_args!("{word} of {} types becomes text", rest.len());
+                    self.losses.add(path, what);
+                }
+            } else {
+                is_nullable |= takes_null(&keys);
+                return Ok(ResolvedSchema { keys, is_nullable, followed });
+            }
+        }
+    }
+
+    /// Names what two parts of an `allOf` say of one thing; only one of them is kept.
+    fn note_conflicts(&mut self, part: &Map<String, Json>, over: &Map<String, Json>, path: &str) {
+        for (key, value) in part {
+            let Some(kept) = over.get(key).filter(|kept| *kept != value) else { continue };
+            match (value.as_object(), kept.as_object()) {
+                (Some(one), Some(other)) if key == "properties" => {
+                    for (name, _) in one.iter().filter(|(name, schema)| {
+                        other.get(*name).is_some_and(|known| known != *schema)
+                    }) {
+                        let what = format_args!("allOf: one of its schemas for {name:?}");
+                        self.losses.add(path, what);
+                    }
+                }
+                _ if key == "required" || SILENT.contains(&key.as_str()) && key != "type" => {}
+                _ => self.losses.add(path, format_args!("allOf: {key} {}", short(value))),
+            }
+        }
+    }
+
+    /// The one type of a schema; a keyword that it does not take up is a loss.
+    fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
+        let named = match keys.get("type") {
+            Some(Json::String(name)) => vec![name.as_str()],
+            Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect(),
+            _ => Vec::new(),
+        };
+        let named: Vec<_> = named.into_iter().filter(|name| *name != "null").collect();
+        let base = match named.as_slice() {
+            ["object"] => "object",
+            ["array"] => "array",
+            ["integer"] => "integer",
+            ["number"] => "number",
+            ["boolean"] => "boolean",
+            ["string"] => "string",
+            [] if keys.contains_key("properties") => "object",
+            [] if keys.contains_key("items") => "array",
+            [] if keys.contains_key("enum") || keys.contains_key("const") => "string",
+            [] => {
+                self.losses.add(path, "any value becomes text");
+                "string"
+            }
+            several => {
+                let what = format_args!("{} becomes text", several.join(" or "));
+                self.losses.add(path, what);
+                "string"
+            }
+        };
+
+        for (key, value) in keys {
+            let is_known = SILENT.contains(&key.as_str()) || known(base).contains(&key.as_str());
+            if !is_known {
+                self.losses.add(path, format_args!("{key} {}", short(value)));
+            }
+        }
+        base
+    }
+
+    fn fields(
+        &mut self,
+        keys: &Map<String, Json>,
+        path: &str,
+        depth: usize,
+    ) -> Result<FieldsType, ConversionError> {
+        if let Some(more) =
+            keys.get("additionalProperties").filter(|more| **more != Json::Bool(false))
+        {
+            let what = format_args!("additionalProperties {}", short(more));
+            self.losses.add(path, what);
+        }
+
+        let required: Vec<&str> = match keys.get("required") {
+            Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect(),
+            _ => Vec::new(),
+        };
+        let mut children: Vec<ElementDeclaration> = Vec::new();
+        let properties = keys.get("properties").and_then(Json::as_object);
+        for (property, schema) in properties.into_iter().flatten() {
+            let path = format!("{path}/{property}");
+            let mut name = element_name(property, &path, self.losses);
+            while children.iter().any(|child| child.name == name) {
+                name.push('_');
+                self.losses.add(&path, format_args!("the name {property:?} becomes `{name}`"));
+            }
+            let mut child = self.element(name, schema, &path, depth + 1)?;
+            if !required.contains(&property.as_str()) {
+                if child.min > 1 {
+                    self.losses.add(&path, format_args!("at least {} where any", child.min));
+                }
+                child.min = 0;
+            }
+            children.push(child);
+        }
+        for name in required {
+            if !properties.is_some_and(|known| known.contains_key(name)) {
+                self.losses.add(path, format_args!("{name:?} is required, but not declared"));
+            }
+        }
+        Ok(FieldsType { children, ..FieldsType::default() })
+    }
+
+    /// A list: the element stands once for each item.
+    fn list(
+        &mut self,
+        name: String,
+        keys: &Map<String, Json>,
+        path: &str,
+        depth: usize,
+    ) -> Result<ElementDeclaration, ConversionError> {
+        let items = keys.get("items").cloned().unwrap_or(Json::Bool(true));
+        let path = format!("{path}[]");
+        let mut item = self.element(name, &items, &path, depth + 1)?;
+        if item.max != Some(1) {
+            let name = item.name.clone();
+            let child = ElementDeclaration { name: "item".to_owned(), ..item };
+            let fields = FieldsType { children: vec![child], ..FieldsType::default() };
+            item = ElementDeclaration::new(name, ContentType::Fields(fields));
+            self.losses.add(&path, "a list of lists: the inner items are elements `item`");
+        }
+        let bound = |key: &str| keys.get(key).and_then(Json::as_u64);
+        for key in ["minItems", "maxItems"] {
+            if keys.get(key).is_some_and(|at| at.as_u64().is_none_or(|n| n > ITEMS_MAX)) {
+                let what = format_args!(
+                    "{key} {}, which is above {ITEMS_MAX}",
+                    keys.get(key).map(short).unwrap_or_default()
+                );
+                self.losses.add(&path, what);
+            }
+        }
+        item.min = bound("minItems").filter(|min| *min <= ITEMS_MAX).unwrap_or_default();
+        item.max = bound("maxItems").filter(|max| *max <= ITEMS_MAX);
+        if item.max.is_some_and(|max| max < item.min.max(1)) {
+            self.losses.add(&path, "maxItems below minItems, or of 0");
+            item.max = None;
+        }
+        Ok(item)
+    }
+
+    fn value(&mut self, base: &'static str, keys: &Map<String, Json>, path: &str) -> ValueType {
+        let words = match (keys.get("enum"), keys.get("const")) {
+            (Some(Json::Array(words)), _) => words.clone(),
+            (_, Some(word)) => vec![word.clone()],
+            _ => Vec::new(),
+        };
+        let mut of = ValueType::plain(match base {
+            "integer" => "integer",
+            "number" => "decimal",
+            "boolean" => "boolean",
+            _ if !words.is_empty() => "string",
+            _ => self.format(keys, path),
+        });
+        if !words.is_empty() && base == "boolean" {
+            self.losses.add(path, "one value of a boolean");
+        } else if words.iter().all(|word| is_word_of(of.base, word)) {
+            for word in &words {
+                let text = word.as_str().map_or_else(|| word.to_string(), str::to_owned);
+                of.facets.push(("enumeration", text));
+            }
+        } else if matches!(base, "integer" | "number") {
+            self.losses.add(path, format_args!("an enumeration of other values than {base}s"));
+        } else {
+            self.losses.add(path, "an enumeration of other values than texts and numbers");
+        }
+        if matches!(base, "integer" | "number") {
+            self.bounds(keys, path, &mut of);
+        } else if base == "string" {
+            self.text_facets(keys, path, &mut of);
+        }
+        of
+    }
+
+    fn bounds(&mut self, keys: &Map<String, Json>, path: &str, of: &mut ValueType) {
+        for (key, facet) in [
+            ("minimum", "minInclusive"),
+            ("exclusiveMinimum", "minExclusive"),
+            ("maximum", "maxInclusive"),
+            ("exclusiveMaximum", "maxExclusive"),
+        ] {
+            let Some(bound) = keys.get(key) else { continue };
+            // XSD takes one lower and one upper bound.
+            let is_taken = of.facets.iter().any(|(known, _)| known.get(..3) == facet.get(..3));
+            if bound.is_number() && is_word_of(of.base, bound) && !is_taken {
+                of.facets.push((facet, bound.to_string()));
+            } else {
+                self.losses.add(path, format_args!("{key} {}", short(bound)));
+            }
+        }
+    }
+
+    fn text_facets(&mut self, keys: &Map<String, Json>, path: &str, of: &mut ValueType) {
+        for key in ["minLength", "maxLength"] {
+            let Some(bound) = keys.get(key) else { continue };
+            match bound.as_u64().filter(|bound| *bound <= 1_000_000 && of.base == "string") {
+                Some(bound) => of.facets.push((key, bound.to_string())),
+                None => self.losses.add(path, format_args!("{key} {}", short(bound))),
+            }
+        }
+        if let Some(written) = keys.get("pattern") {
+            let read = written.as_str().filter(|_| of.base == "string");
+            match read.and_then(pattern::of_json_schema) {
+                Some(pattern) => of.facets.push(("pattern", pattern)),
+                None => self.losses.add(path, format_args!("the pattern {}", shown(written))),
+            }
+        }
+    }
+
+    /// The type of XSD for a format of texts.
+    fn format(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
+        match keys.get("format").and_then(Json::as_str) {
+            None => "string",
+            Some("date") => "date",
+            Some("date-time") => "dateTime",
+            Some("uri" | "uri-reference" | "iri") => "anyURI",
+            Some(format) => {
+                self.losses.add(path, format_args!("the format {format}"));
+                "string"
+            }
+        }
+    }
+}
+
+fn text(name: String) -> ElementDeclaration {
+    ElementDeclaration::new(name, ContentType::Value(ValueType::plain("string")))
+}
+
+/// The keys of two schemas that hold both; those of `over` win, and properties are put together.
+fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json> {
+    let mut all = under;
+    for (key, value) in over {
+        match (all.get_mut(&key), value) {
+            (Some(Json::Object(known)), Json::Object(more)) if key == "properties" => {
+                known.extend(more);
+            }
+            (Some(Json::Array(known)), Json::Array(more)) if key == "required" => {
+                known.extend(more)
+            }
+            (_, value) => {
+                all.insert(key, value);
+            }
+        }
+    }
+    all
+}
+
+fn union(keys: &mut Map<String, Json>) -> Option<(&'static str, Vec<Json>)> {
+    for word in ["anyOf", "oneOf"] {
+        if let Some(Json::Array(parts)) = keys.remove(word) {
+            return Some((word, parts));
+        }
+    }
+    None
+}
+
+fn is_null(schema: &Json) -> bool {
+    schema.get("type").and_then(Json::as_str) == Some("null")
+}
+
+/// Whether the type is null, or a list with null.
+fn takes_null(keys: &Map<String, Json>) -> bool {
+    match keys.get("type") {
+        Some(Json::Array(types)) => types.iter().any(|one| one == "null"),
+        Some(one) => one == "null",
+        None => false,
+    }
+}
+
+/// Whether a type of XSD has this value.
+fn is_word_of(base: &str, value: &Json) -> bool {
+    let text = match value {
+        Json::String(text) if base == "string" => text.clone(),
+        Json::Number(number) => number.to_string(),
+        _ => return false,
+    };
+    let unsigned = text.strip_prefix('-').unwrap_or(&text);
+    match base {
+        "integer" => unsigned.bytes().all(|b| b.is_ascii_digit()),
+        "decimal" => unsigned.bytes().all(|b| b.is_ascii_digit() || b == b'.'),
+        _ => text.chars().all(crate::xml::escape::is_xml_char),
+    }
+}
+
+/// The words of a union of constants and enumerations.
+fn words_of(parts: &[Json]) -> Option<Json> {
+    let mut words = Vec::new();
+    for part in parts {
+        match (part.get("const"), part.get("enum")) {
+            (Some(word @ Json::String(_)), _) => words.push(word.clone()),
+            (_, Some(Json::Array(more))) if more.iter().all(Json::is_string) => {
+                words.extend(more.iter().cloned());
+            }
+            _ => return None,
+        }
+    }
+    (!words.is_empty()).then_some(Json::Array(words))
+}
+
+fn short(value: &Json) -> String {
+    let text = value.to_string();
+    let shown: String = text.chars().take(60).collect();
+    if shown.len() < text.len() { format!("{shown}…") } else { shown }
+}
+
+/// A text without quotes, or another value.
+fn shown(value: &Json) -> String {
+    value.as_str().map_or_else(|| short(value), str::to_owned)
+}
+
+/// The text without characters that XML cannot hold.
+fn xml_text(text: &str) -> String {
+    text.chars().filter(|c| crate::xml::escape::is_xml_char(*c)).collect()
+}

@@ -1,0 +1,234 @@
+//! A schema from something that is none: a JSON Schema, or an example payload.
+//!
+//! The result is XSD text that a person goes on with. What XSD cannot say is named, never dropped in
+//! silence. Must not know files, and nothing of the config's text but its short form.
+
+mod declaration;
+mod example_json;
+mod example_xml;
+mod json_schema;
+mod pattern;
+mod short;
+
+use declaration::{ElementDeclaration, FACETS};
+use serde_json::Value as Json;
+
+use super::file::{SchemaFile, SchemaVerdict};
+use super::libxml2::ParsedDocument;
+use super::trial_compile::SchemaCompiler;
+use crate::xml::element::Element;
+
+/// Maximum elements that one conversion declares. References can multiply without a bound.
+const ELEMENTS_MAX: usize = 2_000;
+/// Maximum depth of elements.
+const DEPTH_MAX: usize = 32;
+/// Maximum losses that are listed.
+const LOSSES_MAX: usize = 500;
+
+/// The kind of text that a conversion starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaOrigin {
+    JsonSchema,
+    ExampleJson,
+    ExampleXml,
+}
+
+/// A generated schema.
+#[derive(Debug)]
+pub struct ConvertedSchema {
+    /// Name of the payload.
+    pub name: String,
+    pub xsd: String,
+    /// The payload in the short form of a config.
+    pub short: Result<ShortPayload, ConversionError>,
+    /// Parts of the source that the XSD does not say, each with its place.
+    pub losses: Vec<String>,
+}
+
+/// A section of a config.
+#[derive(Debug)]
+pub struct ShortPayload {
+    pub text: String,
+    /// Parts that it does not say, beside those that the XSD does not say.
+    pub losses: Vec<String>,
+}
+
+/// The text is no schema or example, or no schema can be made of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConversionError {
+    #[error("this is neither JSON nor XML: {0}")]
+    Unreadable(String),
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("no schema can be made of it; the generated one is refused: {0}")]
+    Refused(String),
+}
+
+/// The kind of this text: XML, a JSON Schema, or another JSON value as an example.
+pub fn origin_of(text: &str) -> SchemaOrigin {
+    if text.trim_start().starts_with('<') {
+        return SchemaOrigin::ExampleXml;
+    }
+
+    let json: Json = serde_json::from_str(text).unwrap_or_default();
+    let is_schema = json.as_object().is_some_and(|root| {
+        let has = |key: &str| root.contains_key(key);
+        let names_type = root.get("type").and_then(Json::as_str).is_some_and(is_type);
+        let has_parts = root.get("properties").is_some_and(Json::is_object);
+        let refers = has("$defs") || has("$ref") && has("definitions");
+        let is_union = ["allOf", "anyOf", "oneOf"]
+            .iter()
+            .any(|key| root.get(*key).is_some_and(Json::is_array));
+        has("$schema") || has_parts || refers || is_union || names_type && has("items")
+    });
+    if is_schema { SchemaOrigin::JsonSchema } else { SchemaOrigin::ExampleJson }
+}
+
+fn is_type(word: &str) -> bool {
+    matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
+}
+
+/// Converts `text`. `name` and `namespace` take the place of those that the text has, or that are
+/// made up for it.
+pub fn convert(
+    text: &str,
+    origin: SchemaOrigin,
+    name: &str,
+    namespace: Option<&str>,
+    compiler: &mut SchemaCompiler,
+) -> Result<ConvertedSchema, ConversionError> {
+    let mut losses = Losses::default();
+    let mut qualified = true;
+    let mut target = namespace.map(str::to_owned);
+    let mut root = match origin {
+        SchemaOrigin::ExampleXml => {
+            let element = parsed_xml(text)?;
+            let example = example_xml::read(&element, &mut losses)?;
+            qualified = example.is_qualified;
+            let own = element.name.namespace.as_deref().unwrap_or_default().to_owned();
+            target = target.or_else(|| (!own.is_empty()).then_some(own));
+            example.root
+        }
+        SchemaOrigin::JsonSchema => json_schema::read(&json(text)?, name, &mut losses)?,
+        SchemaOrigin::ExampleJson => example_json::read(&json(text)?, name, &mut losses)?,
+    };
+
+    root.min = 1;
+    root.max = Some(1);
+    let target = target.unwrap_or_else(|| match origin {
+        SchemaOrigin::ExampleXml => String::new(),
+        SchemaOrigin::JsonSchema | SchemaOrigin::ExampleJson => {
+            format!("urn:example:{}", root.name)
+        }
+    });
+    let written = |root: &ElementDeclaration| declaration::xsd(&target, qualified, root);
+    let mut xsd = written(&root);
+    let mut compiled = SchemaFile::generated(compiler, "the generated schema", &xsd);
+    // libxml2 knows more rules for facets than the conversion does.
+    for facets in [&["pattern"][..], &FACETS] {
+        if compiled.is_err() && root.drop_facets(facets, "", &mut losses) {
+            xsd = written(&root);
+            compiled = SchemaFile::generated(compiler, "the generated schema", &xsd);
+        }
+    }
+
+    let file = compiled.map_err(|found| {
+        let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
+        ConversionError::Refused(texts.join("; "))
+    })?;
+    if origin == SchemaOrigin::ExampleXml && namespace.is_none() {
+        accepts(&file, text)?;
+    }
+
+    let short = short::payload(&root);
+    Ok(ConvertedSchema { name: root.name, xsd, short, losses: losses.texts })
+}
+
+/// Checks the example against the schema that was made from it.
+fn accepts(file: &SchemaFile, text: &str) -> Result<(), ConversionError> {
+    match file.validate(None, text.trim().as_bytes()) {
+        SchemaVerdict::Valid => Ok(()),
+        SchemaVerdict::Invalid(found) | SchemaVerdict::Malformed(found) => {
+            let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
+            Err(ConversionError::Refused(texts.join("; ")))
+        }
+    }
+}
+
+fn json(text: &str) -> Result<Json, ConversionError> {
+    serde_json::from_str(text).map_err(|error| ConversionError::Unreadable(error.to_string()))
+}
+
+fn parsed_xml(text: &str) -> Result<Element, ConversionError> {
+    let parsed = ParsedDocument::parse(text.as_bytes());
+    if has_doctype(text) || parsed.as_ref().is_ok_and(ParsedDocument::has_doctype) {
+        let text = "this XML has a DOCTYPE; remove it, and entities with it";
+        return Err(ConversionError::Unsupported(text.to_owned()));
+    }
+    if let Err(found) = parsed {
+        let first = found.into_iter().next();
+        let text = first.map(|d| format!("{} at line {}", d.message.trim(), d.line));
+        return Err(ConversionError::Unreadable(text.unwrap_or_default()));
+    }
+
+    let read = Element::read_document(text);
+    read.ok_or_else(|| ConversionError::Unreadable("no XML 1.0 with namespaces".to_owned()))
+}
+
+/// Whether a DOCTYPE stands before the root, also in a text that cannot be parsed because of it.
+fn has_doctype(text: &str) -> bool {
+    let mut rest = text.trim_start();
+    loop {
+        let end = match rest {
+            _ if rest.starts_with("<!--") => "-->",
+            _ if rest.starts_with("<?") => "?>",
+            _ => return rest.starts_with("<!DOCTYPE"),
+        };
+        let Some((_, after)) = rest.split_once(end) else { return false };
+        rest = after.trim_start();
+    }
+}
+
+/// Everything that a conversion could not keep, each with its place.
+#[derive(Debug, Default)]
+struct Losses {
+    texts: Vec<String>,
+}
+
+impl Losses {
+    fn add(&mut self, path: &str, what: impl std::fmt::Display) {
+        if self.texts.len() > LOSSES_MAX {
+            return;
+        }
+        let place = if path.is_empty() { "/" } else { path };
+        let text = format!("{place}: {what}");
+        if self.texts.contains(&text) {
+            return;
+        }
+        let is_last = self.texts.len() == LOSSES_MAX;
+        self.texts.push(if is_last { "and more than are listed here".to_owned() } else { text });
+    }
+}
+
+/// A name that XML and the short form take, made from any text.
+fn element_name(text: &str, path: &str, losses: &mut Losses) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut name: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(60).collect();
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        name.insert(0, '_');
+    }
+    if name != text {
+        losses.add(path, format_args!("the name {text:?} becomes `{name}`"));
+    }
+    name
+}
+
+/// Refuses a conversion that would declare too many elements.
+fn count(elements: &mut usize) -> Result<(), ConversionError> {
+    *elements += 1;
+    if *elements > ELEMENTS_MAX {
+        let text = format!("the schema would declare more than {ELEMENTS_MAX} elements");
+        return Err(ConversionError::Unsupported(text));
+    }
+    Ok(())
+}
