@@ -1,4 +1,4 @@
-"""The Python kit on NATS (docs/PROTOCOL.md, section 12). `organism_listener.serve` uses this module
+"""The Python kit on NATS (PROTOCOL in the documentation, section 12). `organism_listener.serve` uses this module
 when the environment names a server in ORGANISM_BUS_URL. Only this module of the kit needs nats-py.
 
 One thread talks to the server, so that keep-alives continue while handlers work. Handlers run in

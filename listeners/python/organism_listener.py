@@ -17,7 +17,8 @@ caller gets an acknowledgement; with None, too, and the log a warning, as a `ret
 process with code 1, or on NATS answers an error: the attempt counts as crashed and the pump tries
 again. To tell the caller of a failure instead, return a payload that says so.
 
-The frames are described in docs/PROTOCOL.md, whose sections the comments cite.
+The protocol of listeners (PROTOCOL in the documentation) describes the frames; the comments cite its
+sections.
 """
 
 import os

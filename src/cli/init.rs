@@ -40,6 +40,14 @@ struct Project {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.workflow.as_deref() == Some(LIST) {
+        if args.directory != Path::new(".") {
+            let directory = config::in_shell(&args.directory.display().to_string());
+            let text = format!(
+                "`list` writes nothing to a directory; to write a workflow: organism init \
+                 --workflow NAME {directory}"
+            );
+            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        }
         for workflow in shipped::WORKFLOWS {
             put_line!("{:12} {}", workflow.name, workflow.description);
         }
@@ -80,7 +88,7 @@ const LIST: &str = "list";
 fn project_of(args: &Args) -> anyhow::Result<Project> {
     let run_crew = "organism workflow run crew \
                     --input task=\"A greeting without a name has a comma. Remove it.\"";
-    let of = |files: &[ShippedFile], empty, next: &str| Project {
+    let project_with = |files: &[ShippedFile], empty, next: &str| Project {
         files: files.iter().map(WrittenFile::from).collect(),
         empty,
         next: vec![next.to_owned()],
@@ -94,11 +102,11 @@ fn project_of(args: &Args) -> anyhow::Result<Project> {
     }
 
     Ok(if args.agent {
-        of(shipped::AGENT, None, "organism send question.xml")
+        project_with(shipped::AGENT, None, "organism send question.xml")
     } else if args.crew {
-        of(shipped::CREW, None, run_crew)
+        project_with(shipped::CREW, None, run_crew)
     } else {
-        of(shipped::GREETER, Some(CHECKPOINTS), "organism send hello.xml")
+        project_with(shipped::GREETER, Some(CHECKPOINTS), "organism send hello.xml")
     })
 }
 
@@ -144,7 +152,7 @@ fn show_next(directory: &Path, project: &Project) {
 
     let mut commands = Vec::new();
     if directory != Path::new(".") {
-        commands.push(format!("cd {}", in_shell(directory)));
+        commands.push(format!("cd {}", config::in_shell(&directory.display().to_string())));
     }
     commands.push("organism check".to_owned());
     if has_namesake(directory) {
@@ -153,13 +161,6 @@ fn show_next(directory: &Path, project: &Project) {
     }
     commands.extend(project.next.iter().cloned());
     note!("\nnext:\n  {}", commands.join("\n  "));
-}
-
-/// A path as a shell takes it.
-fn in_shell(path: &Path) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%,".contains(c);
-    let text = path.display().to_string();
-    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// Whether another project with this name has a journal, so that a start here needs the option for

@@ -123,7 +123,10 @@ impl TestArgs {
             return Err(CommandFailure::new(CommandExit::TryAgain, text).into());
         };
         if !self.json {
-            note!("{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md");
+            note!(
+                "{good} of {count} checks passed; the numbers are sections of PROTOCOL in the \
+                 documentation"
+            );
         }
 
         Ok(if passed { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())

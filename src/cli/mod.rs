@@ -85,7 +85,7 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum CommandVerb {
-    /// Write a small organism to start from.
+    /// Write a project to start from.
     Init(init::Args),
     /// Run the research desk on a directory, with recorded model turns.
     Demo(demo::Args),

@@ -66,6 +66,13 @@ impl NewFiles {
                 let text = format!("{} is no directory; nothing was written", above.display());
                 return Err(CommandFailure::new(CommandExit::Usage, text).into());
             }
+            if above.ends_with("..") {
+                let text = format!(
+                    "{} leads through a directory that is missing; nothing was written",
+                    directory.display()
+                );
+                return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            }
             missing.push(above);
         }
 

@@ -92,6 +92,11 @@ fn find(
     None
 }
 
+/// Whether a config in this directory finds a program by its bare name.
+pub fn is_installed(name: &str, directory: &Path, around: &ConfigEnvironment) -> bool {
+    search_path(directory, around).iter().any(|place| is_executable(&place.join(name)))
+}
+
 fn search_path(directory: &Path, around: &ConfigEnvironment) -> Vec<PathBuf> {
     let mut places: Vec<_> = around.program_directory.iter().cloned().collect();
     places.push(directory.to_owned());

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::limits;
 use crate::shipped::{self, ListenerManifest, MANIFEST, SCHEMA_PREFIX};
+use crate::xml::invisible_characters::visible;
 
 use super::file;
 use super::members::DeclaredMember;
+use super::shell_word::in_shell;
 
 /// One note for each installed listener that differs from the one that this program ships.
 pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String> {
@@ -41,11 +43,15 @@ fn note(folder: &Path, directory: &Path) -> Option<String> {
         return None;
     }
 
-    let shown = folder.display();
-    let manifest = match file::text(&path).map(|text| ListenerManifest::parse(&text)) {
-        Ok(Ok(manifest)) => manifest,
-        Ok(Err(error)) => return Some(format!("{shown}/{MANIFEST} is ignored: {error}")),
+    let shown = visible(&folder.display().to_string());
+    let text = match file::text(&path) {
+        Ok(text) => text,
         Err(reason) => return Some(format!("{shown}/{MANIFEST} cannot be read: {reason}")),
+    };
+    let manifest = match ListenerManifest::parse(&text) {
+        Ok(manifest) => manifest,
+        Err(_) if ListenerManifest::is_foreign(&text) => return None,
+        Err(error) => return Some(format!("{shown}/{MANIFEST} is ignored: {error}")),
     };
 
     let ListenerManifest { name, version, .. } = &manifest;
@@ -56,18 +62,19 @@ fn note(folder: &Path, directory: &Path) -> Option<String> {
         ));
     };
 
-    let own = ListenerManifest::of(listener);
-    if own == manifest {
+    let shipped_manifest = ListenerManifest::of(listener);
+    if shipped_manifest == manifest {
         return None;
     }
 
-    let ours = if own.version == *version {
-        format!("another build of {}", own.version)
+    let shipped_version = if shipped_manifest.version == *version {
+        format!("another build of {version}")
     } else {
-        own.version
+        shipped_manifest.version
     };
+    let word = in_shell(&folder.display().to_string());
     Some(format!(
-        "{shown} is the listener {name} {version}, and this organism comes with {ours}; `organism \
-         listener install {name} {shown} --update` shows the difference, from the config's directory"
+        "{shown} is the listener {name} {version}, and this organism comes with {shipped_version}; \
+         `organism listener install {name} {word} --update` shows the difference, from the config's directory"
     ))
 }

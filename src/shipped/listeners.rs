@@ -13,6 +13,8 @@ pub struct ShippedListener {
     files: &'static [ShippedFile],
     /// Lines for a config, with `DIR` for the directory of the files. Empty for a kit.
     pub config: &'static str,
+    /// What the lines leave out, for the user.
+    pub more: Option<&'static str>,
 }
 
 impl ShippedListener {
@@ -67,6 +69,7 @@ schema = "DIR/schema/calculator.xsd"
 accepts = ["calculate"]
 replies = ["result", "calculation-failed"]
 "#,
+        more: None,
     },
     ShippedListener {
         name: "code-search",
@@ -80,6 +83,7 @@ schema = "organism:code-search.xsd"
 accepts = ["search", "query", "extract"]
 replies = ["search-results", "query-results", "extract-result", "tool-error"]
 "#,
+        more: None,
     },
     ShippedListener {
         name: "intake",
@@ -97,6 +101,10 @@ schema = "DIR/schema/intake.xsd"
 accepts = ["booking"]
 replies = ["invoice-accepted", "rejection"]
 "#,
+        more: Some(
+            "these lines are for the ledger, one of four listeners; `reception.py`, `totals.py` and \
+             `rejects.py` are started likewise, as its README describes",
+        ),
     },
     ShippedListener {
         name: "python",
@@ -105,6 +113,7 @@ replies = ["invoice-accepted", "rejection"]
         files: files!("python": "README.md", "organism_listener.py", "organism_bus.py",
             "pyproject.toml"),
         config: "",
+        more: None,
     },
     ShippedListener {
         name: "shell-echo",
@@ -119,6 +128,7 @@ schema = "DIR/schema/shell-echo.xsd"
 accepts = ["say"]
 replies = ["echo"]
 "#,
+        more: None,
     },
     ShippedListener {
         name: "travel",
@@ -134,6 +144,7 @@ replies = ["seat-reserved", "seat-cancelled", "reservation-failed"]
 attempts = 1
 undo.reserve-seat = { payload = "cancel-seat", with = { number = "reply/number" } }
 "#,
+        more: None,
     },
     ShippedListener {
         name: "workspace",
@@ -149,5 +160,6 @@ accepts = ["proposed_file_replace_substring", "proposed_file_replace", "show-cha
 replies = ["changes-applied", "action-failed", "workspace-changes"]
 approval = "always"
 "#,
+        more: None,
     },
 ];

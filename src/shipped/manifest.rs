@@ -6,20 +6,20 @@ use serde::Deserialize;
 
 use super::{ShippedListener, VERSION};
 use crate::ids::Digest;
+use crate::xml::invisible_characters::visible;
 
 /// Name of the manifest in the directory of an installed listener.
 pub const MANIFEST: &str = "listener.toml";
 
 /// Name, version and files of a listener at the time of its installation.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ListenerManifest {
     #[serde(rename = "name")]
     pub name: String,
     #[serde(rename = "version")]
     pub version: String,
     /// SHA-256 of each file as it was installed, by path.
-    #[serde(rename = "files", default)]
+    #[serde(rename = "files")]
     pub files: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,24 @@ impl ListenerManifest {
     }
 
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
-        toml::from_str(text).map_err(|error| ManifestError(error.message().to_owned()))
+        let parsed = toml::from_str(text);
+        let manifest: Self =
+            parsed.map_err(|error: toml::de::Error| ManifestError(visible(error.message())))?;
+        for (key, word) in [("name", &manifest.name), ("version", &manifest.version)] {
+            let fits = |c: char| c.is_ascii_alphanumeric() || ".+_-".contains(c);
+            if word.is_empty() || !word.chars().all(fits) {
+                let text = format!("`{key}` has other characters than A-Z a-z 0-9 . + _ -");
+                return Err(ManifestError(text));
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// Whether a text is a file of another program, which uses the same name of a file.
+    pub fn is_foreign(text: &str) -> bool {
+        let table = toml::from_str::<toml::Table>(text);
+        let keys = ["name", "version", "files"];
+        table.is_ok_and(|table| !keys.iter().all(|key| table.contains_key(*key)))
     }
 
     pub fn to_text(&self) -> String {

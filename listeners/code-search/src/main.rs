@@ -14,6 +14,10 @@ fn main() -> ExitCode {
         return fail("usage: code-search ROOT, where ROOT is the directory to search");
     };
 
+    if root == "--version" {
+        return version();
+    }
+
     let tree = match SearchTree::open(Path::new(&root)) {
         Ok(tree) => tree,
         Err(error) => return fail(&format!("cannot search {}: {error}", root.display())),
@@ -40,6 +44,11 @@ fn reply<P: TypedPayload>(result: Result<P, code_search::ToolError>) -> Result<R
         Ok(payload) => Reply::of(&payload),
         Err(error) => Reply::of(&ToolFailure::from(error)),
     }
+}
+
+fn version() -> ExitCode {
+    let written = writeln!(std::io::stdout(), "code-search {}", env!("CARGO_PKG_VERSION"));
+    ExitCode::from(u8::from(written.is_err()))
 }
 
 fn fail(reason: &str) -> ExitCode {

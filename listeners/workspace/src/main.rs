@@ -22,6 +22,11 @@ fn main() -> ExitCode {
         return supervise(command);
     }
 
+    if arguments == ["--version"] {
+        let written = writeln!(std::io::stdout(), "workspace {}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::from(u8::from(written.is_err()));
+    }
+
     match opened(&arguments) {
         Ok(workspace) => serve(workspace),
         Err(reason) => {

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::new_files::NewFiles;
 use super::update;
-use crate::config::nearest;
-use crate::shipped::{self, ShippedListener};
+use crate::config::{self, ConfigEnvironment, in_shell, nearest};
+use crate::shipped::{self, ListenerManifest, ShippedListener};
+use crate::xml::invisible_characters::visible;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -48,17 +49,11 @@ fn unknown(name: &str) -> CommandFailure {
 fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     let files = listener.written_files();
     let is_there = |path: &&str| directory.join(path).symlink_metadata().is_ok();
-    let there: Vec<_> = files.iter().map(|file| file.path.as_str()).filter(is_there).collect();
-    if !there.is_empty() {
-        let shown = directory.display();
-        let text = format!(
-            "{shown} already has {}; nothing was written. `organism listener install {} {shown} \
-             --update` shows what differs",
-            there.join(", "),
-            listener.name,
-        );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    let existing: Vec<_> = files.iter().map(|file| file.path.as_str()).filter(is_there).collect();
+    if !existing.is_empty() {
+        return Err(refusal(listener, directory, &existing).into());
     }
+    let lines = config_lines(listener, directory)?;
 
     let mut written = NewFiles::in_directory(directory)?;
     for file in &files {
@@ -69,16 +64,71 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     let listed: Vec<_> = files.iter().map(|file| format!("  {}", file.path)).collect();
     let name = listener.name;
     let version = shipped::VERSION;
-    note!("wrote {name} {version} to {}:\n{}", directory.display(), listed.join("\n"));
+    let shown = visible(&directory.display().to_string());
+    note!("wrote {name} {version} to {shown}:\n{}", listed.join("\n"));
     if let Some(program) = listener.program {
-        note!("\nits program `{program}` is installed together with organism");
+        note_program(program);
     }
-    if !listener.config.is_empty() {
+    if !lines.is_empty() {
         note!("\nfor a config in this directory:\n");
-        put_line!(
-            "{}",
-            listener.config.replace("DIR", &directory.display().to_string()).trim_end()
-        );
+        put_line!("{}", lines.trim_end());
+    }
+    if let Some(more) = listener.more {
+        note!("\n{more}");
     }
     Ok(())
+}
+
+/// The directory has files of the listener. Only what was installed as this listener can be
+/// updated.
+fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
+    let name = listener.name;
+    let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();
+    let parsed = manifest.map(|text| ListenerManifest::parse(&String::from_utf8_lossy(&text)));
+    let is_installed = matches!(parsed, Some(Ok(manifest)) if manifest.name == name);
+    let next = if is_installed {
+        let word = in_shell(&directory.display().to_string());
+        format!("`organism listener install {name} {word} --update` shows what differs")
+    } else {
+        format!("choose another directory: `organism listener install {name} DIR`")
+    };
+
+    let shown = visible(&directory.display().to_string());
+    let text = format!("{shown} already has {}; nothing was written. {next}", existing.join(", "));
+    CommandFailure::new(CommandExit::Usage, text)
+}
+
+/// States whether a config here finds the listener's program, which is no file of the listener.
+fn note_program(program: &str) {
+    let around = ConfigEnvironment::of_process();
+    if config::is_program_installed(program, Path::new("."), &around) {
+        note!("\nits program `{program}` is installed");
+    } else {
+        note!(
+            "\nits program `{program}` is neither beside the organism executable nor on PATH: \
+             `make install` in organism's source installs it"
+        );
+    }
+}
+
+/// The listener's lines for a config, with the directory as the strings of a config hold it.
+fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
+    if !listener.config.contains("DIR") {
+        return Ok(listener.config.to_owned());
+    }
+
+    let shown = visible(&directory.display().to_string());
+    let Some(text) = directory.to_str() else {
+        let text = format!("a config cannot name {shown}, as it is no UTF-8; nothing was written");
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    };
+    if text.chars().any(char::is_control) || text.contains("$${") {
+        let text = format!(
+            "a config cannot name {shown}: choose a directory without control characters and \
+             without `$${{`; nothing was written"
+        );
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${");
+    Ok(listener.config.replace("DIR", &escaped))
 }

@@ -2,16 +2,24 @@
 //! program, and replaces it after a yes.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Component, Path};
 use std::process::ExitCode;
-
-use anyhow::Context as _;
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::output::put;
+use crate::config::in_shell;
 use crate::ids::Digest;
+use crate::limits;
 use crate::shipped::{ListenerManifest, MANIFEST, ShippedListener, VERSION, WrittenFile};
+use crate::xml::invisible_characters::visible;
+
+/// A file of the directory that differs from the one that this program has.
+struct ChangedFile {
+    file: WrittenFile,
+    /// `None` if the directory has no such file.
+    installed_bytes: Option<Vec<u8>>,
+}
 
 pub fn run(
     listener: &ShippedListener,
@@ -21,29 +29,33 @@ pub fn run(
     let installed = manifest(listener, directory)?;
     let mut changed = Vec::new();
     for file in listener.written_files() {
-        let there = read(&directory.join(&file.path))?;
-        if there.as_deref() != Some(file.text.as_bytes()) {
-            changed.push((file, there));
+        let path = directory.join(&file.path);
+        let installed_bytes = read(&path)?;
+        let is_same = installed_bytes.as_deref() == Some(file.text.as_bytes());
+        if !is_same || is_executable_lost(&file, &path) {
+            changed.push(ChangedFile { file, installed_bytes });
         }
     }
 
-    let shown = directory.display();
+    let shown = visible(&directory.display().to_string());
     if changed.is_empty() {
         note!("{shown} is {} {VERSION}; nothing differs", listener.name);
         return Ok(CommandExit::Done.into());
     }
 
-    for (file, there) in &changed {
-        show(file, there.as_deref(), &installed)?;
+    for change in &changed {
+        show(change, &installed)?;
     }
+    show_left_over(listener, directory, &installed)?;
     note!("\n{shown} is {} {}; this program has {VERSION}", installed.name, installed.version);
     if !is_confirmed {
         confirm(listener, directory)?;
     }
 
     // The manifest is the last: after an interruption, the directory still counts as the old version.
-    for (file, _) in &changed {
-        replace(directory, file)?;
+    for (replaced, change) in changed.iter().enumerate() {
+        let of_all = format!("{replaced} of {} files were replaced", changed.len());
+        replace(directory, change, &of_all)?;
     }
     note!("updated {} files in {shown}", changed.len());
     Ok(CommandExit::Done.into())
@@ -52,21 +64,25 @@ pub fn run(
 /// The manifest in the directory, which must be of this listener.
 fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<ListenerManifest> {
     let path = directory.join(MANIFEST);
+    let shown = visible(&path.display().to_string());
     let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
     let Some(text) = read(&path)? else {
-        let text = format!(
-            "no {}: no listener was installed there; without --update, it is",
-            path.display()
-        );
-        return Err(usage(text).into());
+        let next = match existing(listener, directory).as_slice() {
+            [] => "without --update, it is".to_owned(),
+            names => other_directory(names),
+        };
+        return Err(usage(format!("no {shown}: no listener was installed there; {next}")).into());
     };
 
     let parsed = ListenerManifest::parse(&String::from_utf8_lossy(&text));
-    let manifest = parsed.map_err(|error| usage(format!("{}: {error}", path.display())))?;
+    let manifest = parsed.map_err(|error| {
+        let next = other_directory(&existing(listener, directory));
+        usage(format!("{shown}: {error}; nothing was changed, {next}"))
+    })?;
     if manifest.name != listener.name {
         let text = format!(
-            "{} is the listener {}, not {}; nothing was changed",
-            directory.display(),
+            "{} is the listener {}, not {}; nothing was changed, choose another directory",
+            visible(&directory.display().to_string()),
             manifest.name,
             listener.name
         );
@@ -75,43 +91,92 @@ fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<List
     Ok(manifest)
 }
 
+/// Files of the listener that the directory has.
+fn existing(listener: &ShippedListener, directory: &Path) -> Vec<String> {
+    let paths = listener.written_files().into_iter().map(|file| file.path);
+    paths.filter(|path| directory.join(path).symlink_metadata().is_ok()).collect()
+}
+
+fn other_directory(existing: &[String]) -> String {
+    format!("choose another directory, or remove these files: {}", existing.join(", "))
+}
+
 /// The content of a file; `None` if there is none.
-fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            let text = format!("cannot read {}: {error}; nothing was changed", path.display());
-            Err(CommandFailure::new(CommandExit::Unavailable, text).into())
-        }
+pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    content(path).map_err(|reason| {
+        let shown = visible(&path.display().to_string());
+        let text = format!("cannot read {shown}: {reason}; nothing was changed");
+        CommandFailure::new(CommandExit::Unavailable, text).into()
+    })
+}
+
+/// Like [`read`], with the reason where it fails.
+fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let about = match std::fs::metadata(path) {
+        Ok(about) => about,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    // Another kind of file may never end, or wait for a writer.
+    if !about.is_file() {
+        return Err("it is no file".to_owned());
     }
+    if about.len() > limits::SCHEMA_BYTES_MAX as u64 {
+        return Err(format!("it is larger than {} bytes", limits::SCHEMA_BYTES_MAX));
+    }
+    std::fs::read(path).map(Some).map_err(|error| error.to_string())
+}
+
+/// Whether a program of the listener cannot be executed any more.
+fn is_executable_lost(file: &WrittenFile, path: &Path) -> bool {
+    let mode = std::fs::metadata(path).map(|about| about.permissions().mode());
+    file.is_executable && mode.is_ok_and(|mode| mode & 0o111 == 0)
 }
 
 /// Prints the difference of one file.
-fn show(
-    file: &WrittenFile,
-    there: Option<&[u8]>,
-    installed: &ListenerManifest,
-) -> anyhow::Result<()> {
+fn show(change: &ChangedFile, installed: &ListenerManifest) -> anyhow::Result<()> {
+    let file = &change.file;
     let path = &file.path;
-    let Some(there) = there else {
+    let Some(bytes) = change.installed_bytes.as_deref() else {
         let lines = file.text.lines().count();
         return put(&format!("{path}: is new, {lines} lines\n"));
     };
 
+    if bytes == file.text.as_bytes() {
+        return put(&format!("{path}: cannot be executed any more\n"));
+    }
+
     let recorded = installed.files.get(path);
-    let is_own = recorded.is_some_and(|digest| *digest != Digest::of(there).to_string());
+    let is_own = recorded.is_some_and(|digest| *digest != Digest::of(bytes).to_string());
     if is_own {
         put(&format!(
             "{path}: was changed here after its installation; the change will be lost\n"
         ))?;
     }
 
-    let old = String::from_utf8_lossy(there);
+    let old = String::from_utf8_lossy(bytes);
     let diff = similar::TextDiff::from_lines(old.as_ref(), &file.text);
     let from = format!("{path} (here)");
     let to = format!("{path} ({VERSION})");
-    put(&diff.unified_diff().context_radius(3).header(&from, &to).to_string())
+    put(&visible(&diff.unified_diff().context_radius(3).header(&from, &to).to_string()))
+}
+
+/// Names the files that the listener no longer has. They are the user's to remove.
+fn show_left_over(
+    listener: &ShippedListener,
+    directory: &Path,
+    installed: &ListenerManifest,
+) -> anyhow::Result<()> {
+    for path in installed.files.keys() {
+        let is_shipped = listener.files().iter().any(|file| file.path == path);
+        let mut parts = Path::new(path).components();
+        let is_beneath = parts.all(|part| matches!(part, Component::Normal(_)));
+        if !is_shipped && is_beneath && directory.join(path).symlink_metadata().is_ok() {
+            let shown = visible(path);
+            put(&format!("{shown}: no longer comes with {}; remove it yourself\n", listener.name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Asks whether to go on. Anything but a yes ends the command.
@@ -122,7 +187,7 @@ fn confirm(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
             "nothing was changed, as there is no terminal to ask on: organism listener install {} \
              {} --update --yes",
             listener.name,
-            directory.display()
+            in_shell(&directory.display().to_string())
         );
         return Err(usage(text).into());
     }
@@ -136,25 +201,35 @@ fn confirm(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Err(usage("nothing was changed".to_owned()).into())
 }
 
-/// Replaces a file in one step, so that no half of it is ever there.
-fn replace(directory: &Path, file: &WrittenFile) -> anyhow::Result<()> {
-    let path = directory.join(&file.path);
-    let say = || format!("cannot write {}; run the same command again", path.display());
+/// Replaces a file in one step. Readers see the old or the new file, never a part.
+fn replace(directory: &Path, change: &ChangedFile, of_all: &str) -> anyhow::Result<()> {
+    let path = directory.join(&change.file.path);
+    let shown = visible(&path.display().to_string());
+    if content(&path).ok().as_ref() != Some(&change.installed_bytes) {
+        let text =
+            format!("{shown} was changed after it was shown; {of_all}, run the same command again");
+        return Err(CommandFailure::new(CommandExit::TryAgain, text).into());
+    }
+
+    write(&path, &change.file).map_err(|error| {
+        let text = format!("cannot write {shown}: {error}; {of_all}, run the same command again");
+        CommandFailure::new(CommandExit::Unavailable, text).into()
+    })
+}
+
+fn write(path: &Path, file: &WrittenFile) -> std::io::Result<()> {
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(say)?;
+        std::fs::create_dir_all(parent)?;
     }
 
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let mode = if file.is_executable { 0o755 } else { 0o644 };
     let mut options = std::fs::OpenOptions::new();
-    let opened = options.write(true).create_new(true).mode(mode).open(&new);
-    let written = opened.and_then(|mut out| {
-        out.write_all(file.text.as_bytes())?;
-        std::fs::rename(&new, &path)
-    });
+    let mut out = options.write(true).create_new(true).mode(mode).open(&new)?;
+    let written = out.write_all(file.text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
-        // A file that was never made cannot be removed.
+        // The error that is reported is the first one.
         std::fs::remove_file(&new).ok();
     }
-    written.with_context(say)
+    written
 }

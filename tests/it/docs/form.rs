@@ -97,7 +97,23 @@ fn number(text: &str) -> Option<(usize, bool)> {
     (whole > 0).then_some((end, decimals > 0))
 }
 
+/// Length of a duration in two units: `2 min 3 s`, `1 h 4 min`.
+fn long_duration(text: &str) -> Option<usize> {
+    let first = length(text, is_digit);
+    let (unit, smaller) = [(" min ", " s"), (" h ", " min")]
+        .into_iter()
+        .find(|(unit, _)| first > 0 && text[first..].starts_with(unit))?;
+    let start = first + unit.len();
+    let second = length(&text[start..], is_digit);
+    let end = start + second;
+    let is_whole = second > 0 && text[end..].starts_with(smaller);
+    is_whole.then_some(end + smaller.len())
+}
+
 fn duration(text: &str) -> Option<usize> {
+    if let Some(end) = long_duration(text) {
+        return Some(end);
+    }
     let sign = usize::from(text.starts_with('+'));
     let (end, has_decimals) = number(&text[sign..])?;
     let end = sign + end;
@@ -297,6 +313,8 @@ fn is_same(page: &str, run: &str) -> bool {
 fn ids_times_durations_counts_and_folders_are_compared_by_form() {
     assert_same("thread sess-k3v9t2m8.price", "thread sess-aaaaaaaa.price");
     assert_same("  +0.017s  a → b  reply  1.2 s", "  +12.250s  a → b  reply   11.0 s");
+    assert_same("reply  1.2 s", "reply  2 min 3 s");
+    assert_same("reply  1.2 s  4 tokens", "reply  1 h 4 min  4 tokens");
     assert_same("1209 + 18 tokens  4 ms", "998 + 9 tokens  321 ms");
     assert_same("since 2026-11-23T01:37:28.820317Z", "since 2027-01-01T00:00:00.1Z");
     assert_same(

@@ -8,8 +8,7 @@
 //! | `console` | commands after `$`, each with its output |
 //!
 //! Of `console`, `exit=N` is the exit code of the last command, `running` says that the last
-//! command goes on, `ended` that the fence holds the rest of its output, `interrupt` that Ctrl-C
-//! ended it. `any-order` and `wrapped` relax the comparison of outputs.
+//! command goes on, `ended` that the fence holds the rest of its output. `any-order` and `wrapped` relax the comparison of outputs.
 
 use super::form::Comparison;
 
@@ -38,7 +37,6 @@ pub struct Console {
     pub exit: i32,
     pub running: bool,
     pub ended: bool,
-    pub interrupt: bool,
     pub comparison: Comparison,
 }
 
@@ -58,7 +56,6 @@ fn console(words: &[&str], lines: &[&str], first: usize) -> Result<Console, Stri
         match *word {
             "running" => console.running = true,
             "ended" => console.ended = true,
-            "interrupt" => console.interrupt = true,
             "any-order" => console.comparison.any_order = true,
             "wrapped" => console.comparison.wrapped = true,
             other => {

@@ -216,14 +216,11 @@ impl Session {
     /// Waits for the end of the running command, and compares the rest of its output.
     fn end(&mut self, console: &Console) -> Result<(), String> {
         let mut running = self.running.take().ok_or("no command is running")?;
-        if console.interrupt {
-            running.signal("INT");
-        }
         let code = running.wait().code();
         let text = running.text();
         let rest: String = text.split_inclusive('\n').skip(self.shown).collect();
         self.compare(&console.commands[0], &rest, console.comparison)?;
-        if !console.interrupt && code != Some(console.exit) {
+        if code != Some(console.exit) {
             return Err(format!("`{}` ended with {code:?}", running.command));
         }
         Ok(())

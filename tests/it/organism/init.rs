@@ -233,6 +233,39 @@ fn the_crew_asks_waits_for_approvals_and_changes_the_project() {
     assert_eq!(exported.iter().filter(is_turn).count(), turns, "each recorded turn was used");
 }
 
+/// What the crew's tool answers about a test of the project.
+fn report_of(projects: &Projects, test: &str) -> String {
+    let file = format!(
+        "import time, unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        {test}\n"
+    );
+    std::fs::write(projects.path("new/project/test_greeting.py"), file).unwrap();
+    let payload = "<run-tests xmlns=\"https://xml-pipeline.org/ns/payloads/v1\"/>";
+    std::fs::write(projects.path("new/tests.xml"), payload).unwrap();
+    let sent = projects.organism("new", &["send", "tests.xml"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    sent.out
+}
+
+#[test]
+fn the_crews_tool_reports_any_output_and_tests_that_do_not_end() {
+    let projects = Projects::init(&["--crew"]);
+    let config = projects.read("new/organism.toml");
+    let direct = config.replace("peers = [\"crew\"]", "peers = [\"crew\", \"tests\"]");
+    assert_ne!(direct, config);
+    std::fs::write(projects.path("new/organism.toml"), direct).unwrap();
+    let report = report_of(&projects, "print('a\\x1b[31m\\x00b')");
+    assert!(report.contains("<passed>true</passed>"), "{report}");
+    assert!(report.contains("a\u{fffd}[31m\u{fffd}b"), "{report}");
+
+    let tool = projects.read("new/tools/run_tests.py");
+    let short = tool.replace("SECONDS_MAX = 300", "SECONDS_MAX = 1");
+    assert_ne!(short, tool);
+    std::fs::write(projects.path("new/tools/run_tests.py"), short).unwrap();
+    let report = report_of(&projects, "time.sleep(3600)");
+    assert!(report.contains("<passed>false</passed>"), "{report}");
+    assert!(report.contains("did not end within 1 seconds"), "{report}");
+}
+
 #[test]
 fn the_crew_runs_on_a_real_model_after_one_changed_line() {
     let projects = Projects::init(&["--crew"]);
@@ -283,8 +316,11 @@ fn init_lists_what_it_wrote_and_the_next_commands() {
 #[test]
 fn init_says_which_program_is_missing() {
     let projects = Projects::new();
-    let copy = projects.path("organism");
-    std::fs::copy(env!("CARGO_BIN_EXE_organism"), &copy).unwrap();
+    // No copy: a file that was just written cannot be executed while a process started meanwhile
+    // holds it open.
+    let programs = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let copy = programs.path().join("organism");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_organism"), &copy).unwrap();
     let mut command = Command::new(&copy);
     command.current_dir(projects.place.path()).args(["init", "--crew", "new"]);
     command.env("XDG_DATA_HOME", projects.path("data")).env("NO_COLOR", "1");
@@ -305,11 +341,15 @@ fn init_writes_everything_or_nothing() {
     std::fs::write(projects.path("taken/question.xml"), "mine").unwrap();
     std::fs::create_dir(projects.path("blocked")).unwrap();
     std::fs::write(projects.path("blocked/tools"), "mine").unwrap();
-    let refused: [(&[&str], &str); 5] = [
+    let refused: [(&[&str], &str); 6] = [
         (&["init", "--agent", "--crew", "new"], "cannot be used with"),
         (&["init", "--agent", "file"], "file is no directory"),
         (&["init", "--agent", "file/beneath"], "file is no directory"),
         (&["init", "--agent", "taken"], "taken already has question.xml"),
+        (
+            &["init", "--agent", "sub/../par"],
+            "sub/../par leads through a directory that is missing",
+        ),
         (&["init", "--agent", "blocked"], "blocked/tools is no directory"),
     ];
     for (arguments, reason) in refused {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use organism::shipped::WORKFLOWS;
+use organism::shipped::{LISTENERS, WORKFLOWS};
 
 use super::{CommandOutput, KEY, PROVIDERS, Projects, listed};
 
@@ -58,10 +58,21 @@ fn each_workflow_passes_its_cases() {
 #[test]
 fn no_written_file_refers_to_the_source_tree() {
     for workflow in WORKFLOWS {
-        for file in workflow.written_files().iter().filter(|file| file.path.ends_with(".toml")) {
+        for file in workflow.written_files() {
             for part in ["config/", "docs/", "../listeners", "../schemas"] {
                 let line = file.text.lines().find(|line| line.contains(part));
                 assert_eq!(line, None, "{} of {}", file.path, workflow.name);
+            }
+        }
+    }
+
+    for listener in LISTENERS {
+        let default = format!("listeners/{}/", listener.name);
+        for file in listener.written_files() {
+            let text = file.text.replace(&default, "");
+            for part in ["config/", "docs/", "listeners/", "../schemas"] {
+                let line = text.lines().find(|line| line.contains(part));
+                assert_eq!(line, None, "{} of {}", file.path, listener.name);
             }
         }
     }
@@ -106,5 +117,7 @@ fn an_unknown_workflow_is_answered_with_all_names() {
     assert_eq!(both.code, Some(2), "{both:?}");
     let names = projects.organism("", &["init", "--workflow", "list"]);
     assert_eq!((names.code, names.out.lines().count()), (Some(0), WORKFLOWS.len()), "{names:?}");
+    let named = projects.organism("", &["init", "--workflow", "list", "new"]);
+    assert_eq!(named.code, Some(2), "{named:?}");
     assert!(listed(projects.place.path()).is_empty());
 }
