@@ -27,7 +27,7 @@ struct CopyFile {
     lines: Vec<Checkpoint>,
     /// Whether the file is kept apart from the state directory.
     is_elsewhere: bool,
-    /// Whether agreement with this file counts as proof. A file that does not count may still
+    /// Whether agreement with this file counts as proof. A file that is no proof may still
     /// contradict the journal.
     counts: bool,
 }
@@ -51,7 +51,7 @@ struct LaterCopy {
 #[derive(Debug, Default)]
 pub(super) struct ReadCopies {
     files: Vec<CopyFile>,
-    /// Whether a state directory was given, even if the copies in it do not count.
+    /// Whether a state directory was given, even if `distrust_state` excludes its copies as proof.
     has_state: bool,
     /// Reason why the directory that the config names contains no copy for this journal.
     lacking: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct ReadCopies {
     /// Checkpoints that are newer than the backup's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Reasons why some of the named files do not count.
+    /// Reasons why some of the named files are no proof.
     pub unread: Vec<String>,
     /// Keys that signed checkpoints in files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
@@ -184,8 +184,8 @@ impl ReadCopies {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the later checkpoints at the last position of `heads` with the records up to it.
-    /// Matching copies that are kept elsewhere vouch for these records.
+    /// Compares the set-aside checkpoints at `heads.last()` with the Merkle root of the records up
+    /// to there. If a copy that is kept elsewhere matches, these records are covered.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -200,13 +200,13 @@ impl ReadCopies {
         }
     }
 
-    /// Later checkpoints that the records contradict.
+    /// Checkpoints newer than the backup's last one that the records contradict.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from the checkpoints in the journal. Matching copies that are
-    /// kept elsewhere vouch for the records before them.
+    /// Returns the copies that differ from the checkpoints in the journal. A matching copy that is
+    /// kept elsewhere covers the records before it.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {

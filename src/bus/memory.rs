@@ -63,8 +63,8 @@ impl<V> CallMemory<V> {
         self.calls.get(&call).is_some_and(|remembered| remembered.place == place)
     }
 
-    /// Removes outdated entries from the order once they are the majority, so that the order stays
-    /// in proportion to the number of calls.
+    /// Removes outdated entries from `order` once they outnumber the current ones, so that `order`
+    /// stays proportional to the number of calls.
     fn drop_outdated_entries(&mut self) {
         if self.order.len() <= 2 * self.calls.len() + 16 {
             return;

@@ -183,9 +183,10 @@ impl HandlerContext {
 
 /// Hosts an asynchronous handler on a runtime.
 ///
-/// Deliveries wait in one queue. At most as many tasks as the runtime has workers take deliveries
-/// from the queue, so that a busy task needs no wake-up. A handler that does not finish at its
-/// first poll continues in a task of its own.
+/// Deliveries wait in one queue, and tasks take them from it: at most one task for each worker
+/// thread of the runtime. While that many tasks run, a new delivery only joins the queue, and no
+/// task has to be started or woken. A handler that does not finish at its first poll continues in a
+/// task of its own.
 pub struct NativeHost {
     runtime: runtime::Handle,
     drain_timeout: Duration,
@@ -253,11 +254,11 @@ impl Host for NativeHost {
         let call = delivery.call;
         let attempt = delivery.attempt;
         match self.shared.admit(delivery, self.runtime.metrics().num_workers()) {
-            AdmissionResult::Waits => {}
-            AdmissionResult::NeedsHand => {
+            AdmissionResult::Queued => {}
+            AdmissionResult::NeedsTask => {
                 self.runtime.spawn(Arc::clone(&self.shared).work());
             }
-            AdmissionResult::No => {
+            AdmissionResult::Refused => {
                 let detail = draining(&self.shared.listener);
                 self.shared.sink.not_taken(&self.shared.listener, call, attempt, detail);
             }
@@ -284,11 +285,11 @@ impl Host for NativeHost {
 /// Result of adding a delivery to the queue.
 enum AdmissionResult {
     /// The delivery is refused, because the host is draining.
-    No,
+    Refused,
     /// The delivery is queued for a running task.
-    Waits,
+    Queued,
     /// The delivery is queued, and the caller must start a task for it.
-    NeedsHand,
+    NeedsTask,
 }
 
 impl NativeShared {
@@ -307,17 +308,17 @@ impl NativeShared {
         let context = HandlerContext { listener, thread, call, attempt, sink, stop: signal };
         let mut state = self.state();
         if state.draining {
-            return AdmissionResult::No;
+            return AdmissionResult::Refused;
         }
 
         state.running.insert((call, attempt), stop);
         state.line.push_back((delivery, context));
         if state.workers >= workers_max {
-            return AdmissionResult::Waits;
+            return AdmissionResult::Queued;
         }
 
         state.workers += 1;
-        AdmissionResult::NeedsHand
+        AdmissionResult::NeedsTask
     }
 
     /// Handles queued deliveries until the queue is empty.

@@ -246,8 +246,9 @@ pub(super) enum SchemaSource {
     Workflows,
 }
 
-/// Reports missing settings for accepted payloads, which both kinds of listener need.
-fn accepting(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
+/// Reports missing settings for the payloads that a member accepts: `accepts`, `schema` if payloads
+/// are declared in no section, and `replies` of a human.
+fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;
     }
@@ -267,7 +268,7 @@ pub(super) fn listener(
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     let hosted = hosted(read);
-    accepting(schemas, Role::Listener, read);
+    require_accepted_payloads(schemas, Role::Listener, read);
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
     let (approval, patience) = approval(read);
@@ -362,7 +363,7 @@ pub(super) fn human(
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
-    accepting(schemas, Role::Human, read);
+    require_accepted_payloads(schemas, Role::Human, read);
     let patience = read.duration("timeout", limits::PATIENCE_CEILING);
     let common = common(Role::Human, name, read)?;
     Some(DeclaredMember { patience, ..common })
@@ -374,7 +375,7 @@ pub(super) fn agent(
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
-    accepting(schemas, Role::Agent, read);
+    require_accepted_payloads(schemas, Role::Agent, read);
     let transport = transport(read);
     let transport_place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
     let tool_choice = tool_choice(read, transport);

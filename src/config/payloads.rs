@@ -333,7 +333,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Keeps the digest of each document behind `names`, by its path relative to the config.
+    /// Keeps the digest of each document of the schema file that declares `names`, by its path
+    /// relative to the config.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let here = format!("{}/", self.directory.display());
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };

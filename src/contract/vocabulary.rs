@@ -163,8 +163,8 @@ pub(super) fn vocabulary_of(
 }
 
 /// Finds local names with two meanings. An agent may write a name without its namespace, so each
-/// local name must have one meaning. Answers to goals share a local name, and so do payloads that
-/// delegate: in any one call, only one of each is valid.
+/// local name must have one meaning. Answers to goals may share a local name, and so may payloads
+/// that delegate, because only one of each is valid in any one call.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

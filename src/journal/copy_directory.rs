@@ -8,7 +8,7 @@ use super::checkpoint::CheckpointFile;
 use super::checkpoint_copies::CheckpointCopier;
 use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
-/// Checkpoints behind the last copied one, found while the journal's records are read.
+/// Checkpoints after the last copied one, found while the journal's records are read.
 #[derive(Debug, Default)]
 pub struct UncopiedCheckpoints {
     pub lines: Vec<Checkpoint>,
@@ -46,7 +46,7 @@ impl CopyDirectory {
         Self { directory, due, given_up, copier: None }
     }
 
-    /// Queues these lines behind all that are due. Returns immediately.
+    /// Queues these lines after all that are due. Returns immediately.
     pub fn copy(&mut self, journal: Uuid, lines: impl IntoIterator<Item = Checkpoint>) {
         let Some(directory) = &self.directory else { return };
         self.due.extend(lines);

@@ -205,7 +205,7 @@ impl ExternalMarks {
         }
     }
 
-    /// Removes the marks behind `last`, the last record of the journal, because an operator accepts
+    /// Removes the marks after `last`, the last record of the journal, because an operator accepts
     /// the loss. `inside` is the last checkpoint in the journal's file. Returns the accepted loss.
     pub fn give_up(
         &mut self,
@@ -235,7 +235,7 @@ impl ExternalMarks {
         loss
     }
 
-    /// Removes and returns the copies of checkpoints behind `last`, because an operator accepts the
+    /// Removes and returns the copies of checkpoints after `last`, because an operator accepts the
     /// loss.
     pub fn give_up_copies(&mut self, last: Position) -> Vec<Checkpoint> {
         let kept = self.copies.lines.partition_point(|line| line.position <= last);

@@ -52,7 +52,7 @@ pub(super) struct ProvedFile {
     pub coverage: MacCoverage,
     /// Checkpoints of the file that the state directory lacks.
     pub unwritten: Vec<Checkpoint>,
-    /// Checkpoints of the file behind the last copied one.
+    /// Checkpoints of the file after the last copied one.
     pub uncopied: Vec<Checkpoint>,
     /// Copies of checkpoints that cover records whose loss an operator accepts now.
     pub given_up: Vec<Checkpoint>,

@@ -112,7 +112,7 @@ pub trait Log: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Appends a group durably behind everything that was appended, unless another pump leads. A
+    /// Appends a group durably after everything that was appended, unless another pump leads. A
     /// repeated append of the same group before [`Log::confirm`] stores it once. `heads` are the
     /// heads before the group.
     fn append(

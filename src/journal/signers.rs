@@ -31,7 +31,7 @@ struct RecordedTrust {
 }
 
 impl CheckpointSigners {
-    /// Reads the next record, which may be an action that trusts a key.
+    /// Notes the action of a record, if it trusts a key.
     pub fn take_record(&mut self, record: &Record) {
         let Input::Operator(action) = &record.input else { return };
         let trusted = action.trusted_key().map(|key| RecordedTrust {
@@ -42,7 +42,7 @@ impl CheckpointSigners {
         self.trusts.extend(trusted);
     }
 
-    /// Reads a checkpoint whose Merkle root was verified.
+    /// Notes who signed a checkpoint whose Merkle root was verified.
     pub fn take_checkpoint(&mut self, checkpoint: &Checkpoint) {
         self.last.insert(checkpoint.key.clone(), checkpoint.position);
         if let Some(trust) = self.trusts.last_mut()

@@ -439,8 +439,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client leaves. If the client has left, no results are
-    /// awaited: the connection's place becomes free once the request itself is carried out.
+    /// Carries out a request, even if its client leaves. After the client has left, waits only for
+    /// the request itself and not for its results, so that the connection is freed.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,

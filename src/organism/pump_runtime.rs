@@ -44,9 +44,9 @@ pub(super) struct PumpRuntime {
 /// How the clock of a pump runs.
 #[derive(Clone, Copy)]
 pub(super) enum PumpClockMode {
-    /// With the time of the system.
+    /// The clock follows the time of the system.
     Running,
-    /// It stands until a test case lets time pass.
+    /// The clock stands still until a test case lets time pass.
     Frozen,
 }
 

@@ -1,7 +1,7 @@
 //! The lines of a connection, from the bytes that have arrived.
 
 /// Bytes that have arrived and are not taken yet. A client may send many requests at once, so that
-/// taking a line moves none of the lines behind it.
+/// taking a line moves none of the lines after it.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,

@@ -19,7 +19,7 @@ use crate::journal::{self, jetstream};
 use crate::limits;
 use crate::service::announcement::{self, Announcement, CommandPresence};
 
-/// Purpose of a start.
+/// Why the organism is started. Decides whether schedules run and whether the clock is frozen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StartPurpose {
     /// The organism runs until it is stopped.

@@ -1,7 +1,7 @@
 //! The definition of a workflow as its author wrote it: goals, forms and settings as plain values.
 //!
-//! Knows neither TOML nor threads. The config makes these values and keeps the places they were
-//! written at, each under a number.
+//! Knows neither TOML nor threads. The config makes these values and keeps the places that they
+//! were written at, each by a [`PlaceId`].
 
 use std::fmt;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::contract::{Budget, GoalRoles, WORKFLOW_NAMESPACE, delegate_name};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::ShortType;
 
-/// A number under which the config keeps the place of a value.
+/// Id of a value's place in the config. The config maps it to a range of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlaceId(pub usize);
 
-/// A value with the number of its place.
+/// A value with the id of its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed<T> {
     pub value: T,

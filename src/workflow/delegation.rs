@@ -178,7 +178,7 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
     })
 }
 
-/// The role of a request as its schema compares it: without white space around and between words.
+/// The role of a request with its white space collapsed, as the schema's `xs:token` compares it.
 fn role_of(request: &Element) -> String {
     let words = request.attribute("role").unwrap_or_default().split_ascii_whitespace();
     words.collect::<Vec<_>>().join(" ")

@@ -83,7 +83,7 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
         Node::Element(child) => !parameter.attribute && parameter.name == child.local_name(),
         Node::Text(_) => false,
     };
-    // A child that the schema does not have stays behind the others, for the gate to refuse.
+    // A child that the schema does not have stays after the others, for the gate to refuse.
     payload.content.sort_by_key(|child| {
         parameters.iter().position(|parameter| is_of(parameter, child)).unwrap_or(usize::MAX)
     });

@@ -59,7 +59,7 @@ fn calls_listener(goal: &GoalDefinition) -> bool {
     matches!(target, GoalTarget::Listener { .. })
 }
 
-/// Threads that a run opens at most, without those of the workflows that it calls.
+/// Maximum number of threads that a run opens, excluding those of the workflows that it calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
     threads: u64,

@@ -64,6 +64,7 @@ pub struct RunActivity {
     pub what: ActivityKind,
 }
 
+/// What a call beneath a goal does or waits for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActivityKind {
     Model {

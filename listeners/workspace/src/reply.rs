@@ -1,4 +1,4 @@
-//! Answers as the elements of `schemas/actions.xsd` and `schema/workspace.xsd`.
+//! Writes the workspace's answers as elements of `schemas/actions.xsd` and `schema/workspace.xsd`.
 
 use organism::xml::element::Element;
 use organism::xml::shape::QName;

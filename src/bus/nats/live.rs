@@ -1,6 +1,6 @@
 //! The live channel of agents on other machines (docs/PROTOCOL.md, section 13). While a pump has
 //! readers of text, it asks the hosts of its agents for the texts of their models, again and again.
-//! A host sends texts only to pumps that have asked lately.
+//! A host sends texts only to pumps whose last request for texts is recent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -93,7 +93,7 @@ impl NatsShared {
     }
 }
 
-/// The live channel of an agent host, and the pumps that have asked for its texts.
+/// The live channel of an agent host, and the pumps that requested its texts.
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
@@ -117,7 +117,7 @@ struct TextWatchers {
 }
 
 impl TextWatchers {
-    /// Removes pumps that have not asked lately.
+    /// Removes pumps whose last request for texts is older than [`limits::LIVE_INTEREST_VALIDITY`].
     fn remove_expired(&mut self) {
         self.pumps.retain(|_, since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY);
     }
@@ -145,7 +145,8 @@ impl HostTexts {
         self.watchers().relay.is_some()
     }
 
-    /// Whether the pump behind this reply subject has asked lately.
+    /// Whether the pump behind this reply subject requested texts within
+    /// [`limits::LIVE_INTEREST_VALIDITY`].
     fn is_watched_at(&self, reply: &str) -> bool {
         let watchers = self.watchers();
         let last_request = reply.rsplit('.').nth(1).and_then(|pump| watchers.pumps.get(pump));
@@ -174,8 +175,8 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump has asked lately. Returns when it ended. States from then on are
-    /// reported without it, or by the next relay.
+    /// Ends the relay if no pump watches any more. Returns the time of the end, or `None` if the
+    /// relay continues. Later states are reported without it, or by the next relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();

@@ -94,8 +94,8 @@ impl<'a> RunProgress<'a> {
         self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
 
-    /// Shows the records since the last call. Skips unreadable journals: the result of the run
-    /// arrives without them.
+    /// Shows the records since the last call. Skips unreadable journals, because the result of the
+    /// run does not depend on them.
     pub fn show_new(&mut self) {
         let Some(thread) = self.run.clone() else { return };
         if self.form == ProgressForm::Nothing {

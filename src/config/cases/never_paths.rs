@@ -13,7 +13,7 @@ use crate::workflow::{
 
 use super::super::Config;
 
-/// A part of a label behind the name of its goal.
+/// The part of a label after the name of its goal.
 #[derive(Clone)]
 enum LabelPart {
     Text(String),
@@ -51,7 +51,7 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// The forms of the labels of a goal's threads, behind its name; none for a goal that calls nothing
+/// The forms of the labels of a goal's threads, after its name; none for a goal that calls nothing
 /// itself.
 fn labels_of(
     goal: &GoalDefinition,
@@ -188,13 +188,13 @@ fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) ->
     }
 }
 
-/// Returns the text behind the number at the beginning of `text`, or `None` if there is no number.
+/// Returns the text after the number at the beginning of `text`, or `None` if there is no number.
 fn after_number(text: &str) -> Option<&str> {
     let after = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest` is a valid end of a path behind a label: nothing, a thread beneath, or a call that
+/// Whether `rest` is a valid end of a path after a label: nothing, a thread beneath, or a call that
 /// was made in the thread.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {

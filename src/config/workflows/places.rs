@@ -1,4 +1,5 @@
-//! Places of values of a definition, by number: the definition itself knows no files.
+//! Source ranges of the values in a workflow definition, by [`PlaceId`]. The definition holds only
+//! the ids, because it must not know the files of the config.
 
 use std::sync::Arc;
 

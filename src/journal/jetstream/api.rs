@@ -33,7 +33,7 @@ pub struct JetStreamApi {
     pub link: Arc<BlockingClient>,
 }
 
-/// Why a request did not succeed.
+/// Why a JetStream request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiFailure {
     #[error(transparent)]

@@ -9,8 +9,8 @@ use super::commit_codec::epoch_of;
 use super::publish::StreamPublisher;
 
 impl StreamPublisher {
-    /// Verifies that no other pump has written behind the last known message. A pump that takes
-    /// over writes its boot before it delivers anything.
+    /// Verifies that no other pump has written after the last known message. A pump that takes over
+    /// writes its boot before it delivers anything.
     pub fn verify_lead(&self) -> Result<(), Error> {
         let mut next = self.last() + 1;
         loop {

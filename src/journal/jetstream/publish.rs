@@ -73,7 +73,7 @@ impl StreamPublisher {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Appends a whole group behind everything that is known, and returns the number of its last
+    /// Appends a whole group after the last known message, and returns the number of its last
     /// message with its digest. The group counts as appended only once [`StreamPublisher::put`] was
     /// given that number: until then the same group may be published again without being stored
     /// twice.

@@ -20,7 +20,7 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the records that no MAC of a pump covers, or that the MACs of this host
-    /// contradict. The records of other hosts behind them count among them.
+    /// contradict. The records of other hosts after them count as well.
     pub uncovered: Option<(Position, Position)>,
     /// The last record, if no record has a MAC and this host knows of none.
     pub without_mac: Option<Position>,

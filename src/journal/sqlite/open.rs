@@ -27,7 +27,7 @@ use crate::thread::AcceptedLoss;
 use super::directory::{self, DATABASE, make};
 use super::directory_lock::DirectoryLock;
 use super::repair::{
-    TableRepair, TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside,
+    TableRepair, TakenOut, drop_checkpoints_after, keep_uncovered_aside, set_file_aside,
 };
 use super::wal_checkpointer::WalCheckpointer;
 use super::{
@@ -109,7 +109,7 @@ impl LockedJournalDir {
     /// The connection that writes later takes the write lock first and keeps it until every record
     /// is verified, so the verified records are all records of the write-ahead log. Without the
     /// lock, a commit that reached the log of a killed pump, but not the index of that log, would
-    /// appear behind the verified records as soon as the last reader closes the index.
+    /// appear after the verified records as soon as the last reader closes the index.
     pub(super) fn prove(
         self,
         purpose: OpenPurpose,
@@ -142,7 +142,7 @@ impl LockedJournalDir {
 
         match purpose {
             OpenPurpose::Follow => {
-                drop_checkpoints_behind(&db, proved.heads.last()).map_err(write::failed)?;
+                drop_checkpoints_after(&db, proved.heads.last()).map_err(write::failed)?;
             }
             OpenPurpose::Write | OpenPurpose::Move => {
                 let is_lost = is_lost(&loss, &mend);
@@ -266,7 +266,8 @@ pub struct FoundJournal {
     /// Records and checkpoints that marks outside the file name and the file lacks, if an operator
     /// accepts their loss.
     pub loss: AcceptedLoss,
-    /// Records behind the last kept one. The commit of the operator's action removes them.
+    /// Records after `last`. The commit of the operator's action removes them; [`TakenOut::file`]
+    /// is their copy.
     pub taken_out: Option<TakenOut>,
     /// Number of checkpoints that the file lacks and the state directory has. The commit of the
     /// operator's action restores them.
@@ -362,7 +363,7 @@ impl SqliteJournal {
 
 impl<L> JournalWriter<L> {
     /// Updates the watermark, the checkpoints in the state directory, their copies and the `tree`
-    /// table. A crash may have left each of these behind the records.
+    /// table. A crash may have left each of these older than the records.
     pub(in crate::journal) fn settle(&mut self) -> Result<(), Error> {
         let file = &mut self.file;
         let kept = self.recovery.kept.take().unwrap_or(self.heads.last());
@@ -501,8 +502,8 @@ impl LockedJournalDir {
     }
 }
 
-/// Verifies the records behind the verified ones. `db` holds the write lock, and sees records that
-/// a killed pump committed without updating the index of the write-ahead log.
+/// Verifies the records after those that were already verified. `db` holds the write lock, and sees
+/// records that a killed pump committed without updating the index of the write-ahead log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,

@@ -119,7 +119,8 @@ pub struct RecordProof<'f> {
     pub is_old: bool,
 }
 
-/// Records behind those of a projection, which are read to judge them before they are written.
+/// Records after the last one of a projection, which are read to judge them before they are
+/// written.
 pub struct RecordsAhead {
     /// Epoch of the last writer.
     pub epoch: u32,

@@ -38,9 +38,9 @@ impl TableRepair {
     }
 }
 
-/// Removes the checkpoints of a projection behind `last`; its stream still has them. Must run
-/// within a transaction.
-pub fn drop_checkpoints_behind(db: &Connection, last: Position) -> rusqlite::Result<()> {
+/// Removes the checkpoints of a projection after `last`; its stream still has them. Must run within
+/// a transaction.
+pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Result<()> {
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }
 
@@ -74,8 +74,8 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Saves the records behind the last one that a MAC of this host covers. Returns `None` if there
-/// are none, or no MAC at all. [`TableRepair::apply`] removes them.
+/// Saves the records after the last one that a MAC of this host covers. Returns `None` if there are
+/// none, or no MAC at all. [`TableRepair::apply`] removes them.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
@@ -95,7 +95,7 @@ pub fn keep_uncovered_aside(
     Ok(Some(TakenOut { first, last, file }))
 }
 
-/// The last record that a MAC of this host covers. Nothing behind a break in the hash chain is
+/// The last record that a MAC of this host covers. Nothing after a break in the hash chain is
 /// covered.
 fn covered(
     data: &Path,

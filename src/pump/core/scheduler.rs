@@ -1,5 +1,5 @@
 //! Queues of calls that wait for delivery, and the choice of the next call. The threads of a
-//! listener take turns.
+//! listener are served round-robin.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -38,7 +38,7 @@ struct ListenerQueue {
     running: u32,
     waiting: usize,
     threads: Map<ThreadId, ThreadQueue>,
-    /// Threads that have a call to deliver, in the order of their turns.
+    /// Threads with a call to deliver, in round-robin order.
     ring: VecDeque<ThreadId>,
 }
 
@@ -159,7 +159,8 @@ impl Scheduler {
         self.runnable.pop_front()
     }
 
-    /// Takes the next call of a listener that has free capacity. The listener's threads take turns.
+    /// Takes the next call of a listener that has free capacity. The listener's threads are served
+    /// round-robin.
     pub fn take(&mut self, contract: &Contract, now: Time) -> Option<(CallId, Admission)> {
         let admission = self.absences.admission(&contract.name, now);
         if admission == Admission::Nothing {

@@ -235,7 +235,7 @@ pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     }
 }
 
-/// Finds the number of the fact that a verdict refers to. Each search continues behind the fact of
+/// Finds the number of the fact that a verdict refers to. Each search continues after the fact of
 /// the previous verdict, because verdicts usually have the order of their facts; searches from the
 /// start would take quadratic time.
 #[derive(Default)]
