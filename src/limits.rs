@@ -398,12 +398,12 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Maximum notices queued for one waiting client; further notices are dropped.
-pub const NOTICES_MAX: usize = 64;
-/// Duration of a model call after which waiting clients get a notice about the call.
-pub const NOTICE_AFTER: Duration = Duration::from_secs(2);
-/// Interval at which the duration of running model calls is checked for notices.
-pub const NOTICE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum waits of a tree queued for one waiting client; further ones are dropped.
+pub const CALL_WAITS_MAX: usize = 64;
+/// Duration of a model call after which waiting clients are informed of the call.
+pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
+/// Interval at which the duration of running model calls is checked for waiting clients.
+pub const CALL_WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum events of the live channel queued for one reader; further events are dropped. Text may
 /// use half of them.
 pub const LIVE_EVENTS_MAX: usize = 512;

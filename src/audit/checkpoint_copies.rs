@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
-use crate::journal::sqlite::is_free;
+use crate::journal::sqlite::require_free;
 use crate::journal::{Checkpoint, CheckpointCopies, Error, TreeHeads, directory_problem};
 use crate::limits;
 use crate::mutant::mutant;
@@ -49,7 +49,7 @@ struct LaterCopy {
 
 /// All copies of checkpoints that were read.
 #[derive(Debug, Default)]
-pub(super) struct ReadCopies {
+pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
     /// Whether a state directory was given, even if `distrust_state` excludes its copies as proof.
     has_state: bool,
@@ -68,7 +68,7 @@ pub(super) struct ReadCopies {
     pub pinned_keys: BTreeSet<String>,
 }
 
-impl ReadCopies {
+impl CopyEvidence {
     /// Reads the copies for `journal`, which is in `data` and whose last checkpoint was at `due`.
     pub fn read(
         data: &Path,
@@ -142,7 +142,7 @@ impl ReadCopies {
         loop {
             match CheckpointCopies::read(directory, journal) {
                 Ok(copies) => {
-                    let is_late = copies.last() < self.due && is_free(data).is_err();
+                    let is_late = copies.last() < self.due && require_free(data).is_err();
                     if is_late && Instant::now() < until {
                         std::thread::sleep(LOOK);
                         continue;
@@ -169,7 +169,7 @@ impl ReadCopies {
 
     /// Removes from the copies the checkpoints that are newer than the backup's last checkpoint.
     /// Keeps those that cover no record after `last`, the backup's last record, for
-    /// [`ReadCopies::compare_later`].
+    /// [`CopyEvidence::compare_later`].
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);

@@ -150,8 +150,8 @@ struct TimelineBuilder {
 impl TimelineBuilder {
     fn take(&mut self, record: &Record) {
         // Read before the facts are applied: calls that this record closes still name the thread.
-        let scene = self.scene(record);
-        self.take_input(record, &scene);
+        let thread = self.thread_of_record(record);
+        self.take_input(record, &thread);
         let mut opened = Vec::new();
 
         for fact in &record.facts {
@@ -159,7 +159,7 @@ impl TimelineBuilder {
                 self.open(thread, by, record.time);
                 opened.push(thread.clone());
             }
-            self.take_fact(record, fact, &scene);
+            self.take_fact(record, fact, &thread);
             self.calls.take(fact);
         }
 
@@ -176,8 +176,8 @@ impl TimelineBuilder {
     }
 
     /// The thread that a record belongs to, if none of its facts names a thread.
-    fn scene(&self, record: &Record) -> ThreadId {
-        let call = match &record.input {
+    fn thread_of_record(&self, record: &Record) -> ThreadId {
+        let named = match &record.input {
             Input::Outcome { call, .. }
             | Input::Failed { call, .. }
             | Input::Lost { call, .. }
@@ -188,35 +188,39 @@ impl TimelineBuilder {
             _ => None,
         };
 
-        call.unwrap_or(&record.tree).clone()
+        named.unwrap_or(&record.tree).clone()
     }
 
-    fn take_input(&mut self, record: &Record, scene: &ThreadId) {
+    fn take_input(&mut self, record: &Record, thread: &ThreadId) {
         if let Some((verb, by, origin)) = decision_of(&record.input) {
             let signed = signed_by(record, origin);
             let by = by.clone();
             let origin = origin.clone();
-            self.add(scene, record, TimelineEvent::Decision { verb, by, origin, signed });
+            self.add(thread, record, TimelineEvent::Decision { verb, by, origin, signed });
         }
 
         if let Some(busy) = BusyRefusals::of(record) {
-            self.add(scene, record, TimelineEvent::Busy(busy));
+            self.add(thread, record, TimelineEvent::Busy(busy));
         }
 
         match &record.input {
             Input::Outcome { listener, turn: Some(turn), .. } if !turn.findings.is_empty() => {
                 let findings = turn.findings.clone();
-                self.add(scene, record, TimelineEvent::Findings { by: listener.clone(), findings });
+                self.add(
+                    thread,
+                    record,
+                    TimelineEvent::Findings { by: listener.clone(), findings },
+                );
             }
             Input::Cancel { by, reason, .. } if !is_refused(record) => {
-                let what = TimelineEvent::Cancelled { by: by.clone(), reason: reason.clone() };
-                self.add(scene, record, what);
+                let event = TimelineEvent::Cancelled { by: by.clone(), reason: reason.clone() };
+                self.add(thread, record, event);
             }
             _ => {}
         }
     }
 
-    fn take_fact(&mut self, record: &Record, fact: &Fact, scene: &ThreadId) {
+    fn take_fact(&mut self, record: &Record, fact: &Fact, thread: &ThreadId) {
         match fact {
             Fact::Accepted { message, .. } => {
                 let view = MessageView::new(record.position, message);
@@ -225,14 +229,19 @@ impl TimelineBuilder {
             }
             Fact::Disposed { message, how } => self.dispose(*message, *how),
             Fact::Refused { sender, thread, refusal, .. } => {
-                let thread = thread.as_ref().unwrap_or(&record.tree);
-                let refused =
-                    RefusalView::new(record.position, record.time, sender, Some(thread), refusal);
-                self.add(thread, record, TimelineEvent::Refused(refused));
+                let refused_thread = thread.as_ref().unwrap_or(&record.tree);
+                let refused = RefusalView::new(
+                    record.position,
+                    record.time,
+                    sender,
+                    Some(refused_thread),
+                    refusal,
+                );
+                self.add(refused_thread, record, TimelineEvent::Refused(refused));
             }
             Fact::AttemptFailed { attempt, failure, .. } => {
                 if let Some(spent) = failure.spent() {
-                    self.spend(scene, spent);
+                    self.spend(thread, spent);
                 }
                 let listener = match &record.input {
                     Input::Failed { listener, .. } | Input::Lost { listener, .. } => {
@@ -244,25 +253,25 @@ impl TimelineBuilder {
                 let attempt = *attempt;
                 let failure = failure.clone();
                 self.add(
-                    scene,
+                    thread,
                     record,
                     TimelineEvent::AttemptFailed { listener, attempt, failure },
                 );
             }
             Fact::Used { call, tokens_in, tokens_out, money, .. } => {
                 let tokens = tokens_in.saturating_add(*tokens_out);
-                let thread = self.calls.thread_of(*call).unwrap_or(scene).clone();
+                let thread = self.calls.thread_of(*call).unwrap_or(thread).clone();
                 self.spend(&thread, Spending { tokens, money: *money });
             }
             Fact::Charged { attempt, agent, spending, .. } => {
-                self.spend(scene, *spending);
+                self.spend(thread, *spending);
                 let listener = agent.clone();
                 let attempt = *attempt;
                 let spending = *spending;
-                self.add(scene, record, TimelineEvent::Charged { listener, attempt, spending });
+                self.add(thread, record, TimelineEvent::Charged { listener, attempt, spending });
             }
             Fact::TimerEnded { timer, how } => {
-                self.add(scene, record, TimelineEvent::TimerEnded { timer: *timer, how: *how });
+                self.add(thread, record, TimelineEvent::TimerEnded { timer: *timer, how: *how });
             }
             _ => {}
         }

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
-use super::checkpoint_copies::{CopyDifference, ReadCopies};
+use super::checkpoint_copies::{CopyDifference, CopyEvidence};
 use super::ledger::MessageLedger;
 use super::report::{
     AcceptedRecords, ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss,
@@ -121,7 +121,7 @@ struct JournalProof {
     /// it.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
-    copies: ReadCopies,
+    copies: CopyEvidence,
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     available_keys: BTreeSet<String>,
@@ -153,7 +153,8 @@ impl JournalProof {
         self.select_keys(options)?;
         let due = JournalReader::open(data)?.checkpoints()?.pop().map(|line| line.position);
         let due = due.unwrap_or_default();
-        self.copies = ReadCopies::read(data, options, self.journal, due)?;
+        self.copies = CopyEvidence::read(data, options, self.journal, due)?;
+
         self.is_pinned = !options.keys.is_empty();
         if !self.is_pinned {
             self.available_keys.extend(self.copies.pinned_keys.iter().cloned());
@@ -291,9 +292,9 @@ impl JournalProof {
         Ok(())
     }
 
-    fn name_blob(&mut self, digest: Digest, at: Position, of: BlobUse) {
-        let (_, known) = self.named_blobs.entry(digest).or_insert((at, of));
-        *known = of.max(*known);
+    fn name_blob(&mut self, digest: Digest, at: Position, usage: BlobUse) {
+        let (_, known) = self.named_blobs.entry(digest).or_insert((at, usage));
+        *known = usage.max(*known);
     }
 
     /// Applies an operator's recorded acceptance of damage. It explains a position that would

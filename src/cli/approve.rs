@@ -47,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     let hash = match (args.hash, call) {
-        (Some(hash), call) => whole(long_enough(hash.trim().to_lowercase())?, call),
+        (Some(hash), call) => whole(require_long_hash(hash.trim().to_lowercase())?, call),
         (None, Some(call)) => {
             confirm("approve exactly this?")?;
             call.sha256.to_string()
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {
-        Some(hash) => all.check_hash(&long_enough(hash.trim().to_lowercase())?)?,
+        Some(hash) => all.check_hash(&require_long_hash(hash.trim().to_lowercase())?)?,
         None => confirm(&format!("approve exactly these {}?", all.calls.len()))?,
     }
 
@@ -81,7 +81,7 @@ fn show(call: &HeldCall) {
 }
 
 /// Refuses a hash that is too short to identify a payload.
-fn long_enough(hash: String) -> anyhow::Result<String> {
+fn require_long_hash(hash: String) -> anyhow::Result<String> {
     if hash.len() >= limits::HASH_CHARS_MIN {
         return Ok(hash);
     }

@@ -18,7 +18,7 @@ use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::{audit, thread};
 
 use super::exit::CommandFailure;
-use super::render::{RenderOutput, live, payload_lines, put, wrap};
+use super::render::{RenderOutput, demo_view, payload_lines, put, wrap};
 use super::{CommandExit, config_error_carets};
 
 #[derive(Debug, clap::Args)]
@@ -131,7 +131,7 @@ async fn ask(
     };
 
     let mut answer = None;
-    let mut view = live::LiveView::new(*output);
+    let mut view = demo_view::DemoView::new(*output);
     let mut seen = Position(0);
     let mut shown = Ok(());
     {
@@ -172,7 +172,11 @@ async fn ask(
     Ok(answer)
 }
 
-fn show_since(data: &Path, seen: &mut Position, view: &mut live::LiveView) -> anyhow::Result<()> {
+fn show_since(
+    data: &Path,
+    seen: &mut Position,
+    view: &mut demo_view::DemoView,
+) -> anyhow::Result<()> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;
     for sealed in reader.records(Position(seen.0 + 1), last)? {

@@ -100,8 +100,9 @@ impl TestArgs {
         };
 
         let command = self.command.clone();
-        let way = self.way();
-        let trial = conformance::run(command, way, &requests, patience, &judge, &mut report);
+        let transport = self.transport();
+        let trial = conformance::run(command, transport, &requests, patience, &judge, &mut report);
+
         // The program has a process group of its own, so an interrupt of this command does not reach
         // it. The end of the trial kills it.
         let passed = runtime.block_on(async {
@@ -132,7 +133,7 @@ impl TestArgs {
         Ok(if passed { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
     }
 
-    fn way(&self) -> HarnessTransport {
+    fn transport(&self) -> HarnessTransport {
         let servers = self.nats.clone().map(|url| nats::Options {
             servers: vec![url],
             credentials: nats::NatsCredentials::Anonymous,

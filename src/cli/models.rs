@@ -39,19 +39,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     let models = chosen(&config.models, &args.names)?;
-    let tried = if args.tries {
-        startup::runtime()?.block_on(tried(&models))
+    let results = if args.tries {
+        startup::runtime()?.block_on(probe_all(&models))
     } else {
         models.iter().map(|_| None).collect()
     };
 
     if args.json {
-        models.iter().zip(&tried).try_for_each(|(spec, tried)| put_json(&line(spec, tried)))?;
+        models.iter().zip(&results).try_for_each(|(spec, result)| put_json(&line(spec, result)))?;
     } else {
-        print(&models, &tried, args.tries)?;
+        print(&models, &results, args.tries)?;
     }
 
-    let failed = tried.iter().flatten().any(|tried| tried.is_err());
+    let failed = results.iter().flatten().any(|result| result.is_err());
     Ok(if failed { CommandExit::Unavailable } else { CommandExit::Done }.into())
 }
 
@@ -75,11 +75,11 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
 type ProbeResult = Option<Result<String, String>>;
 
 /// Makes a test call to each model, one after another, so that no call affects another.
-async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
+async fn probe_all(models: &[&ModelSpec]) -> Vec<ProbeResult> {
     let mut all = Vec::new();
     for spec in models {
         let began = Instant::now();
-        let tried = match missing_key(spec) {
+        let result = match missing_key(spec) {
             Some(missing) => Some(Err(missing)),
             None => ConfiguredModels::probe(spec).await.map(|answer| match answer {
                 Ok(end) => {
@@ -91,7 +91,7 @@ async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
                 Err(error) => Err(error.to_string()),
             }),
         };
-        all.push(tried);
+        all.push(result);
     }
 
     all
@@ -105,7 +105,7 @@ fn missing_key(spec: &ModelSpec) -> Option<String> {
     })
 }
 
-fn print(models: &[&ModelSpec], tried: &[ProbeResult], has_tried: bool) -> anyhow::Result<()> {
+fn print(models: &[&ModelSpec], results: &[ProbeResult], has_tried: bool) -> anyhow::Result<()> {
     if models.is_empty() {
         note!("this config has no models");
         return Ok(());
@@ -115,8 +115,8 @@ fn print(models: &[&ModelSpec], tried: &[ProbeResult], has_tried: bool) -> anyho
     let rows: Vec<_> = models.iter().map(|spec| row(spec)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
     if has_tried {
-        let lines = models.iter().zip(tried).filter_map(|(spec, tried)| {
-            Some(match tried.as_ref()? {
+        let lines = models.iter().zip(results).filter_map(|(spec, result)| {
+            Some(match result.as_ref()? {
                 Ok(answer) => format!("{}: {answer}\n", spec.name),
                 Err(why) => format!("{}: failed: {why}\n", spec.name),
             })

@@ -93,16 +93,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     if let Some((_, seed)) = written.seeds.first() {
         let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
-        let asks = written.seeds.iter().find(|(user, _)| user == "system").map(|(_, seed)| {
-            let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
-            format!("\n  system_nkey_file = \"{}\"", path.display())
-        });
+        let system_setting =
+            written.seeds.iter().find(|(user, _)| user == "system").map(|(_, seed)| {
+                let system_path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
+                format!("\n  system_nkey_file = \"{}\"", system_path.display())
+            });
         note!(
             "each user gets the file of its own seed, and no other; the organism's [nats] gets\n  \
              nkey_file = \"{}\"{}\nrunning servers load the new config after `nats-server --signal \
              reload`",
             path.display(),
-            asks.unwrap_or_default()
+            system_setting.unwrap_or_default()
         );
     }
 

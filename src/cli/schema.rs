@@ -40,7 +40,7 @@ enum SchemaVerb {
     /// Write a schema for a JSON Schema or an example payload.
     From(from::Args),
     /// Show the schema that declares a payload of the config, also one that the config generates.
-    Show(ShowArgs),
+    Show(SchemaShowArgs),
     /// Compile schemas for another process.
     #[command(hide = true)]
     Compile,
@@ -76,7 +76,7 @@ struct SchemaArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct ShowArgs {
+struct SchemaShowArgs {
     /// A payload, by local name or `{namespace}local`.
     payload: String,
     /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
@@ -371,7 +371,7 @@ fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes the text of the schema that declares a payload of the config.
-fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
     let around = ConfigEnvironment::of_process();
     let path = config::locate(args.config.as_deref(), &around);
     let config = match path.and_then(|path| config::load_without_keys(&path, &around)) {
@@ -387,11 +387,11 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
         [] => {
             let names: Vec<_> = config.schemas.names().map(|name| &*name.local).collect();
             let near = config::nearest(wanted, names.iter().copied());
-            let way = match near {
+            let hint = match near {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("it has {}", names.join(", ")),
             };
-            let message = format!("{} has no payload `{wanted}`; {way}", config.name);
+            let message = format!("{} has no payload `{wanted}`; {hint}", config.name);
             return Err(CommandFailure::new(CommandExit::Usage, message).into());
         }
         several => {

@@ -122,6 +122,7 @@ async fn send_one(
             }
         })
         .await;
+
     let is_own = organism.is_own();
     let closed = organism.close().await;
     sent?;

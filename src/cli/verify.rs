@@ -181,7 +181,7 @@ fn print_report(partition: Option<u32>, report: &ProofReport, json: bool) -> any
     match partition {
         None if json => put_json(report),
         None => put(&summary(&output, report)),
-        Some(partition) if json => put_json(&InPartition { partition, report }),
+        Some(partition) if json => put_json(&PartitionProof { partition, report }),
         Some(partition) => {
             let title = output.bold(&format!("partition {partition}"));
             put(&format!("{title}\n{}\n", summary(&output, report)))
@@ -191,7 +191,7 @@ fn print_report(partition: Option<u32>, report: &ProofReport, json: bool) -> any
 
 /// Output for one partition in JSON.
 #[derive(Serialize)]
-struct InPartition<'r> {
+struct PartitionProof<'r> {
     #[serde(rename = "partition")]
     partition: u32,
     #[serde(flatten)]

@@ -35,7 +35,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum WorkflowVerb {
     /// Draw the goals of a workflow.
-    Show(DrawArgs),
+    Show(WorkflowShowArgs),
     /// Run a workflow.
     Run(RunArgs),
     /// Show what differs between two definitions, and what that means for runs under way.
@@ -47,7 +47,7 @@ enum WorkflowVerb {
 }
 
 #[derive(Debug, clap::Args)]
-struct DrawArgs {
+struct WorkflowShowArgs {
     /// Name of the workflow.
     name: String,
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn show(args: &DrawArgs) -> anyhow::Result<ExitCode> {
+fn show(args: &WorkflowShowArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_to_read()?;
     let definition = named(&config, &args.name)?;
     let drawing = match args.format {

@@ -10,7 +10,7 @@ use super::sections::DeclaredSections;
 use super::source_text::SourceRange;
 
 pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) {
-    one_currency(&sections.models, problems);
+    check_currency(&sections.models, problems);
     let mut unpriced = HashSet::new();
     for model in &sections.models {
         windows(model, sections, problems);
@@ -43,7 +43,7 @@ fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut Co
 
 /// Checks that all prices have the same currency, because amounts are compared without exchange
 /// rates.
-fn one_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
+fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     let mut priced = models.iter().filter_map(|model| Some((model, model.price()?)));
     let Some((first, price)) = priced.next() else { return };
     for (model, other) in priced.filter(|(_, other)| other.currency != price.currency) {

@@ -60,13 +60,13 @@ fn duplicates(members: &[DeclaredMember], problems: &mut ConfigProblems) {
 fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
     let place = SourceRange::start(source);
     if !members.iter().any(|member| member.role == Role::Client) {
-        let message = "there is no client, so nobody can send anything";
+        let message = "there is no client, so no payload can be sent";
         let help = "add [clients.desk] with peers = [\"a listener\"]";
         problems.push(ConfigProblem::new(ProblemCode::NoClient, &place, message).help(help));
     }
 
     if members.iter().all(|member| member.role == Role::Client) {
-        let message = "there is no listener and no agent, so nobody can answer anything";
+        let message = "there is no listener and no agent, so no payload can be answered";
         let help = "add [listeners.some-name] or [agents.some-name]";
         problems.push(ConfigProblem::new(ProblemCode::NoListener, &place, message).help(help));
     }

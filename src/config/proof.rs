@@ -46,8 +46,8 @@ impl DeclaredProof {
                 continue;
             }
             let message = format!(
-                "`{}` lies in the `{name}` directory {}: whoever rewrites the record there rewrites \
-                 the copies, too",
+                "`{}` lies in the `{name}` directory {}: an attacker who rewrites the record \
+                 there can rewrite the copies as well",
                 text.value.written,
                 kept.display()
             );

@@ -246,38 +246,38 @@ fn section<'t>(
 /// Applies `read` to the table of a section, or to an empty table if the section is missing.
 pub(super) fn in_section<T>(
     root: &TomlTable,
-    of: &'static KnownSection,
+    known: &'static KnownSection,
     source: &Arc<ConfigSource>,
     problems: &mut ConfigProblems,
     read: impl FnOnce(&mut TableReader<'_>) -> T,
 ) -> T {
     let empty = TomlTable::default();
-    let found = section(root, of, problems);
+    let found = section(root, known, problems);
     let (table, place) = found.unwrap_or_else(|| (&empty, SourceRange::start(source)));
-    let what = format!("the section `{}`", of.name);
-    read(&mut TableReader::new(of, table, what, place, problems))
+    let what = format!("the section `{}`", known.name);
+    read(&mut TableReader::new(known, table, what, place, problems))
 }
 
 /// Calls `read` for each member of a section.
 fn each(
     root: &TomlTable,
-    of: &KnownSection,
+    known: &KnownSection,
     problems: &mut ConfigProblems,
     mut read: impl FnMut(&Located<String>, &mut TableReader<'_>),
 ) {
-    let Some((table, _)) = section(root, of, problems) else { return };
-    let member = of.member.unwrap_or(of.name);
+    let Some((table, _)) = section(root, known, problems) else { return };
+    let member = known.member.unwrap_or(known.name);
     for entry in &table.entries {
         let name = &entry.key;
         let TomlValue::Table(table) = &entry.node.value else {
             let message = format!("`{}` must be a {member}, not {}", name.value, entry.node.kind());
-            let help = format!("write [{}.some-name] and the keys beneath it", of.name);
+            let help = format!("write [{}.some-name] and the keys beneath it", known.name);
             let problem = ConfigProblem::new(ProblemCode::WrongType, &entry.node.place, message);
             problems.push(problem.help(help));
             continue;
         };
         let what = format!("{member} `{}`", name.value);
-        read(name, &mut TableReader::new(of, table, what, name.place.clone(), problems));
+        read(name, &mut TableReader::new(known, table, what, name.place.clone(), problems));
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn of_table(
     problems: &mut ConfigProblems,
 ) -> Option<ShortType> {
     let mut reader = ShortTypeReader { problems };
-    let (occurs, of) = reader.field(node, what)?;
+    let (occurs, short_type) = reader.field(node, what)?;
     if occurs != FieldCount::Once {
         let message = format!("{what} is one element, neither a list nor optional");
         let help = "write a table with the list or the optional field in it";
@@ -54,7 +54,7 @@ pub(super) fn of_table(
         return None;
     }
 
-    Some(of)
+    Some(short_type)
 }
 
 /// Reads types; each problem is reported at its own place.
@@ -69,7 +69,8 @@ impl ShortTypeReader<'_> {
         for entry in &table.entries {
             let name = &entry.key.value;
             let is_name = self.check_name(name, &entry.key.place, noun);
-            let Some((occurs, of)) = self.field(&entry.node, &format!("{noun} `{name}`")) else {
+            let Some((occurs, short_type)) = self.field(&entry.node, &format!("{noun} `{name}`"))
+            else {
                 continue;
             };
 
@@ -79,7 +80,7 @@ impl ShortTypeReader<'_> {
                 let help = "write a table with the list or the optional field in it";
                 self.report(&entry.node, message, help.to_owned());
             } else if is_name {
-                types.push((name.clone(), of));
+                types.push((name.clone(), short_type));
             }
         }
 
@@ -108,8 +109,8 @@ impl ShortTypeReader<'_> {
                 Some((FieldCount::Once, ShortType::Fields(fields)))
             }
             TomlValue::List(items) => {
-                let of = self.item(node, items, what)?;
-                Some((FieldCount::AnyNumber, of))
+                let short_type = self.item(node, items, what)?;
+                Some((FieldCount::AnyNumber, short_type))
             }
             _ => {
                 let message = format!("the type of {what} must be text, not {}", node.kind());
@@ -127,8 +128,8 @@ impl ShortTypeReader<'_> {
             let name = &entry.key.value;
             let is_name = self.check_name(name, &entry.key.place, "field");
             let field = self.field(&entry.node, &format!("`{name}` of {what}"));
-            if let Some((occurs, of)) = field.filter(|_| is_name) {
-                fields.push(ShortField { name: name.clone(), occurs, of });
+            if let Some((occurs, short_type)) = field.filter(|_| is_name) {
+                fields.push(ShortField { name: name.clone(), occurs, short_type });
             }
         }
 
@@ -144,7 +145,7 @@ impl ShortTypeReader<'_> {
             return None;
         };
 
-        let (occurs, of) = self.field(item, &format!("an item of {what}"))?;
+        let (occurs, short_type) = self.field(item, &format!("an item of {what}"))?;
         if occurs != FieldCount::Once {
             let message = format!("an item of {what} is neither optional nor a list itself");
             let help =
@@ -153,7 +154,7 @@ impl ShortTypeReader<'_> {
             return None;
         }
 
-        Some(of)
+        Some(short_type)
     }
 
     fn written_type(
@@ -166,8 +167,8 @@ impl ShortTypeReader<'_> {
             Some(name) => (name.trim_end(), FieldCount::AtMostOnce),
             None => (text.value.trim(), FieldCount::Once),
         };
-        if let Some(of) = ShortType::named(name) {
-            return Some((occurs, of));
+        if let Some(short_type) = ShortType::named(name) {
+            return Some((occurs, short_type));
         }
 
         if name.contains('|') {

@@ -194,8 +194,8 @@ mod tests {
     }
 
     /// The first `count` times after `from`, in UTC.
-    fn times(of: &ScheduleTimes, from: &str, count: usize) -> Vec<String> {
-        let next = |after: &Time| Some(of.after(*after));
+    fn times(schedule: &ScheduleTimes, from: &str, count: usize) -> Vec<String> {
+        let next = |after: &Time| Some(schedule.after(*after));
         let found = std::iter::successors(Some(time(from)), next).skip(1).take(count);
         found.map(|time| time.to_string().replace(".000000", "")).collect()
     }

@@ -84,12 +84,13 @@ impl CheckpointKey {
     /// Writes the key under another name first, so that a crash leaves no half-written key.
     fn create(path: &Path) -> std::io::Result<Self> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
-        let half = path.with_extension("new");
-        durable_file::remove(&half)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half)?;
+        let unfinished = path.with_extension("new");
+        durable_file::remove(&unfinished)?;
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         writeln!(file, "{}", hex(&key.to_bytes()))?;
         file.sync_all()?;
-        std::fs::rename(&half, path)?;
+        std::fs::rename(&unfinished, path)?;
         Ok(Self(key))
     }
 

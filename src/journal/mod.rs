@@ -186,8 +186,8 @@ pub enum Error {
     StreamForked { stream: String, position: Position, sources: String },
     /// The journal was written before MACs existed.
     #[error(
-        "the journal {path} has {records} records and no MAC, as before this version: nobody can \
-         tell whether its end was written by an organism. `organism adopt` accepts it as it stands"
+        "the journal {path} has {records} records and no MAC, as before this version, so it is \
+         unproved that an organism wrote its end. `organism adopt` accepts it as it stands"
     )]
     WithoutMac { path: String, records: Position },
     /// The MACs were made with another host's key.
@@ -292,7 +292,7 @@ fn way_on(first: Position, lost: bool) -> String {
              repair {}`",
             flags(lost)
         ),
-        Position(2..) => "`organism repair --accept-loss` takes them out and goes on behind the \
+        Position(2..) => "`organism repair --accept-loss` takes them out and continues after the \
                           last record that is covered"
             .to_owned(),
     }

@@ -52,7 +52,7 @@ pub struct ChecklistLine {
 /// further check can succeed. Returns whether at least one request was sent and all checks passed.
 pub async fn run(
     command: Vec<String>,
-    way: HarnessTransport,
+    transport: HarnessTransport,
     requests: &[TrialRequest],
     patience: Duration,
     judge: PayloadJudge<'_>,
@@ -66,8 +66,8 @@ pub async fn run(
         is_good
     };
 
-    let checks = way.checks();
-    let started = ListenerTrial::start(command, way, patience).await;
+    let checks = transport.checks();
+    let started = ListenerTrial::start(command, transport, patience).await;
     let starts = "starts, and is quiet until it is asked (2)".to_owned();
     let (mut trial, quiet) = match started {
         Ok(mut trial) => {
@@ -204,7 +204,7 @@ impl Sink for RecordingSink {
 /// A program under test. The trial does not restart the program, so that an exit shows.
 struct ListenerTrial {
     command: Vec<String>,
-    way: HarnessTransport,
+    transport: HarnessTransport,
     patience: Duration,
     harness: TrialHarness,
     events: mpsc::UnboundedReceiver<HostEvent>,
@@ -231,12 +231,13 @@ impl MissingOutcome {
 impl ListenerTrial {
     async fn start(
         command: Vec<String>,
-        way: HarnessTransport,
+        transport: HarnessTransport,
         patience: Duration,
     ) -> Result<Self, String> {
         let (sender, events) = mpsc::unbounded_channel();
-        let harness = TrialHarness::set(&command, &way, Arc::new(RecordingSink(sender))).await?;
-        Ok(Self { command, way, patience, harness, events, attempts: 0 })
+        let harness =
+            TrialHarness::set(&command, &transport, Arc::new(RecordingSink(sender))).await?;
+        Ok(Self { command, transport, patience, harness, events, attempts: 0 })
     }
 
     /// Kills the program and starts it again.
@@ -244,7 +245,7 @@ impl ListenerTrial {
         let (sender, events) = mpsc::unbounded_channel();
         // If the program cannot be started again, the next check reports the failure.
         if let Ok(harness) =
-            TrialHarness::set(&self.command, &self.way, Arc::new(RecordingSink(sender))).await
+            TrialHarness::set(&self.command, &self.transport, Arc::new(RecordingSink(sender))).await
         {
             self.harness = harness;
             self.events = events;
@@ -294,7 +295,7 @@ impl ListenerTrial {
                     return ended.map_err(|e| MissingOutcome::Failed(e.to_string()));
                 }
                 // On NATS, the result of the delivery reports the exit as well.
-                Ok(Some(HostEvent::Left(_))) if self.way.is_remote() => {}
+                Ok(Some(HostEvent::Left(_))) if self.transport.is_remote() => {}
                 Ok(Some(HostEvent::Left(why))) => return Err(MissingOutcome::Failed(why)),
                 Ok(None) => return Err(MissingOutcome::Failed("the host is gone".to_owned())),
             }
@@ -310,7 +311,7 @@ impl ListenerTrial {
             match self.outcome().await {
                 Ok(outcome) => return Ok(outcome),
                 Err(MissingOutcome::Nobody(_))
-                    if self.way.is_remote() && Instant::now() < until =>
+                    if self.transport.is_remote() && Instant::now() < until =>
                 {
                     self.harness.check_running()?;
                     sleep(ASK_AGAIN).await;
@@ -336,7 +337,7 @@ impl ListenerTrial {
         request: &TrialRequest,
         judge: PayloadJudge<'_>,
     ) -> Result<(), String> {
-        if !self.way.is_remote()
+        if !self.transport.is_remote()
             && let Some(silence) = self.on_pipes(judge).await?.silence(request).await
         {
             return Err(silence);
@@ -354,7 +355,7 @@ impl ListenerTrial {
         request: &TrialRequest,
         judge: PayloadJudge<'_>,
     ) -> Result<(), String> {
-        let is_remote = self.way.is_remote();
+        let is_remote = self.transport.is_remote();
         match check {
             ConformanceCheck::TwoInARow => self.twice(request, judge).await,
             ConformanceCheck::QuietAfterAnswer => self.quiet_after(request, judge).await,

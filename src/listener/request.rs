@@ -137,11 +137,11 @@ impl Request {
     /// before the handler returns, because no heartbeat may follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
-        let beat: HeartbeatFn = self.line.heartbeat_fn();
+        let heartbeat: HeartbeatFn = self.line.heartbeat_fn();
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-                if beat().is_err() {
+                if heartbeat().is_err() {
                     break;
                 }
             }

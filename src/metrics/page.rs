@@ -126,20 +126,20 @@ impl MetricFamily<'_> {
     pub fn histogram(
         &mut self,
         labels: LabelPairs<'_>,
-        of: &Histogram,
+        histogram: &Histogram,
         unit: MetricUnit,
     ) -> &mut Self {
         let mut count = 0u64;
-        let ends = of.bounds.iter().map(|bound| unit.show(*bound));
+        let ends = histogram.bounds.iter().map(|bound| unit.show(*bound));
         let ends = ends.chain(std::iter::once("+Inf".to_owned()));
 
-        for (end, bucket) in ends.zip(&of.buckets) {
+        for (end, bucket) in ends.zip(&histogram.buckets) {
             count = count.saturating_add(bucket.get());
             let labels = [labels, &[("le", end.as_str())]].concat();
             self.line("_bucket", &labels, &count.to_string());
         }
 
-        self.line("_sum", labels, &unit.show(of.sum.get()));
+        self.line("_sum", labels, &unit.show(histogram.sum.get()));
         self.line("_count", labels, &count.to_string());
         self
     }

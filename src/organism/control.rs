@@ -148,8 +148,8 @@ impl ControlContext {
             return judged;
         }
 
-        // Decisions and queries are carried out even beyond the bound, because they free the places
-        // of connections that wait.
+        // Decisions and queries are carried out even beyond the bound, because they let waiting
+        // connections finish.
         let waits = matches!(
             request,
             ServiceRequest::Submit(_)
@@ -238,9 +238,9 @@ impl Default for ConnectionBound {
 impl ConnectionBound {
     /// Returns the permit for a new connection, and whether the connection exceeds the bound. Waits
     /// while too many connections are being refused.
-    async fn place(&self) -> (Option<OwnedSemaphorePermit>, bool) {
+    async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
-            Ok(place) => (Some(place), false),
+            Ok(permit) => (Some(permit), false),
             Err(_) => (Arc::clone(&self.refused).acquire_owned().await.ok(), true),
         }
     }
@@ -270,13 +270,13 @@ async fn accept(
         };
         match accepted {
             Ok((stream, _)) => {
-                let (place, is_busy) = connections.place().await;
+                let (permit, is_busy) = connections.permit().await;
                 let context = if is_busy { context.refusing() } else { context.clone() };
                 let serving = serving.clone();
                 let closed = closed.clone();
                 tokio::spawn(async move {
                     serve(stream, context, serving, closed).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -394,7 +394,7 @@ impl ControlConnection {
             }
         };
 
-        // A connection beyond the bound is closed after its response, to free its place.
+        // A connection beyond the bound is closed after its response, to release its permit.
         let is_kept = keep && !context.is_busy;
         match context.judge(caller, &request, &handshake).await {
             Some(response) => self.writer.write(&response).await?,

@@ -90,7 +90,7 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     options.tool_choice = spec.tool_choice;
     options.notice = spec.notice;
     options.sections = spec.prompt.clone();
-    options.environment = AgentEnvironment::here();
+    options.environment = AgentEnvironment::detect();
     Some(options)
 }
 

@@ -256,7 +256,7 @@ fn check_start(config: &Config) -> Result<(), Error> {
 
     // If another process holds the journal, it has the keys, and this command can use it. So that
     // error takes precedence over missing keys.
-    journal::sqlite::is_free(&config.data)?;
+    journal::sqlite::require_free(&config.data)?;
     Err(Error::Keys(Arc::new(missing)))
 }
 

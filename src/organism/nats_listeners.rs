@@ -7,7 +7,7 @@ use tokio::runtime;
 use super::local_agents::{self, RemoteMemorySource};
 use super::{Error, HostedListener};
 use crate::bus::Sink;
-use crate::bus::nats::{NatsConnection, NatsHost, Options, RemoteAgentOptions, fits};
+use crate::bus::nats::{NatsConnection, NatsHost, Options, RemoteAgentOptions, check_max_payload};
 use crate::config::Config;
 use crate::ids::ListenerName;
 use crate::nats;
@@ -27,7 +27,7 @@ pub(super) async fn remotes(
     };
 
     let wire = NatsConnection::open(servers, &format!("organism {}", config.name)).await?;
-    fits(wire.client(), config.payload_bytes)?;
+    check_max_payload(wire.client(), config.payload_bytes)?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
 
     for (name, remote) in listeners.chain(remote) {

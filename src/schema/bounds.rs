@@ -27,10 +27,10 @@ pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
         }
     }
 
-    let mut weigh = ParticleScale { groups, known: HashMap::new() };
+    let mut scale = ParticleScale { groups, known: HashMap::new() };
     let mut problems = Vec::new();
     for source in sources {
-        walk(source, &source.root, &mut weigh, &mut problems);
+        walk(source, &source.root, &mut scale, &mut problems);
     }
 
     problems
@@ -39,13 +39,13 @@ pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
 fn walk(
     source: &SchemaDocument,
     element: &Element,
-    weigh: &mut ParticleScale<'_>,
+    scale: &mut ParticleScale<'_>,
     problems: &mut Vec<SchemaProblem>,
 ) {
     if is_xsd(&element.name) {
         match &*element.name.local {
             "complexType" | "extension" | "restriction" => {
-                let weight = weigh.children(element);
+                let weight = scale.weight_of_children(element);
                 if let Some(message) = weight.excess() {
                     problems.push(source.problem(element, "schema-too-complex", message));
                     return;
@@ -62,7 +62,7 @@ fn walk(
     }
 
     for child in element.children() {
-        walk(source, child, weigh, problems);
+        walk(source, child, scale, problems);
     }
 }
 
@@ -100,13 +100,13 @@ struct ParticleScale<'a> {
 }
 
 impl ParticleScale<'_> {
-    fn children(&mut self, element: &Element) -> ParticleWeight {
+    fn weight_of_children(&mut self, element: &Element) -> ParticleWeight {
         let mut sum = ParticleWeight { particles: 0, occurs: 1 };
         for child in element.children().filter(|c| is_xsd(&c.name)) {
             let one = match &*child.name.local {
-                "sequence" | "choice" | "all" => self.children(child),
+                "sequence" | "choice" | "all" => self.weight_of_children(child),
                 "element" | "any" => ParticleWeight { particles: 1, occurs: 1 },
-                "group" => self.group(child.attribute("ref").unwrap_or_default()),
+                "group" => self.weight_of_group(child.attribute("ref").unwrap_or_default()),
                 _ => continue,
             };
             sum.particles = sum.particles.saturating_add(one.particles);
@@ -116,7 +116,7 @@ impl ParticleScale<'_> {
         sum
     }
 
-    fn group(&mut self, reference: &str) -> ParticleWeight {
+    fn weight_of_group(&mut self, reference: &str) -> ParticleWeight {
         let local = reference.rsplit(':').next().unwrap_or_default().trim();
         if let Some(known) = self.known.get(local) {
             return known.unwrap_or_default();
@@ -126,7 +126,7 @@ impl ParticleScale<'_> {
         let mut most = ParticleWeight::default();
 
         for definition in self.groups.get(local).cloned().unwrap_or_default() {
-            let weight = self.children(definition);
+            let weight = self.weight_of_children(definition);
             most.particles = most.particles.max(weight.particles);
             most.occurs = most.occurs.max(weight.occurs);
         }

@@ -71,14 +71,21 @@ impl<E> FormFilling<'_, E> {
     }
 
     /// Fills in one child, or as many children as the user wants.
-    fn children(&mut self, mut element: Element, of: &PayloadParameter) -> Result<Element, E> {
+    fn children(
+        &mut self,
+        mut element: Element,
+        parameter: &PayloadParameter,
+    ) -> Result<Element, E> {
         let mut count = 0_usize;
         loop {
-            let required = of.required && count == 0;
-            let Some(child) = self.within(of, |this| this.child(of, required))? else { break };
+            let required = parameter.required && count == 0;
+            let Some(child) = self.within(parameter, |this| this.child(parameter, required))?
+            else {
+                break;
+            };
             element = element.with_child(child);
             count += 1;
-            if !of.repeated {
+            if !parameter.repeated {
                 break;
             }
         }
@@ -86,25 +93,38 @@ impl<E> FormFilling<'_, E> {
         Ok(element)
     }
 
-    fn child(&mut self, of: &PayloadParameter, required: bool) -> Result<Option<Element>, E> {
-        let element = Element::new(of.written.clone());
-        let is_plain = of.parameters.is_empty() && is_text(&of.content);
+    fn child(
+        &mut self,
+        parameter: &PayloadParameter,
+        required: bool,
+    ) -> Result<Option<Element>, E> {
+        let element = Element::new(parameter.written.clone());
+        let is_plain = parameter.parameters.is_empty() && is_text(&parameter.content);
         if is_plain {
-            let value =
-                self.put(&of.content, of.doc.as_deref(), required, of.default.as_deref())?;
+            let value = self.put(
+                &parameter.content,
+                parameter.doc.as_deref(),
+                required,
+                parameter.default.as_deref(),
+            )?;
             return Ok(value.map(|value| element.with_text(value)));
         }
 
-        if !required && !self.ask_whether(of.doc.as_deref())? {
+        if !required && !self.ask_whether(parameter.doc.as_deref())? {
             return Ok(None);
         }
 
-        let text = is_text(&of.content).then_some(&of.content);
-        self.element(element, text, &of.parameters).map(Some)
+        let text = is_text(&parameter.content).then_some(&parameter.content);
+        self.element(element, text, &parameter.parameters).map(Some)
     }
 
-    fn value(&mut self, of: &PayloadParameter) -> Result<Option<String>, E> {
-        self.put(&of.content, of.doc.as_deref(), of.required, of.default.as_deref())
+    fn value(&mut self, parameter: &PayloadParameter) -> Result<Option<String>, E> {
+        self.put(
+            &parameter.content,
+            parameter.doc.as_deref(),
+            parameter.required,
+            parameter.default.as_deref(),
+        )
     }
 
     /// Lets the user choose one of several alternatives, or none.

@@ -126,7 +126,7 @@ impl BundleLoader {
             if self.bytes > limits::SCHEMA_BYTES_MAX
                 || self.sources.len() > limits::SCHEMA_DOCUMENTS_MAX
             {
-                self.problems.push(self.too_much(&source));
+                self.problems.push(self.too_large(&source));
                 break;
             }
         }
@@ -142,9 +142,9 @@ impl BundleLoader {
         Ok(SchemaBundle { sources: self.sources, links: self.links, compiled, digest })
     }
 
-    fn too_much(&self, source: &SchemaDocument) -> SchemaProblem {
+    fn too_large(&self, source: &SchemaDocument) -> SchemaProblem {
         let message = format!(
-            "the schema and what it includes are more than {} documents or {} bytes",
+            "the schema with its includes has more than {} documents or {} bytes; split it",
             limits::SCHEMA_DOCUMENTS_MAX,
             limits::SCHEMA_BYTES_MAX
         );

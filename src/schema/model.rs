@@ -119,7 +119,7 @@ pub struct AttributeUses {
 
 #[derive(Debug, Clone)]
 pub struct AttributeUse {
-    pub of: AttributeOf,
+    pub declaration: AttributeDeclRef,
     pub required: bool,
     pub prohibited: bool,
     pub default: Option<String>,
@@ -128,7 +128,7 @@ pub struct AttributeUse {
 }
 
 #[derive(Debug, Clone)]
-pub enum AttributeOf {
+pub enum AttributeDeclRef {
     Local(Arc<AttributeDecl>),
     Global(QName),
 }
@@ -214,13 +214,13 @@ impl SchemaModel {
             else {
                 return false;
             };
-            !complex.is_abstract && self.descends(complex, wanted, 0)
+            !complex.is_abstract && self.is_derived_from(complex, wanted, 0)
         };
 
         names.iter().find(fits).map(|name| (*name).clone())
     }
 
-    fn descends(&self, complex: &ComplexType, wanted: &QName, depth: usize) -> bool {
+    fn is_derived_from(&self, complex: &ComplexType, wanted: &QName, depth: usize) -> bool {
         let base = match &complex.derivation {
             TypeDerivation::Extends(base)
             | TypeDerivation::Restricts(base)
@@ -235,7 +235,7 @@ impl SchemaModel {
 
         match self.type_of(base) {
             Some(SchemaType::Complex(base)) if depth < crate::limits::OUTLINE_DEPTH_MAX => {
-                self.descends(base, wanted, depth + 1)
+                self.is_derived_from(base, wanted, depth + 1)
             }
             _ => false,
         }

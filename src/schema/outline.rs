@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::model::{
-    AnnotationText, AttributeDecl, AttributeOf, AttributeUse, AttributeUses, ContentParticle,
+    AnnotationText, AttributeDecl, AttributeDeclRef, AttributeUse, AttributeUses, ContentParticle,
     ElementDecl, EnumeratedValue, ParticleTerm, SchemaModel, SchemaType, SimpleBase,
     TypeDerivation, TypeRef, ValueFacets,
 };
@@ -148,9 +148,9 @@ impl SchemaModel {
     }
 
     fn declared(&self, usage: &AttributeUse) -> Option<Arc<AttributeDecl>> {
-        match &usage.of {
-            AttributeOf::Local(declared) => Some(declared.clone()),
-            AttributeOf::Global(name) => self.attributes.get(name).cloned(),
+        match &usage.declaration {
+            AttributeDeclRef::Local(declared) => Some(declared.clone()),
+            AttributeDeclRef::Global(name) => self.attributes.get(name).cloned(),
         }
     }
 

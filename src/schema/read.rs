@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::link::LinkKind;
 use super::load::SchemaBundle;
 use super::model::{
-    AnnotationText, AttributeDecl, AttributeOf, AttributeUse, AttributeUses, ComplexType,
+    AnnotationText, AttributeDecl, AttributeDeclRef, AttributeUse, AttributeUses, ComplexType,
     ContentParticle, ElementDecl, ElementWildcard, EnumeratedValue, ParticleTerm, SchemaModel,
     SchemaType, SimpleBase, SimpleType, TypeDerivation, TypeRef, ValueFacets,
 };
@@ -341,20 +341,20 @@ impl<'a> ModelReader<'a> {
     }
 
     fn attribute_use(&self, element: &Element) -> Option<AttributeUse> {
-        let of = match self.name(element, "ref") {
-            Some(name) => AttributeOf::Global(name),
+        let declaration = match self.name(element, "ref") {
+            Some(name) => AttributeDeclRef::Global(name),
             None => {
                 let form = element.attribute("form").map(str::trim);
                 let qualified = form.map_or(self.attributes_qualified, |f| f == "qualified");
                 let namespace = if qualified { self.namespace } else { "" };
                 let name = QName::new(Some(namespace), element.attribute("name")?.trim());
-                AttributeOf::Local(Arc::new(self.attribute(element, name)))
+                AttributeDeclRef::Local(Arc::new(self.attribute(element, name)))
             }
         };
 
         let usage = element.attribute("use").map(str::trim);
         Some(AttributeUse {
-            of,
+            declaration,
             required: usage == Some("required"),
             prohibited: usage == Some("prohibited"),
             default: element.attribute("default").map(str::to_owned),

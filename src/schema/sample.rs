@@ -131,15 +131,15 @@ fn plain(value: &SimpleTypeOutline, name: &str, attempt: usize) -> String {
         "gMonth" => dated(value, "--01"),
         "gDay" => dated(value, "---31"),
         "duration" => dated(value, "PT30S"),
-        "anyURI" => long_enough(value, "https://example.org/", "a"),
+        "anyURI" => lengthened(value, "https://example.org/", "a"),
         "base64Binary" => bytes(value, "AAAA", 3, "b3JnYW5pc20="),
         "hexBinary" => bytes(value, "00", 1, "00ff"),
         "language" => "en".to_owned(),
         "NMTOKEN" | "Name" | "NCName" | "ENTITY" | "QName" | "NOTATION" => {
-            long_enough(value, name, "a")
+            lengthened(value, name, "a")
         }
         "ID" | "IDREF" => format!("id{}", attempt + 1),
-        _ => long_enough(value, name, "a"),
+        _ => lengthened(value, name, "a"),
     }
 }
 
@@ -187,7 +187,7 @@ fn dated(value: &SimpleTypeOutline, usual: &str) -> String {
 }
 
 /// Lengthens or shortens `usual` as the facets require.
-fn long_enough(value: &SimpleTypeOutline, usual: &str, filler: &str) -> String {
+fn lengthened(value: &SimpleTypeOutline, usual: &str, filler: &str) -> String {
     let facets = &value.facets;
     let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());
     let low = count(facets.length.or(facets.min_length)).unwrap_or(0).min(100_000);

@@ -28,7 +28,7 @@ pub struct ShortField {
     /// Local name of the element.
     pub name: String,
     pub occurs: FieldCount,
-    pub of: ShortType,
+    pub short_type: ShortType,
 }
 
 /// Number of occurrences of a child element.
@@ -42,8 +42,8 @@ pub enum FieldCount {
 impl ShortType {
     /// The type with this name, as a config writes it. `None` if there is no such type.
     pub fn named(name: &str) -> Option<Self> {
-        let (_, of) = NAMED.iter().find(|(known, _)| *known == name)?;
-        Some(of.clone())
+        let (_, short_type) = NAMED.iter().find(|(known, _)| *known == name)?;
+        Some(short_type.clone())
     }
 
     /// Names of all types that a config can write as a word.
@@ -91,15 +91,21 @@ pub fn xsd(namespace: &str, elements: &[(&str, &ShortType)]) -> String {
         "<xs:schema xmlns:xs=\"{XSD}\" targetNamespace=\"{namespace}\" \
          elementFormDefault=\"qualified\">\n"
     );
-    for (name, of) in elements {
-        write_element(&mut out, name, FieldCount::Once, of, 1);
+    for (name, short_type) in elements {
+        write_element(&mut out, name, FieldCount::Once, short_type, 1);
     }
 
     out.push_str("</xs:schema>\n");
     out
 }
 
-fn write_element(out: &mut String, name: &str, occurs: FieldCount, of: &ShortType, depth: usize) {
+fn write_element(
+    out: &mut String,
+    name: &str,
+    occurs: FieldCount,
+    short_type: &ShortType,
+    depth: usize,
+) {
     let indent = "  ".repeat(depth);
     let occurs = match occurs {
         FieldCount::Once => "",
@@ -108,13 +114,13 @@ fn write_element(out: &mut String, name: &str, occurs: FieldCount, of: &ShortTyp
     };
 
     let _ = write!(out, "{indent}<xs:element name=\"{name}\"");
-    if let Some(built_in) = of.built_in() {
+    if let Some(built_in) = short_type.built_in() {
         let _ = writeln!(out, " type=\"{built_in}\"{occurs}/>");
         return;
     }
 
     let _ = writeln!(out, "{occurs}>");
-    match of {
+    match short_type {
         ShortType::Words(words) => write_words(out, words, depth + 1),
         ShortType::Fields(fields) => write_fields(out, fields, depth + 1),
         _ => {}
@@ -145,7 +151,7 @@ fn write_fields(out: &mut String, fields: &[ShortField], depth: usize) {
     let _ = writeln!(out, "{indent}<xs:complexType>");
     let _ = writeln!(out, "{indent}  <xs:sequence>");
     for field in fields {
-        write_element(out, &field.name, field.occurs, &field.of, depth + 2);
+        write_element(out, &field.name, field.occurs, &field.short_type, depth + 2);
     }
 
     let _ = writeln!(out, "{indent}  </xs:sequence>");
@@ -160,8 +166,8 @@ mod tests {
     use crate::ids::PayloadName;
     use crate::schema::{SchemaCompiler, SchemaFile, SchemaVerdict};
 
-    fn field(name: &str, occurs: FieldCount, of: ShortType) -> ShortField {
-        ShortField { name: name.to_owned(), occurs, of }
+    fn field(name: &str, occurs: FieldCount, short_type: ShortType) -> ShortField {
+        ShortField { name: name.to_owned(), occurs, short_type }
     }
 
     fn invoice() -> ShortType {

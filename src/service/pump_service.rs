@@ -105,9 +105,9 @@ impl PumpService {
             None => Target::New { suggested },
         };
 
-        let (notices, mut watch) = TreeWatch::new();
-        let notices = wait.then_some(notices);
-        let submitted = self.pump.submit_watched(trace, &client, target, key, &payload, notices);
+        let (waits, mut watch) = TreeWatch::new();
+        let waits = wait.then_some(waits);
+        let submitted = self.pump.submit_watched(trace, &client, target, key, &payload, waits);
         let (receipt, mut completions) = submitted.await?;
 
         let mut recorded = None;

@@ -1,5 +1,5 @@
-//! Notices for a client that waits for its thread tree. The client gets a notice about a held call
-//! at once, and about a model call when it takes long.
+//! Reports to a client that waits for its thread tree what the tree waits for: a held call at once,
+//! and a model call when it takes long.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::bus::ModelState;
 use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
-use crate::pump::driver::{Notice, NoticeReason};
+use crate::pump::driver::{CallWait, CallWaitReason};
 use crate::thread::Hold;
 
 /// The reason why a thread tree makes no progress.
@@ -39,9 +39,9 @@ pub enum WaitKind {
     Pause { route: String, until: Time },
 }
 
-/// The running model calls of one thread tree, and the notices that were already sent about them.
+/// The running model calls of one thread tree, and when each is reported next.
 pub struct TreeWatch {
-    notices: mpsc::Receiver<Notice>,
+    waits: mpsc::Receiver<CallWait>,
     /// Calls that the receipt already shows as held.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
@@ -52,14 +52,14 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Time in the present state after which the next notice is due.
+    /// Time in the present state after which the next report is due.
     due: Duration,
 }
 
 impl TreeWatch {
-    pub fn new() -> (mpsc::Sender<Notice>, Self) {
-        let (sender, notices) = mpsc::channel(limits::NOTICES_MAX);
-        (sender, Self { notices, known: Vec::new(), models: HashMap::new() })
+    pub fn new() -> (mpsc::Sender<CallWait>, Self) {
+        let (sender, waits) = mpsc::channel(limits::CALL_WAITS_MAX);
+        (sender, Self { waits, known: Vec::new(), models: HashMap::new() })
     }
 
     /// Marks calls as known to the client, because the receipt shows them as held.
@@ -67,17 +67,17 @@ impl TreeWatch {
         self.known.extend_from_slice(calls);
     }
 
-    /// Returns the next notice. Waits for ever if there is none. Cancel-safe.
+    /// Returns the next report. Waits for ever if there is none. Cancel-safe.
     pub async fn next(&mut self) -> TreeWait {
         loop {
             if let Some(due) = self.due() {
                 return due;
             }
-            let tick = tokio::time::sleep(limits::NOTICE_CHECK_INTERVAL);
+            let tick = tokio::time::sleep(limits::CALL_WAIT_CHECK_INTERVAL);
             tokio::select! {
-                notice = self.notices.recv() => match notice {
-                    Some(notice) => {
-                        if let Some(wait) = self.apply_notice(notice) {
+                call_wait = self.waits.recv() => match call_wait {
+                    Some(call_wait) => {
+                        if let Some(wait) = self.apply(call_wait) {
                             return wait;
                         }
                     }
@@ -89,10 +89,10 @@ impl TreeWatch {
         }
     }
 
-    fn apply_notice(&mut self, notice: Notice) -> Option<TreeWait> {
-        let Notice { thread, call, listener, wait } = notice;
-        match wait {
-            NoticeReason::Held(hold) => {
+    fn apply(&mut self, call_wait: CallWait) -> Option<TreeWait> {
+        let CallWait { thread, call, listener, reason } = call_wait;
+        match reason {
+            CallWaitReason::Held(hold) => {
                 let message = call.0;
                 let wait = match hold {
                     Hold::Approval => WaitKind::Approval { message },
@@ -101,25 +101,25 @@ impl TreeWatch {
                 let is_shown = hold == Hold::Approval && self.known.contains(&call);
                 (!is_shown).then_some(TreeWait { thread, listener, wait })
             }
-            NoticeReason::Model(ModelState::Ended) => {
+            CallWaitReason::Model(ModelState::Ended) => {
                 self.models.remove(&call);
                 None
             }
-            NoticeReason::Model(ModelState::Delayed(route, until)) => {
+            CallWaitReason::Model(ModelState::Delayed(route, until)) => {
                 self.models.remove(&call);
                 Some(TreeWait { thread, listener, wait: WaitKind::Pause { route, until } })
             }
-            NoticeReason::Model(state) => {
+            CallWaitReason::Model(state) => {
                 let since = Instant::now();
-                let due = limits::NOTICE_AFTER;
+                let due = limits::CALL_WAIT_REPORT_AFTER;
                 self.models.insert(call, ModelWait { thread, listener, state, since, due });
                 None
             }
         }
     }
 
-    /// Returns a notice about a model call that has been in its present state for long enough. The
-    /// next notice about the same state is due after four times that time.
+    /// Reports a model call that has been in its present state for long enough. The next report of
+    /// the same state is due after four times that time.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;

@@ -15,18 +15,18 @@ use crate::limits;
 
 /// Serves connections until the future is dropped, which also closes the connections.
 pub(super) async fn serve(listener: TcpListener, router: Router) {
-    let places = Arc::new(Semaphore::new(limits::HTTP_CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(limits::HTTP_CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         // The semaphore is never closed, so a permit becomes free eventually.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let router = router.clone();
                 connections.spawn(async move {
                     converse(stream, router).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {

@@ -44,7 +44,7 @@ impl WebServer {
             Err(source) => {
                 // If another process holds the journal, it very likely holds the port, too, and its
                 // error is clearer.
-                journal::sqlite::is_free(&config.data)?;
+                journal::sqlite::require_free(&config.data)?;
                 let context = format!("listening on {address}, as [http] says");
                 Err(Error::Io { context, source })
             }

@@ -340,13 +340,13 @@ fn payload(out: Element, name: &PayloadName) -> Element {
     out.with_attribute("payload", name.to_string())
 }
 
-fn typed(out: Element, of: &ShortType) -> Element {
-    match of {
+fn typed(out: Element, short_type: &ShortType) -> Element {
+    match short_type {
         ShortType::Fields(fields) => {
             let fields = fields.iter().map(|field| {
-                let ShortField { name, occurs, of } = field;
+                let ShortField { name, occurs, short_type } = field;
                 let out = element("child").with_attribute("name", name.as_str());
-                typed(out.with_attribute("occurs", word_of(&COUNTS, occurs)), of)
+                typed(out.with_attribute("occurs", word_of(&COUNTS, occurs)), short_type)
             });
             fields.fold(out.with_attribute("type", "children"), Element::with_child)
         }

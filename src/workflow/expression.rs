@@ -19,12 +19,14 @@ pub enum ValueShape {
 }
 
 impl ValueShape {
-    pub fn of_type(of: &ShortType) -> Self {
-        match of {
+    pub fn of_type(short_type: &ShortType) -> Self {
+        match short_type {
             ShortType::Fields(fields) => {
                 let children = fields.iter();
                 Self::Children(
-                    children.map(|field| (field.name.clone(), Self::of_type(&field.of))).collect(),
+                    children
+                        .map(|field| (field.name.clone(), Self::of_type(&field.short_type)))
+                        .collect(),
                 )
             }
             _ => Self::Leaf,

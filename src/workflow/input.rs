@@ -104,7 +104,7 @@ fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Ve
             let fields = fields.iter().map(|field| InputField {
                 name: field.name.clone(),
                 occurs: field.occurs,
-                is_nested: matches!(field.of, ShortType::Fields(_)),
+                is_nested: matches!(field.short_type, ShortType::Fields(_)),
             });
             fields.collect()
         }

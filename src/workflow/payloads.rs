@@ -205,7 +205,8 @@ pub fn failure_report(
 
 /// The type of a failure with the calls that were not undone.
 pub fn failure_type() -> ShortType {
-    let field = |name: &str, occurs, of| ShortField { name: name.to_owned(), occurs, of };
+    let field =
+        |name: &str, occurs, short_type| ShortField { name: name.to_owned(), occurs, short_type };
     let text = |name: &str| field(name, FieldCount::Once, ShortType::Text);
     let call = ["listener", "payload", "thread", "call", "why"].map(text);
     let mut fields = ["goal", "code", "reason"].map(text).to_vec();

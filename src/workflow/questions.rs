@@ -102,8 +102,11 @@ pub fn report(
 
 /// Type of the answer to a [`report`].
 pub fn report_answer() -> ShortType {
-    let of = ShortType::Text;
-    let text = ShortField { name: "text".to_owned(), occurs: FieldCount::AtMostOnce, of };
+    let text = ShortField {
+        name: "text".to_owned(),
+        occurs: FieldCount::AtMostOnce,
+        short_type: ShortType::Text,
+    };
     ShortType::Fields(vec![text])
 }
 

@@ -184,7 +184,7 @@ impl<'a> CompiledElement<'a> {
                     Ok(ShortField {
                         name: child.required("name", |text| Some(text.to_owned()))?,
                         occurs: child.required("occurs", |word| value_of(&COUNTS, word))?,
-                        of: child.types()?,
+                        short_type: child.types()?,
                     })
                 });
                 fields.collect::<ReadResult<_>>().map(ShortType::Fields)

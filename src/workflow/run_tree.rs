@@ -64,7 +64,7 @@ pub struct RunActivity {
     pub what: ActivityKind,
 }
 
-/// What a call beneath a goal does or waits for now.
+/// Present activity of a call beneath a goal, or its reason to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActivityKind {
     Model {

@@ -28,7 +28,8 @@ pub fn verdict_schema() -> String {
 
 /// The type of a verdict.
 pub fn verdict_type(can_correct: bool) -> ShortType {
-    let field = |name: &str, occurs, of| ShortField { name: name.to_owned(), occurs, of };
+    let field =
+        |name: &str, occurs, short_type| ShortField { name: name.to_owned(), occurs, short_type };
     let decisions: &[&str] =
         if can_correct { &["continue", "correct", "stop"] } else { &["continue", "stop"] };
     ShortType::Fields(vec![

@@ -1,11 +1,14 @@
 //! Layout of code: one binding a line, `if` decides on booleans, and a function whose name is a
-//! question changes nothing.
+//! question changes nothing and answers yes or no.
 
 use crate::ratchet::{Offence, only_shrinks};
 use crate::source;
 use crate::tree::{File, product};
 
-const QUESTIONS: &[&str] = &["is_", "has_", "can_"];
+const QUESTIONS: &[&str] = &["is_", "has_", "can_", "may_"];
+
+/// Types that a question may return. Its answer may be unknown, or fail to be found.
+const ANSWERS: &[&str] = &["bool", "Option<bool>"];
 
 /// The names of the rules that code breaks, each with the offset of the offence.
 fn broken_rules(code: &str) -> Vec<(&'static str, usize)> {
@@ -27,10 +30,25 @@ fn broken_rules(code: &str) -> Vec<(&'static str, usize)> {
             if head.contains("&mut self") {
                 broken.push(("a question that changes", at));
             }
+            if !is_answer(rest) {
+                broken.push(("a question without yes or no", at));
+            }
         }
     }
 
     broken
+}
+
+/// Whether a function returns the answer to a question. `rest` begins within the function's name.
+fn is_answer(rest: &str) -> bool {
+    let after = rest.find('(').and_then(|at| after_parentheses(&rest[at..]));
+    let head = after.and_then(|after| after.split(['{', ';']).next()).unwrap_or_default();
+    let returned = head.split_once("->").map_or("", |(_, returned)| returned);
+    let returned = returned.split("where").next().unwrap_or(returned);
+    let returned = returned.split_whitespace().collect::<String>();
+
+    let is_result = returned.ends_with("Result<bool>") || returned.contains("Result<bool,");
+    ANSWERS.contains(&returned.as_str()) || is_result
 }
 
 /// Whether a text begins with `let (a, b) = (x, y);`. The tuple of a function or of a `match` is
@@ -75,7 +93,8 @@ fn code_is_laid_out_to_be_read_top_down() {
         "layout",
         offences(product()),
         "layout (`two bindings`: write one `let` a line; `match on a bool`: write `if`; `a question that \
-         changes`: a function called is_, has_ or can_ takes no `&mut self`)",
+         changes`: a function called is_, has_, can_ or may_ takes no `&mut self`; `a question without yes \
+         or no`: such a function returns `bool`, `Option<bool>` or `Result<bool, _>`)",
     );
 }
 
@@ -94,4 +113,13 @@ fn each_offence_is_found_and_its_allowed_neighbour_is_not() {
     assert_eq!(broken("matches!(x, Some(true) if y)"), "");
     assert_eq!(broken("fn is_open(&mut self) -> bool {"), "a question that changes");
     assert_eq!(broken("fn is_open(&self) -> bool { self.look(&mut self) }"), "");
+    assert_eq!(broken("fn may_go(&self) -> Result<(), Error> {"), "a question without yes or no");
+    assert_eq!(broken("async fn has_come(&self) {"), "a question without yes or no");
+    assert_eq!(
+        broken("fn is_own(is_known: impl Fn(Id) -> bool) -> Id {"),
+        "a question without yes or no"
+    );
+    assert_eq!(broken("fn has_left(&self) -> io::Result<bool> {"), "");
+    assert_eq!(broken("fn is_part(whole: [&str; 2]) -> bool\nwhere T: Way {"), "");
+    assert_eq!(broken("fn can_go<T>(&self, way: T)\n-> Result<bool, Error>\nwhere T: Way {"), "");
 }

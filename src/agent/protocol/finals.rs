@@ -188,7 +188,11 @@ impl AgentFinals {
     }
 
     /// Compares the `format` attribute of a slot with the configured format.
-    pub fn format_of(&self, written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
+    pub fn check_slot_format(
+        &self,
+        written: Option<&str>,
+        place: TextLocation,
+    ) -> Result<(), Finding> {
         let wanted = self.format.as_str();
         let message = match written {
             Some(written) if written == wanted => return Ok(()),

@@ -141,7 +141,7 @@ impl TurnReader<'_> {
         let finals = &protocol.prompt_input.finals;
         let extraction = extractor.finish();
         let mut sorted = ParsedItems::default();
-        sorted.thought(reasoning);
+        sorted.add_reasoning(reasoning);
         let thoughts = sorted.reading.notes.len();
         let mut warnings = Vec::new();
 

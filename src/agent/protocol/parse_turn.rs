@@ -104,21 +104,21 @@ impl ParsedItems {
     pub fn take(&mut self, item: &ExtractedItem, policy: &mut dyn ElementPolicy) {
         match item {
             ExtractedItem::Text(text) => self.has_text |= !text.trim().is_empty(),
-            ExtractedItem::Reasoning { text, .. } => self.thought(text),
+            ExtractedItem::Reasoning { text, .. } => self.add_reasoning(text),
             ExtractedItem::Action(action) => {
                 let verdict = policy.action(action);
                 self.apply_verdict(verdict, action);
             }
             ExtractedItem::Unknown(unknown) => {
                 let payload = unknown.attempt.clone().into_bytes();
-                self.act(TurnAction { name: PayloadName::from(&unknown.name), payload });
+                self.add_action(TurnAction { name: PayloadName::from(&unknown.name), payload });
             }
             ExtractedItem::UnknownElement(element) => match policy.unknown_element(element) {
                 Some(finding) => self.reading.feedback.push(finding),
                 None => self.refuse(element.attempt.clone(), named(&element.finding)),
             },
             ExtractedItem::Broken(broken) => match policy.broken(broken) {
-                Some(ElementVerdict::Act(action)) => self.act(action),
+                Some(ElementVerdict::Act(action)) => self.add_action(action),
                 Some(ElementVerdict::Feedback(finding)) => self.reading.feedback.push(finding),
                 Some(ElementVerdict::Refuse(finding)) => {
                     self.refuse(broken.attempt.clone(), finding)
@@ -135,25 +135,25 @@ impl ParsedItems {
             ElementVerdict::Take => {
                 let name = PayloadName::from(action.name());
                 let payload = action.payload().into_bytes();
-                self.payload(name, payload);
+                self.add_payload(name, payload);
             }
-            ElementVerdict::Act(action) => self.act(action),
+            ElementVerdict::Act(action) => self.add_action(action),
             ElementVerdict::Refuse(finding) => self.refuse(action.payload(), finding),
             ElementVerdict::Feedback(finding) => self.reading.feedback.push(finding),
         }
     }
 
     /// Adds a complete payload, as a note or as an action.
-    pub fn payload(&mut self, name: PayloadName, payload: Vec<u8>) {
+    pub fn add_payload(&mut self, name: PayloadName, payload: Vec<u8>) {
         if is_note(&name) {
             self.noted = true;
             self.reading.notes.push(payload);
         } else {
-            self.act(TurnAction { name, payload });
+            self.add_action(TurnAction { name, payload });
         }
     }
 
-    pub fn act(&mut self, action: TurnAction) {
+    pub fn add_action(&mut self, action: TurnAction) {
         self.reading.actions.push(action);
         self.index += 1;
     }
@@ -164,7 +164,7 @@ impl ParsedItems {
     }
 
     /// Records reasoning as a note. Reasoning is never an action.
-    pub fn thought(&mut self, text: &str) {
+    pub fn add_reasoning(&mut self, text: &str) {
         if !text.trim().is_empty() {
             let name = QName::new(Some(system::NAMESPACE), "thinking");
             let thinking = Element::new(name).with_text(text).to_xml();

@@ -57,7 +57,7 @@ pub(super) fn take(
     let place = TextLocation::default();
     let report = finals.check_format(text, place.clone()).and_then(|()| finals.write(text, place));
     match report {
-        Ok(answer) => sorted.act(answer),
+        Ok(answer) => sorted.add_action(answer),
         Err(finding) => sorted.reading.feedback.push(finding),
     }
 }

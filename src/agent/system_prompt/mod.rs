@@ -20,7 +20,7 @@ pub struct AgentEnvironment {
 
 impl AgentEnvironment {
     /// Detects the platform that this process runs on.
-    pub fn here() -> Self {
+    pub fn detect() -> Self {
         let shell = std::env::var("SHELL").unwrap_or_default();
         Self {
             os: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),

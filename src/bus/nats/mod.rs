@@ -91,7 +91,7 @@ pub enum Error {
 /// # Errors
 ///
 /// [`Error::TooSmall`] if the servers do not.
-pub fn fits(client: &Client, payload: usize) -> Result<(), Error> {
+pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
     let server = client.max_payload();
     let needed = payload + limits::ENVELOPE_BYTES_MAX;
     if server < needed { Err(Error::TooSmall { server, payload, needed }) } else { Ok(()) }

@@ -57,7 +57,7 @@ pub(super) struct RemoteAgentAttempts {
     /// Never held while a thread is read or an answer is parsed: both take long.
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
     /// Bounds the slow requests that run at the same time.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// State of the transfers of one attempt.
@@ -81,8 +81,8 @@ struct AgentResponse {
 
 impl RemoteAgentAttempts {
     pub fn new(remote: RemoteAgentOptions) -> Self {
-        let places = Arc::new(Semaphore::new(limits::NATS_REQUESTS_MAX));
-        Self { options: remote, open: Mutex::default(), places }
+        let permits = Arc::new(Semaphore::new(limits::NATS_REQUESTS_MAX));
+        Self { options: remote, open: Mutex::default(), permits }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<AttemptToken, RemoteAttempt>> {
@@ -183,7 +183,7 @@ impl NatsShared {
         match request {
             Ok(AgentRequest::Answer { offset, size }) => {
                 match remote_agents.part(token, offset, size, &m.payload) {
-                    Ok(Some(whole)) => self.has_answered(token, whole, inbox, m.clone()),
+                    Ok(Some(whole)) => self.finish_answer(token, whole, inbox, m.clone()),
                     response => {
                         self.send_response(inbox, response.map(|_| AgentResponse::default()))
                     }
@@ -214,7 +214,7 @@ impl NatsShared {
         inbox: String,
         response: impl Future<Output = Result<AgentResponse, RequestRefusal>> + Send + 'static,
     ) {
-        let Ok(place) = Arc::clone(&remote_agents.places).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&remote_agents.permits).try_acquire_owned() else {
             let busy = RequestRefusal::new(RequestRefusal::LATER, "too many questions at once");
             return self.send_response(inbox, Err(busy));
         };
@@ -223,7 +223,7 @@ impl NatsShared {
         self.runtime().spawn(async move {
             let response = response.await;
             shared.send_response(inbox, response);
-            drop(place);
+            drop(permit);
         });
     }
 
@@ -253,7 +253,7 @@ impl NatsShared {
     ) -> Result<AgentResponse, RequestRefusal> {
         let whole = self.thread(remote_agents, token).await?;
         // The attempt may have ended while the journal was read.
-        self.is_open(token)?;
+        self.require_open(token)?;
         let room = self.client().max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
         let part = agent_requests::part(&whole, offset, limits::NATS_PAGE_BYTES.min(room));
         let beyond = || {
@@ -265,7 +265,7 @@ impl NatsShared {
         Ok(AgentResponse { headers, body: part.ok_or_else(beyond)?.to_vec() })
     }
 
-    fn is_open(&self, token: AttemptToken) -> Result<(), RequestRefusal> {
+    fn require_open(&self, token: AttemptToken) -> Result<(), RequestRefusal> {
         let is_open = self.holder(token).is_some() || mutant("remember-for-strangers");
         if is_open { Ok(()) } else { Err(RequestRefusal::gone()) }
     }
@@ -275,7 +275,7 @@ impl NatsShared {
         remote_agents: &RemoteAgentAttempts,
         token: AttemptToken,
     ) -> Result<Arc<Vec<u8>>, RequestRefusal> {
-        self.is_open(token)?;
+        self.require_open(token)?;
         let known = remote_agents
             .open()
             .get(&token)
@@ -319,7 +319,7 @@ impl NatsShared {
 
     /// Ends an attempt whose answer is complete. A long answer is parsed on another task, so that
     /// messages of other listeners do not wait.
-    fn has_answered(
+    fn finish_answer(
         self: &Arc<Self>,
         token: AttemptToken,
         whole: Vec<u8>,

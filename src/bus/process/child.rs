@@ -55,7 +55,7 @@ pub(super) type Pipes = (ChildStdin, ChildStdout);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
     #[error(transparent)]
-    NotFound(#[from] program::NotFound),
+    NotFound(#[from] program::ProgramNotFound),
     #[error("cannot start `{program}`: {source}")]
     Failed { program: String, source: io::Error },
 }

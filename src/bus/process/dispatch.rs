@@ -245,9 +245,9 @@ impl InstanceState {
     }
 
     /// Sends a command. Sending fails for an instance that has ended, which has no delivery either.
-    fn send(&self, order: InstanceCommand) {
+    fn send(&self, command: InstanceCommand) {
         if let Some(orders) = &self.orders {
-            let _ = orders.send(order);
+            let _ = orders.send(command);
         }
     }
 }

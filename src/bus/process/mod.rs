@@ -32,7 +32,7 @@ use dispatch::Dispatch;
 pub(crate) use frame::ChildFrame;
 pub use launch::{VERB as LAUNCH_VERB, become_listener, use_this_program};
 pub use leftover_processes::{InvalidMark, PUMP_VARIABLE, PumpMark, end_leftovers};
-pub use program::{NotFound, find};
+pub use program::{ProgramNotFound, find};
 pub use restarts::RestartPolicy;
 
 /// Settings of a process listener.

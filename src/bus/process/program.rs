@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The program was not found in any searched directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no program `{program}`: {looked}; check the first word of `command`")]
-pub struct NotFound {
+pub struct ProgramNotFound {
     pub program: String,
     pub looked: String,
 }
@@ -14,7 +14,7 @@ pub struct NotFound {
 /// Locates a program. A name with a slash is used as it is. A bare name is searched beside the
 /// running executable, then along `PATH`. Configs use their own search instead, because they search
 /// more directories.
-pub fn find(program: &str) -> Result<PathBuf, NotFound> {
+pub fn find(program: &str) -> Result<PathBuf, ProgramNotFound> {
     let mut denied = None;
     for candidate in candidates(program) {
         match std::fs::metadata(&candidate) {
@@ -32,7 +32,7 @@ pub fn find(program: &str) -> Result<PathBuf, NotFound> {
         None => "found neither beside `organism` nor on PATH".to_owned(),
     };
 
-    Err(NotFound { program: program.to_owned(), looked })
+    Err(ProgramNotFound { program: program.to_owned(), looked })
 }
 
 fn candidates(program: &str) -> Vec<PathBuf> {

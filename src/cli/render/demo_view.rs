@@ -12,13 +12,13 @@ use crate::thread::{Fact, Record};
 use super::table::cut;
 use super::{RenderOutput, payload, words};
 
-pub struct LiveView {
+pub struct DemoView {
     output: RenderOutput,
     began: Option<Time>,
     explained: HashSet<&'static str>,
 }
 
-impl LiveView {
+impl DemoView {
     pub fn new(output: RenderOutput) -> Self {
         Self { output, began: None, explained: HashSet::new() }
     }
@@ -48,7 +48,7 @@ impl LiveView {
             return;
         }
 
-        self.explain(out, &message.thread, gloss(message));
+        self.explain(out, &message.thread, explanation(message));
         let from = message.from.as_str();
         let to = message.to.as_str();
         let name = &message.name.local;
@@ -76,26 +76,30 @@ impl LiveView {
         thread: &ThreadId,
         refusal: &Refusal,
     ) {
-        let gloss = match refusal.rule {
+        let explanation = match refusal.rule {
             RefusalRule::SchemaInvalid => {
-                Some("its schema refuses a payload; the agent is told and mends it")
+                Some("a payload violates its schema; the agent gets the findings and corrects it")
             }
             RefusalRule::NotInVocabulary => {
-                Some("not a peer of this agent: refused, and nothing revealed")
+                Some("not a peer of this agent; refused without details")
             }
             _ => None,
         };
 
-        self.explain(out, thread, gloss);
+        self.explain(out, thread, explanation);
         let line = format!("✗ {sender}  refused: {}", refusal.rule);
         let line = self.line(time, thread, &line);
         out.push_str(&self.output.red(&line));
         out.push('\n');
     }
 
-    fn explain(&mut self, out: &mut String, thread: &ThreadId, gloss: Option<&'static str>) {
-        let Some(gloss) = gloss.filter(|gloss| self.explained.insert(gloss)) else { return };
-        let line = format!("         {}— {gloss}", margin(thread));
+    fn explain(&mut self, out: &mut String, thread: &ThreadId, explanation: Option<&'static str>) {
+        let Some(explanation) =
+            explanation.filter(|explanation| self.explained.insert(explanation))
+        else {
+            return;
+        };
+        let line = format!("         {}— {explanation}", margin(thread));
         out.push_str(&self.output.yellow(&line));
         out.push('\n');
     }
@@ -132,13 +136,13 @@ fn gist(message: &Message) -> String {
 }
 
 /// Explanation of a kind of event, shown at its first occurrence.
-fn gloss(message: &Message) -> Option<&'static str> {
+fn explanation(message: &Message) -> Option<&'static str> {
     match &*message.name.local {
         "spawn-thread" => Some("a subthread: its work runs beside this one"),
-        "todo-until" => Some("a plan in the open: recorded, shown, never interpreted"),
+        "todo-until" => Some("a public plan: recorded and shown, but never interpreted"),
         "set-timer" => Some("a timer, kept in the journal"),
-        "thread-result" => Some("the subthread's result comes home"),
-        "answer" if message.thread.is_root() => Some("the final answer, from what was found"),
+        "thread-result" => Some("the result of the subthread, returned to its parent"),
+        "answer" if message.thread.is_root() => Some("the final answer to the question"),
         _ => None,
     }
 }

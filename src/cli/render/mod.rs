@@ -1,8 +1,8 @@
 //! Draws records for a terminal: texts in 80 columns, tables as wide as the terminal. Colours are used only on a terminal, and control
 //! characters from the record never reach it.
 
+pub mod demo_view;
 mod held;
-pub mod live;
 mod live_printer;
 mod payload;
 mod table;

@@ -33,8 +33,8 @@ fn turn(root: &Element) -> String {
     let stop = get("stop");
     let latency = get("latency_ms");
     let tokens_in = get("tokens_in");
-    let written = get("tokens_out");
-    text.push_str(&format!("  {stop}  {tokens_in} + {written} tokens"));
+    let tokens_out = get("tokens_out");
+    text.push_str(&format!("  {stop}  {tokens_in} + {tokens_out} tokens"));
     if let (Some(cost), Some(currency)) = (root.attribute("cost"), root.attribute("currency")) {
         text.push_str(&format!("  {cost} {currency}"));
     }

@@ -87,7 +87,7 @@ fn recording_file(
 
 fn problems_of_route(
     route: &Located<ExpandedText>,
-    of: &DeclaredModel,
+    owner: &DeclaredModel,
     models: &[DeclaredModel],
     problems: &mut ConfigProblems,
 ) {
@@ -96,7 +96,7 @@ fn problems_of_route(
     let (message, help) = match found {
         Some(model) if matches!(model.kind, Some(DeclaredKind::Routed { .. })) => {
             let message =
-                format!("the route `{name}` of model `{}` has routes itself", of.name.value);
+                format!("the route `{name}` of model `{}` has routes itself", owner.name.value);
             (message, "name the models it leads to instead".to_owned())
         }
         Some(_) => return,
@@ -106,7 +106,7 @@ fn problems_of_route(
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("the models are {}", known.join(", ")),
             };
-            (format!("model `{}` routes to `{name}`, which is no model", of.name.value), help)
+            (format!("model `{}` routes to `{name}`, which is no model", owner.name.value), help)
         }
     };
 

@@ -171,7 +171,7 @@ impl ComparedProjection {
         if position > self.last {
             compared
                 .foreign
-                .get_or_insert_with(|| format!("record {position}, behind the last one"));
+                .get_or_insert_with(|| format!("record {position}, after the last one"));
             return Ok(None);
         }
 

@@ -195,7 +195,7 @@ fn compare(
         {
             return Ok(mark);
         }
-        _ => "it does not end where it says so".to_owned(),
+        _ => "its last message is not the statement that the move is complete".to_owned(),
     };
     let stream = options.stream();
     Err(Error::broken(0, format!("the stream {stream} does not hold all of the journal: {detail}")))
@@ -250,11 +250,11 @@ impl MoveStatements {
         }
 
         if !self.begun {
-            return Err("it does not say whose journal begins here".to_owned());
+            return Err("the stream does not begin with a statement of its journal".to_owned());
         }
 
         if contents.epoch.is_some_and(|epoch| epoch > source.epoch) {
-            return Err("a pump went on with it there".to_owned());
+            return Err("another pump has already written to the stream".to_owned());
         }
 
         if let Some(foreign) = &compared.foreign {
@@ -264,9 +264,10 @@ impl MoveStatements {
         self.moved = contents.moved.or(self.moved);
 
         match contents.moved {
-            Some(records) if records != compared.records.0 => {
-                Err(format!("{records} records are not what stands before it"))
-            }
+            Some(records) if records != compared.records.0 => Err(format!(
+                "{records} records are stated as moved, but {} precede this message",
+                compared.records.0
+            )),
             _ => Ok(()),
         }
     }
@@ -278,7 +279,7 @@ fn foreign_message(options: &Options, seq: u64, detail: &str) -> Error {
         path: format!("the stream {}", options.stream()),
         detail: format!(
             "keeps something else (message {seq}: {detail}): name another `stream`, or remove that \
-             one if nobody needs it"
+             one if it is no longer needed"
         ),
     }
 }

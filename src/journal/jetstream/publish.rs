@@ -40,8 +40,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request had no response.
     silence: Cell<bool>,
-    /// The message after which the last attempt was made, and the number of earlier attempts.
-    tries: Cell<(u64, u32)>,
+    /// The message after which the last attempt was made, and the number of retries so far.
+    retries: Cell<(u64, u32)>,
 }
 
 /// The message found at the sequence number that ours was meant for.
@@ -65,7 +65,7 @@ impl StreamPublisher {
             last,
             epoch: 0,
             silence: Cell::default(),
-            tries: Cell::default(),
+            retries: Cell::default(),
         }
     }
 
@@ -104,7 +104,7 @@ impl StreamPublisher {
             match self.look(after, &id)? {
                 ExistingMessage::Ours => return Ok(()),
                 ExistingMessage::Unknown => {
-                    return Err(unavailable("nobody answers for the stream"));
+                    return Err(unavailable("no server answers for the stream"));
                 }
                 ExistingMessage::Nothing => {}
             }
@@ -144,20 +144,22 @@ impl StreamPublisher {
         }
     }
 
+    /// Publishes a message after message `after`. Each retry gets another id: the server may refuse
+    /// the first id as a duplicate without having stored its message.
     fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, ApiFailure> {
-        let tries = match self.tries.get() {
-            (place, tries) if place == after => tries + 1,
+        let retries = match self.retries.get() {
+            (last_after, retries) if last_after == after => retries + 1,
             _ => 0,
         };
+        self.retries.set((after, retries));
 
-        self.tries.set((after, tries));
-        let tried = match tries {
+        let message_id = match retries {
             0 => id.to_owned(),
-            _ => format!("{id}.{tries}"),
+            _ => format!("{id}.{retries}"),
         };
 
         let expected = if mutant("no-fence") { String::new() } else { after.to_string() };
-        let mut headers = vec![(ID, tried.as_str()), ("Nats-Expected-Stream", &self.stream)];
+        let mut headers = vec![(ID, message_id.as_str()), ("Nats-Expected-Stream", &self.stream)];
         headers.push(("Nats-Expected-Last-Sequence", &expected));
         headers.retain(|(_, value)| !value.is_empty());
         self.api.publish(&self.subject, &headers, message)
@@ -191,8 +193,7 @@ impl StreamPublisher {
                     tracing::info!(
                         stream = self.stream,
                         seq = found.seq,
-                        "the commit was stored, \
-             although its acknowledgement was lost"
+                        "the commit was stored, although its acknowledgement was lost"
                     );
                     return Ok(ExistingMessage::Ours);
                 }

@@ -38,12 +38,12 @@ pub fn back_up(
         return Err(Error::io(file.display().to_string())(exists));
     }
 
-    let half = to_data.join("journal.new");
-    durable_file::remove(&half).map_err(Error::io(half.display().to_string()))?;
-    JournalReader::open(data)?.copy_to(&half)?;
-    let synced = std::fs::File::open(&half)
+    let unfinished = to_data.join("journal.new");
+    durable_file::remove(&unfinished).map_err(Error::io(unfinished.display().to_string()))?;
+    JournalReader::open(data)?.copy_to(&unfinished)?;
+    let synced = std::fs::File::open(&unfinished)
         .and_then(|copy| copy.sync_all())
-        .and_then(|()| std::fs::rename(&half, &file))
+        .and_then(|()| std::fs::rename(&unfinished, &file))
         .and_then(|()| durable_file::sync_parent(&file));
     synced.map_err(Error::io(file.display().to_string()))?;
 

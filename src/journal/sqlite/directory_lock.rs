@@ -50,9 +50,9 @@ impl DirectoryLock {
     }
 }
 
-/// Returns an error if no pump could write the journal in `data` now: [`Error::InUse`] if another
-/// pump does. A missing journal is free.
-pub fn is_free(data: &Path) -> Result<(), Error> {
+/// Requires that no pump writes the journal in `data` now. Returns [`Error::InUse`] if one does. A
+/// missing journal is free.
+pub fn require_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
     match directory.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Err(held(data)),
@@ -77,7 +77,7 @@ pub enum LockHolder {
 
 /// The holder of the lock in `data`, from the operating system or else from the holder's own note.
 pub fn lock_holder(data: &Path) -> LockHolder {
-    if is_free(data).is_ok() {
+    if require_free(data).is_ok() {
         return LockHolder::Nobody;
     }
 

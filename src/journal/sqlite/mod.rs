@@ -35,7 +35,7 @@ use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 pub use backup::{BackedUp, back_up};
 pub use directory::{DATABASE, make as make_directory};
 pub(in crate::journal) use directory::{note_journal, noted_journal};
-pub use directory_lock::{DirectoryLock, LockHolder, is_free, lock_holder};
+pub use directory_lock::{DirectoryLock, LockHolder, lock_holder, require_free};
 pub use open::{FoundJournal, hold};
 pub(in crate::journal) use projection::{
     CatchingUp, LockedJournalDir, RecordProof, RecordsAhead, StreamEvidence,

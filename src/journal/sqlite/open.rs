@@ -391,14 +391,14 @@ impl<L> JournalWriter<L> {
 /// Creates the file of a journal under another name and renames it when it is complete, so that no
 /// crash leaves half a journal.
 fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
-    let half = data.join("journal.new");
+    let unfinished = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
         let removed = durable_file::remove(&data.join(name));
-        removed.map_err(Error::io(half.display().to_string()))?;
+        removed.map_err(Error::io(unfinished.display().to_string()))?;
     }
 
     let fill = || -> rusqlite::Result<()> {
-        let db = Connection::open(&half)?;
+        let db = Connection::open(&unfinished)?;
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
         db.execute_batch(&format!("BEGIN; {SCHEMA} {};", super::MAC_COLUMN))?;
         write::set_meta(&db, "format", &FORMAT.to_string())?;
@@ -410,7 +410,8 @@ fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result
 
     fill().map_err(Error::sqlite("making the journal"))?;
     let file = data.join(DATABASE);
-    let renamed = std::fs::rename(&half, &file).and_then(|()| durable_file::sync_parent(&file));
+    let renamed =
+        std::fs::rename(&unfinished, &file).and_then(|()| durable_file::sync_parent(&file));
     renamed.map_err(Error::io(file.display().to_string()))
 }
 

@@ -64,7 +64,7 @@ impl JournalReader {
         let mut reader = Self { db, data: data.to_owned(), has_mac: false };
         reader.check_format()?;
         reader.has_mac =
-            write::has_mac(&reader.db).map_err(|error| reader.failed("a table", error))?;
+            write::has_mac(&reader.db).map_err(|error| reader.read_error("a table", error))?;
         Ok(reader)
     }
 
@@ -89,7 +89,7 @@ impl JournalReader {
         self.db
             .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
             .optional()
-            .map_err(|error| self.failed("its description", error))
+            .map_err(|error| self.read_error("its description", error))
     }
 
     pub fn about(&self) -> Result<JournalMetadata, Error> {
@@ -114,7 +114,7 @@ impl JournalReader {
         }
         let found = self.db.prepare("SELECT 1 FROM step WHERE mac IS NOT NULL LIMIT 1");
         let found = found.and_then(|mut query| query.exists([]));
-        found.map_err(|error| self.failed("its MACs", error))
+        found.map_err(|error| self.read_error("its MACs", error))
     }
 
     /// Copies the journal in its present state into a new file.
@@ -124,7 +124,7 @@ impl JournalReader {
             Error::io(file.display().to_string())(invalid)
         })?;
         let copied = self.db.execute("VACUUM INTO ?1", [name]);
-        copied.map(drop).map_err(|error| self.failed("the journal", error))
+        copied.map(drop).map_err(|error| self.read_error("the journal", error))
     }
 
     /// Whether this is a projection of a stream.
@@ -136,7 +136,7 @@ impl JournalReader {
     pub fn last(&self) -> Result<Position, Error> {
         let sql = "SELECT coalesce(max(position), 0) FROM step";
         let last = self.db.query_row(sql, [], |row| row.get(0));
-        last.map(Position).map_err(|error| self.failed("its last position", error))
+        last.map(Position).map_err(|error| self.read_error("its last position", error))
     }
 
     pub fn record(&self, position: Position) -> Result<Option<HashedRecord>, Error> {
@@ -145,7 +145,7 @@ impl JournalReader {
 
     fn by_position(&self) -> Result<CachedStatement<'_>, Error> {
         let sql = format!("SELECT {} FROM step WHERE position = ?1", row::columns(self.has_mac));
-        self.db.prepare_cached(&sql).map_err(|error| self.failed("a record", error))
+        self.db.prepare_cached(&sql).map_err(|error| self.read_error("a record", error))
     }
 
     fn query_record(
@@ -154,7 +154,8 @@ impl JournalReader {
         position: Position,
         names: &mut InternedNames,
     ) -> Result<Option<HashedRecord>, Error> {
-        let mut rows = query.query([position.0]).map_err(|error| self.failed("a record", error))?;
+        let mut rows =
+            query.query([position.0]).map_err(|error| self.read_error("a record", error))?;
         let row = rows.next().map_err(|error| self.failed_at(position, error))?;
         row.map(|row| row::decode(position, row, names)).transpose()
     }
@@ -269,7 +270,7 @@ impl JournalReader {
                 // all of them, because a view holds back the write-ahead log.
                 drop(reading.take());
                 let begun = self.db.unchecked_transaction();
-                reading = Some(begun.map_err(|error| self.failed("a record", error))?);
+                reading = Some(begun.map_err(|error| self.read_error("a record", error))?);
             }
             let missing = || Error::broken(at.0, "its record is missing");
             let sealed = self.query_record(&mut query, at, &mut names)?.ok_or_else(missing)?;
@@ -296,7 +297,7 @@ impl JournalReader {
     }
 
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, Error> {
-        let failed = |error| self.failed("its checkpoints", error);
+        let failed = |error| self.read_error("its checkpoints", error);
         let sql = "SELECT position, line FROM checkpoint ORDER BY position";
         let mut query = self.db.prepare(sql).map_err(failed)?;
         let mut rows = query.query([]).map_err(failed)?;
@@ -321,7 +322,7 @@ impl JournalReader {
     pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
         let sql = "SELECT bytes FROM blob WHERE digest = ?1";
         let bytes = self.db.query_row(sql, [digest.to_string()], |row| row.get::<_, Vec<u8>>(0));
-        let bytes = bytes.optional().map_err(|error| self.failed("a blob", error))?;
+        let bytes = bytes.optional().map_err(|error| self.read_error("a blob", error))?;
 
         match bytes {
             Some(bytes) if Digest::of(&bytes) != digest => {
@@ -333,7 +334,7 @@ impl JournalReader {
 
     /// Digests of everything that [`JournalReader::blob`] can return.
     pub fn blobs(&self) -> Result<Vec<Digest>, Error> {
-        let failed = |error| self.failed("its blobs", error);
+        let failed = |error| self.read_error("its blobs", error);
         let mut query = self.db.prepare("SELECT digest FROM blob ORDER BY 1").map_err(failed)?;
         let mut rows = query.query([]).map_err(failed)?;
         let mut digests = Vec::new();
@@ -349,7 +350,7 @@ impl JournalReader {
 
     /// Whether tables and views are those of this program, and the file's structure is sound.
     pub fn check_structure(&self) -> Result<(), Error> {
-        let failed = |error| self.failed("its structure", error);
+        let failed = |error| self.read_error("its structure", error);
         let (ours, found) = self.catalogues().map_err(failed)?;
         if found != ours {
             return Err(Error::broken(0, "its tables or views were changed"));
@@ -360,14 +361,14 @@ impl JournalReader {
     /// Runs one of SQLite's own checks on the file.
     pub(super) fn check_sound(&self, check: &str) -> Result<(), Error> {
         let result = self.db.query_row(check, [], |row| row.get(0));
-        let result: String = result.map_err(|error| self.failed("its structure", error))?;
+        let result: String = result.map_err(|error| self.read_error("its structure", error))?;
         if result == "ok" { Ok(()) } else { Err(Error::broken(0, result.replace('\n', ": "))) }
     }
 
     /// Whether the tables that a pump writes are as expected. Other tables, added by a person, do
     /// not prevent a start.
     pub(super) fn check_tables(&self) -> Result<(), Error> {
-        let found = self.catalogues().map_err(|error| self.failed("its structure", error));
+        let found = self.catalogues().map_err(|error| self.read_error("its structure", error));
         let (ours, found) = found?;
         let mut tables = ours.iter().filter(|(kind, ..)| kind == "table");
         if tables.all(|table| found.contains(table)) {
@@ -388,20 +389,20 @@ impl JournalReader {
     }
 
     fn failed_at(&self, position: Position, error: rusqlite::Error) -> Error {
-        match self.failed("a record", error) {
+        match self.read_error("a record", error) {
             Error::Broken { detail, .. } => Error::broken(position.0, detail),
             other => other,
         }
     }
 
-    pub(super) fn failed(&self, what: &str, error: rusqlite::Error) -> Error {
-        let damage = match error.sqlite_error_code() {
+    pub(super) fn read_error(&self, what: &str, error: rusqlite::Error) -> Error {
+        let is_damaged = match error.sqlite_error_code() {
             Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
             // Not an error of SQLite: a value had the wrong type.
             None => true,
         };
 
-        if damage {
+        if is_damaged {
             Error::broken(0, format!("{what} cannot be read: {error}"))
         } else {
             Error::sqlite(format!("reading {what} from {}", self.data.display()))(error)

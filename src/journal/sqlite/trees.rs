@@ -24,7 +24,7 @@ pub struct TreeRow {
 impl JournalReader {
     /// All trees, in order of first appearance.
     pub fn trees(&self) -> Result<Vec<TreeRow>, Error> {
-        let failed = |error| self.failed("its trees", error);
+        let failed = |error| self.read_error("its trees", error);
         let refreshed = self.refreshed()?;
         let sql = "SELECT root, first, head, records, opened, updated FROM tree ORDER BY first";
         let mut trees = Vec::new();
@@ -76,7 +76,7 @@ impl JournalReader {
             other => other,
         };
 
-        head.map(|head| head.map(Position)).map_err(|error| self.failed("a tree's head", error))
+        head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
     /// Whether the table alone agrees with `heads`. A table with wrong values does not agree and
@@ -114,7 +114,7 @@ impl JournalReader {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";
         let right = self.db.query_row(sql, [], |row| row.get(0)).optional();
-        match right.map_err(|error| self.failed("its trees", error))? {
+        match right.map_err(|error| self.read_error("its trees", error))? {
             Some(true) => Ok(()),
             _ => Err(Error::broken(0, "the table of trees does not go as far as it says")),
         }

@@ -56,10 +56,10 @@ impl TrialHarness {
     /// Starts the program.
     pub async fn set(
         command: &[String],
-        way: &HarnessTransport,
+        transport: &HarnessTransport,
         sink: Arc<dyn Sink>,
     ) -> Result<Self, String> {
-        match way {
+        match transport {
             HarnessTransport::Process => {
                 let options = options(command);
                 Ok(Self::Process(ProcessHost::start(options, sink, &Handle::current())))

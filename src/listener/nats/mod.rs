@@ -60,18 +60,18 @@ pub(super) fn serve(
     let (work, waiting) = unbounded_channel();
     let mut line = DeliveryQueue { waiting, driven: Instant::now() };
     let opening = KitState::open(place, work, stopped, drive.handle());
-    let post = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
+    let state = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
     let mut answered = None;
     while let Some((message, task)) = line.next(&drive) {
-        post.attend(&message, &task, handle);
+        state.attend(&message, &task, handle);
         answered = Some(Instant::now());
     }
 
-    if let Some(denied) = post.denied() {
+    if let Some(denied) = state.denied() {
         return Err(denied.to_string());
     }
 
-    post.part(&drive, answered)
+    state.part(&drive, answered)
 }
 
 const ENDED: &str = "the connection's threads ended";
@@ -143,7 +143,8 @@ impl KitState {
         let own_subject = subjects.replica(&format!("{:016x}", OsRng.next_u64()));
         let group = place.listener.to_string();
         let place = place.clone();
-        let post = Arc::new(Self {
+
+        let state = Arc::new(Self {
             place,
             subjects,
             sender,
@@ -156,18 +157,18 @@ impl KitState {
         });
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
         let deliveries =
-            client.queue_subscribe(post.subjects.deliveries(), group).await.map_err(failed)?;
-        let own = client.subscribe(post.own_subject.clone()).await.map_err(failed)?;
-        let cancels = client.subscribe(post.subjects.cancels()).await.map_err(failed)?;
-        for (verb, subject) in post.service.subjects() {
+            client.queue_subscribe(state.subjects.deliveries(), group).await.map_err(failed)?;
+        let own = client.subscribe(state.own_subject.clone()).await.map_err(failed)?;
+        let cancels = client.subscribe(state.subjects.cancels()).await.map_err(failed)?;
+        for (verb, subject) in state.service.subjects() {
             let subscriber = client.subscribe(subject).await.map_err(failed)?;
-            tokio::spawn(Arc::clone(&post).explain(verb, subscriber));
+            tokio::spawn(Arc::clone(&state).explain(verb, subscriber));
         }
 
-        tokio::spawn(Arc::clone(&post).take([deliveries, own], work, stopped));
-        tokio::spawn(Arc::clone(&post).receive_cancels(cancels));
-        tokio::spawn(Arc::clone(&post).live());
-        Ok(post)
+        tokio::spawn(Arc::clone(&state).take([deliveries, own], work, stopped));
+        tokio::spawn(Arc::clone(&state).receive_cancels(cancels));
+        tokio::spawn(Arc::clone(&state).live());
+        Ok(state)
     }
 
     /// Returns a permission error that keeps this replica from working; `None` if there is none.

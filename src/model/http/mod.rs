@@ -92,13 +92,14 @@ impl HttpClient {
         body: String,
         timeouts: HttpTimeouts,
     ) -> Result<HttpResponse, HttpError> {
-        let patience = CallDeadlines::new(timeouts);
+        let deadlines = CallDeadlines::new(timeouts);
         let connecting = connect::connect(endpoint, &self.tls, &self.proxies);
-        let way = patience.wait(CallPhase::Connect, connecting).await?;
-        let way =
-            way.map_err(|detail| HttpError::Connect { host: endpoint.authority(), detail })?;
-        let request = roundtrip::request(endpoint, path, headers, &body, &way)?;
-        HttpResponse::send(way.stream, request, patience).await
+        let connected = deadlines.wait(CallPhase::Connect, connecting).await?;
+        let stream = connected
+            .map_err(|detail| HttpError::Connect { host: endpoint.authority(), detail })?;
+
+        let request = roundtrip::request(endpoint, path, headers, &body, &stream)?;
+        HttpResponse::send(stream.stream, request, deadlines).await
     }
 }
 

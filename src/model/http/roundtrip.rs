@@ -24,12 +24,12 @@ pub(super) fn request(
     path: &str,
     headers: &[(&str, String)],
     body: &str,
-    way: &HttpStream,
+    stream: &HttpStream,
 ) -> Result<Vec<u8>, HttpError> {
     let bad = |detail: String| HttpError::Connect { host: endpoint.authority(), detail };
     let host = endpoint.authority();
     let path = endpoint.at(path);
-    let target = match &way.relay {
+    let target = match &stream.relay {
         Some(_) => format!("http://{host}{path}"),
         None => path,
     };
@@ -43,7 +43,7 @@ pub(super) fn request(
          content-type: application/json\r\naccept: text/event-stream, application/json\r\n",
         env!("CARGO_PKG_VERSION"),
     );
-    let relay = way.relay.as_ref().and_then(|proxy| proxy.authorization.as_ref());
+    let relay = stream.relay.as_ref().and_then(|proxy| proxy.authorization.as_ref());
     let relay = relay.map(|value| ("proxy-authorization", value));
 
     for (name, value) in headers.iter().map(|(name, value)| (*name, value)).chain(relay) {
@@ -66,7 +66,7 @@ pub struct HttpResponse {
     framing: BodyFraming,
     /// The piece of the body that was returned last.
     piece: Vec<u8>,
-    patience: CallDeadlines,
+    deadlines: CallDeadlines,
     /// Whether any byte of the body has arrived.
     has_begun: bool,
 }
@@ -80,14 +80,14 @@ impl HttpResponse {
     pub(super) async fn send(
         stream: BoxedStream,
         request: Vec<u8>,
-        patience: CallDeadlines,
+        deadlines: CallDeadlines,
     ) -> Result<Self, HttpError> {
-        let patience = patience.after_request();
+        let deadlines = deadlines.after_request();
         let writer = Some(RequestWriter { request, written: 0 });
         let mut line = HttpConnection { stream, writer, received: Vec::new() };
-        let head = patience.wait(CallPhase::FirstByte, line.send()).await??;
+        let head = deadlines.wait(CallPhase::FirstByte, line.send()).await??;
         let framing = BodyFraming::of(head.status, &head.headers)?;
-        Ok(Self { line, head, framing, piece: Vec::new(), patience, has_begun: false })
+        Ok(Self { line, head, framing, piece: Vec::new(), deadlines, has_begun: false })
     }
 
     pub fn status(&self) -> u16 {
@@ -115,9 +115,9 @@ impl HttpResponse {
                 _ => {}
             }
 
-            self.patience.spent()?;
+            self.deadlines.spent()?;
             let phase = if self.has_begun { CallPhase::Stall } else { CallPhase::FirstByte };
-            let received = self.patience.wait(phase, self.line.receive()).await?;
+            let received = self.deadlines.wait(phase, self.line.receive()).await?;
             match received.map_err(|_| HttpError::Broken)? {
                 0 if self.framing == BodyFraming::UntilClosed => return Ok(None),
                 0 => return Err(HttpError::Broken),

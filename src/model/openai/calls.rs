@@ -73,8 +73,8 @@ impl CallAssembler {
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {
-            let of = self.0.get(*at).map_or("", |growing| &growing.call.id);
-            id.is_empty() || of.is_empty() || of == id
+            let known_id = self.0.get(*at).map_or("", |growing| &growing.call.id);
+            id.is_empty() || known_id.is_empty() || known_id == id
         });
         let at = match known {
             Some(at) => at,

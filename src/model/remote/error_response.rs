@@ -100,14 +100,14 @@ impl RemoteModel {
         }
 
         let is_html = looks_like_html(body.trim_ascii_start());
-        let complaint = if is_html { ErrorBody::default() } else { complaint(body) };
+        let error_body = if is_html { ErrorBody::default() } else { parse_error_body(body) };
         let message =
-            if is_html { self.clean(&title(body)) } else { self.clean(&complaint.message) };
+            if is_html { self.clean(&title(body)) } else { self.clean(&error_body.message) };
 
         let key = || self.key_source();
 
         match status {
-            429 if is_about_credit(&complaint.kind) => {
+            429 if is_about_credit(&error_body.kind) => {
                 Error::NoCredit { route, status, message, key: key() }
             }
             429 => Error::RateLimited { route, message, retry_after: retry_after(answer) },
@@ -122,28 +122,28 @@ impl RemoteModel {
             200 if is_whole_answer(body) => {
                 Error::InvalidEvent { route, detail: WHOLE_ANSWER.to_owned() }
             }
-            200 => self.instead_of_a_stream(&complaint, message),
+            200 => self.error_for_document(&error_body, message),
             _ => Error::Status { route, status, message },
         }
     }
 
     /// Maps a JSON document with status 200, in place of a stream, to an error.
-    fn instead_of_a_stream(&self, complaint: &ErrorBody, message: String) -> Error {
+    fn error_for_document(&self, error_body: &ErrorBody, message: String) -> Error {
         let route = self.route();
-        if complaint.kind.is_empty() && complaint.message.is_empty() {
+        if error_body.kind.is_empty() && error_body.message.is_empty() {
             return Error::InvalidEvent { route, detail: WHOLE_ANSWER.to_owned() };
         }
-        self.of_kind(&complaint.kind, message)
+        self.error_of_kind(&error_body.kind, message)
     }
 
     /// The error for an error event within a stream.
     fn stream_error(&self, error: &str) -> Error {
-        let complaint = complaint(error.as_bytes());
-        let message = self.clean(&complaint.message);
-        self.of_kind(&complaint.kind, message)
+        let error_body = parse_error_body(error.as_bytes());
+        let message = self.clean(&error_body.message);
+        self.error_of_kind(&error_body.kind, message)
     }
 
-    fn of_kind(&self, kind: &str, message: String) -> Error {
+    fn error_of_kind(&self, kind: &str, message: String) -> Error {
         let route = self.route();
         let has = |words: &[&str]| words.iter().any(|word| kind.contains(word));
         if is_about_credit(kind) || has(&["402", "billing"]) {
@@ -204,7 +204,7 @@ fn is_about_credit(kind: &str) -> bool {
 
 /// Parses an error body in any of the known forms: an object `error`, a text `error`, `message`,
 /// `detail`, a list of these, or plain text.
-fn complaint(body: &[u8]) -> ErrorBody {
+fn parse_error_body(body: &[u8]) -> ErrorBody {
     let Ok(json) = serde_json::from_slice::<Json>(body) else {
         return ErrorBody {
             message: String::from_utf8_lossy(body).into_owned(),

@@ -56,13 +56,14 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     for _ in 0..LOOKS_MAX {
         let again = walk(pid, own);
         if again == seen {
-            return match seen.1 {
-                WalkEnd::Here(child) => ProcessAncestry::Hosted(children::listener_of(child)),
+            let (parents, end) = &seen;
+            return match end {
+                WalkEnd::Here(child) => ProcessAncestry::Hosted(children::listener_of(*child)),
                 WalkEnd::Gone => ProcessAncestry::Hosted(None),
                 WalkEnd::Hidden => ProcessAncestry::Unknown,
                 // A command may hide its own environment, but one of its parents may show the
                 // pump's mark.
-                WalkEnd::Elsewhere if seen.0.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
+                WalkEnd::Elsewhere if parents.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
                     ProcessAncestry::Hosted(None)
                 }
                 WalkEnd::Elsewhere => ProcessAncestry::Foreign,

@@ -73,7 +73,7 @@ impl SeedFolder {
     }
 
     /// Refuses a directory that contains the keys of another organism.
-    pub fn is_of(&self, organism: &str) -> Result<(), KeyError> {
+    pub fn require_organism(&self, organism: &str) -> Result<(), KeyError> {
         let path = self.directory.join("accounts.conf");
         let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
         if text.contains(&format!("\n  \"{organism}\" {{\n")) {
@@ -83,7 +83,7 @@ impl SeedFolder {
         }
     }
 
-    pub fn can_rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
+    pub fn check_rotation(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let old = self.old(user);
         match rotation {
             KeyRotation::Renew if old.exists() => Err(KeyError::Twice { path: old }),
@@ -91,7 +91,8 @@ impl SeedFolder {
         }
     }
 
-    /// Rotates the key of a user. [`can_rotate`](Self::can_rotate) must have allowed it before.
+    /// Rotates the key of a user. [`check_rotation`](Self::check_rotation) must have allowed it
+    /// before.
     pub fn rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let path = self.path(user);
         let old = self.old(user);

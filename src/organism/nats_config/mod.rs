@@ -105,9 +105,9 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
 
     nodes_differ(&options.nodes)?;
     let keys = SeedFolder::open(&options.directory)?;
-    keys.is_of(&config.name)?;
+    keys.require_organism(&config.name)?;
     for (user, rotation) in &options.rotate {
-        keys.can_rotate(user, *rotation)?;
+        keys.check_rotation(user, *rotation)?;
     }
 
     for (user, rotation) in &options.rotate {
@@ -181,7 +181,7 @@ fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
 /// Writes a file atomically, readable by its owner only.
 fn put(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
-    let half = path.with_extension("new");
-    keys::write_private(&half, text).map_err(failed)?;
-    std::fs::rename(&half, path).map_err(failed)
+    let unfinished = path.with_extension("new");
+    keys::write_private(&unfinished, text).map_err(failed)?;
+    std::fs::rename(&unfinished, path).map_err(failed)
 }

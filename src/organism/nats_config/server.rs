@@ -33,9 +33,9 @@ impl ServerNode {
         self.host == "localhost" || address == Ok(true)
     }
 
-    /// Name of this server's config file in a cluster of `of` servers.
-    pub fn file(&self, of: usize) -> String {
-        match of {
+    /// Name of this server's config file in a cluster of `servers` servers.
+    pub fn file(&self, servers: usize) -> String {
+        match servers {
             1 => "server.conf".to_owned(),
             _ => format!("server-{}.conf", self.name),
         }

@@ -174,7 +174,7 @@ impl PartitionWorker {
                 Some(WorkerStop::HandOver(heir)) => {
                     handover.to(heir.id);
                     let reason = format!("handed over to {}", heir.holder);
-                    runtime.drain_until(&reason, self.long_enough()).await
+                    runtime.drain_until(&reason, self.wait_for_deliveries()).await
                 }
                 None => runtime.finish_detached().await,
             }
@@ -206,7 +206,7 @@ impl PartitionWorker {
     }
 
     /// Waits for the time that deliveries in flight have to end before a planned handover.
-    async fn long_enough(&self) {
+    async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;
         }

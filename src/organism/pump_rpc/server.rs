@@ -55,17 +55,17 @@ impl PumpRpc {
             let mut partial = PartialRequests::default();
             // Bounds the requests in progress, so that clients elsewhere cannot exhaust this
             // process.
-            let places = Arc::new(Semaphore::new(limits::SERVICE_REQUESTS_MAX));
+            let permits = Arc::new(Semaphore::new(limits::SERVICE_REQUESTS_MAX));
 
             while let Some(message) = messages.next().await {
                 let Some((inbox, request)) = partial.add(&message) else { continue };
-                // If no place is free, the request gets no response, and its client repeats it.
-                let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                // If no permit is free, the request gets no response, and its client repeats it.
+                let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
                 let handler = handler.clone();
                 let responding = responding.clone();
                 drop(tokio::spawn(async move {
                     handler.respond(inbox, &request, responding).await;
-                    drop(place);
+                    drop(permit);
                 }));
             }
         });

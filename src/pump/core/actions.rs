@@ -76,7 +76,7 @@ impl Core {
             _ => (own.as_slice(), Gather::All, false),
         };
 
-        self.can_call(context, checked, peers, thread, step.time)?;
+        self.check_call(context, checked, peers, thread, step.time)?;
         // The result of a call in another thread comes back as a `thread-result` to the listener
         // that sent it there, so such a call cannot be forwarded.
         let forward = forward && *thread == context.thread;
@@ -108,7 +108,7 @@ impl Core {
         Ok(())
     }
 
-    fn can_call(
+    fn check_call(
         &self,
         context: &OutcomeContext,
         checked: &Checked,

@@ -171,9 +171,9 @@ impl Core {
     }
 
     fn request_approval(&mut self, step: &mut Step, call: CallId, why: &'static str) {
-        let Some(held) = self.held_call_notice(call) else { return };
+        let Some(held) = self.describe_held_call(call) else { return };
         let until = self.state.call(call).and_then(|open| open.held?.until);
-        let HeldCallNotice { message, digest, listener, .. } = held.clone();
+        let HeldCallDescription { message, digest, listener, .. } = held.clone();
 
         let answer = CorePayload::ApprovalRequested { message, listener, digest, why, until };
         self.system_note(step, &held.thread, &held.caller, &answer);
@@ -254,7 +254,7 @@ impl Core {
         reason: &str,
         granted: bool,
     ) {
-        let Some(held) = self.held_call_notice(call) else { return };
+        let Some(held) = self.describe_held_call(call) else { return };
         let message = held.message;
         let digest = held.digest;
         let reason = reason.to_owned();
@@ -268,14 +268,14 @@ impl Core {
         self.system_note(step, &held.thread, &held.caller, &answer);
     }
 
-    fn held_call_notice(&self, call: CallId) -> Option<HeldCallNotice> {
+    fn describe_held_call(&self, call: CallId) -> Option<HeldCallDescription> {
         let open = self.state.call(call)?;
         let thread = match &open.opening.opener {
             Opener::Call { thread, .. } => thread,
             Opener::Client { .. } => &open.thread,
         };
 
-        Some(HeldCallNotice {
+        Some(HeldCallDescription {
             message: call.0,
             digest: open.request()?.payload.digest,
             listener: open.callee.clone(),
@@ -285,9 +285,9 @@ impl Core {
     }
 }
 
-/// Description of a held call for notices to its caller.
+/// A held call, as the payloads to its caller describe it.
 #[derive(Clone)]
-struct HeldCallNotice {
+struct HeldCallDescription {
     message: MessageId,
     digest: Digest,
     listener: ListenerName,

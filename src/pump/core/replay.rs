@@ -23,7 +23,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
         Input::Submitted { id, client, thread, suggested, key, verdict } => {
-            let payload = RecordedPayloads::new(record, gate).payload(&client, &verdict)?;
+            let payload = RecordedPayloads::new(record, gate).take(&client, &verdict)?;
             let target = match thread {
                 Some(id) => Target::Thread { id },
                 None => Target::New { suggested },
@@ -35,12 +35,12 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::Submit(Submission { id, client, target, key, payload, trace, begun: None })
         }
         Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
-            let payloads = RecordedPayloads::new(record, gate).payloads(&listener, &verdicts)?;
+            let payloads = RecordedPayloads::new(record, gate).take_all(&listener, &verdicts)?;
             let turn = turn.map(|turn| with_note(record, turn));
             Event::Outcome { listener, call, attempt, payloads, turn, arrived }
         }
         Input::Stray { listener, named, verdicts } => {
-            let payloads = RecordedPayloads::new(record, gate).payloads(&listener, &verdicts)?;
+            let payloads = RecordedPayloads::new(record, gate).take_all(&listener, &verdicts)?;
             Event::Stray { listener, named, payloads }
         }
         Input::Failed { listener, call, attempt, failure } => {
@@ -66,8 +66,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                 Decision::Approve { hash } => Decision::Approve { hash },
                 Decision::Refuse { reason } => Decision::Refuse { reason },
                 Decision::Answer(RecordedAnswer { listener, verdict }) => {
-                    let payload =
-                        RecordedPayloads::new(record, gate).payload(&listener, &verdict)?;
+                    let payload = RecordedPayloads::new(record, gate).take(&listener, &verdict)?;
                     Decision::Answer(GatedAnswer { listener, payload })
                 }
             };
@@ -182,15 +181,15 @@ impl<'a> RecordedPayloads<'a> {
         Self { record, gate, refusals: refusals.filter(of_payloads).collect() }
     }
 
-    fn payloads(
+    fn take_all(
         &mut self,
         sender: &ListenerName,
         verdicts: &[Verdict],
     ) -> Option<Vec<Result<Checked, Refusal>>> {
-        verdicts.iter().map(|verdict| self.payload(sender, verdict)).collect()
+        verdicts.iter().map(|verdict| self.take(sender, verdict)).collect()
     }
 
-    fn payload(
+    fn take(
         &mut self,
         sender: &ListenerName,
         verdict: &Verdict,

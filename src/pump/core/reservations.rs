@@ -26,7 +26,7 @@ impl Core {
             return step.effect(Effect::Reserved { call, attempt, answer: Ok(()) });
         }
 
-        let answer = self.may_request(call, attempt, &reservation);
+        let answer = self.check_reservation(call, attempt, &reservation);
         if answer.is_ok()
             && let Some(running) = self.calls.running(call)
         {
@@ -56,7 +56,7 @@ impl Core {
         reserved.is_some_and(|reserved| reserved.request == request)
     }
 
-    fn may_request(
+    fn check_reservation(
         &self,
         call: CallId,
         attempt: Attempt,
@@ -106,9 +106,10 @@ impl Core {
             return;
         }
 
-        let has = |tree: &&Tree| tree.reservation(call, attempt).is_some();
+        let is_reserved_in = |tree: &&Tree| tree.reservation(call, attempt).is_some();
         let trees = self.state.trees.iter();
-        let root = trees.filter(|(_, tree)| has(tree)).map(|(root, _)| root.clone()).next();
+        let root =
+            trees.filter(|(_, tree)| is_reserved_in(tree)).map(|(root, _)| root.clone()).next();
         let Some(root): Option<ThreadId> = root else { return };
 
         step.begin_record(root, Input::Unsettled { call, attempt });

@@ -1,5 +1,5 @@
-//! Notices to waiting clients about held calls in their tree and about slow model calls. Notices
-//! are not recorded. A client that misses a notice misses nothing else.
+//! Waits of the calls in a tree, for clients that watch the tree: for a person, or for a model.
+//! These waits are not recorded. A client that misses one misses nothing else.
 
 use tokio::sync::mpsc;
 
@@ -8,17 +8,17 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Hold, Map, State};
 
-/// Reports which call of a tree waits, and for what.
+/// A call of a tree that waits, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub struct CallWait {
     pub thread: ThreadId,
     pub call: CallId,
     pub listener: ListenerName,
-    pub wait: NoticeReason,
+    pub reason: CallWaitReason,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoticeReason {
+pub enum CallWaitReason {
     /// The call waits for a person.
     Held(Hold),
     /// The call waits for a model.
@@ -34,10 +34,10 @@ pub(in crate::pump) struct ModelReport {
 
 /// Clients that watch a tree, by the tree's root.
 #[derive(Default)]
-pub(super) struct Watchers(Map<ThreadId, Vec<mpsc::Sender<Notice>>>);
+pub(super) struct Watchers(Map<ThreadId, Vec<mpsc::Sender<CallWait>>>);
 
 impl Watchers {
-    pub fn add(&mut self, thread: &ThreadId, watcher: mpsc::Sender<Notice>) {
+    pub fn add(&mut self, thread: &ThreadId, watcher: mpsc::Sender<CallWait>) {
         // Clients that have left are removed when another one arrives.
         self.0.retain(|_, watchers| {
             watchers.retain(|watcher| !watcher.is_closed());
@@ -46,16 +46,16 @@ impl Watchers {
         self.0.entry(thread.root()).or_default().push(watcher);
     }
 
-    pub fn notify(&self, notice: &Notice) {
+    pub fn notify(&self, wait: &CallWait) {
         let root = if mutant("notify-the-thread-alone") {
-            notice.thread.clone()
+            wait.thread.clone()
         } else {
-            notice.thread.root()
+            wait.thread.root()
         };
 
         for watcher in self.0.get(&root).into_iter().flatten() {
-            // The client of a full channel already has notices to show, so this one may be dropped.
-            watcher.try_send(notice.clone()).ok();
+            // The client of a full channel already has waits to show, so this one may be dropped.
+            watcher.try_send(wait.clone()).ok();
         }
     }
 
@@ -64,10 +64,10 @@ impl Watchers {
             return;
         }
 
-        let ModelReport { listener, call, state: wait } = report;
+        let ModelReport { listener, call, state: model_state } = report;
         let Some(open) = state.call(call) else { return };
         let thread = open.thread.clone();
-        let wait = NoticeReason::Model(wait);
-        self.notify(&Notice { thread, call, listener, wait });
+        let reason = CallWaitReason::Model(model_state);
+        self.notify(&CallWait { thread, call, listener, reason });
     }
 }

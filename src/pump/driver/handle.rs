@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use super::PumpCommand;
 use super::busy_counter::BusyCounter;
+use super::call_waits::CallWait;
 use super::completions::{CompletionSender, Completions};
-use super::notices::Notice;
 use super::spans;
-use super::submission_limit::{InboxBound, InboxPlace, SubmissionLimiter};
+use super::submission_limit::{InboxBound, InboxPermit, SubmissionLimiter};
 use crate::bus::Delivery;
 use crate::bus::live::LiveChannel;
 use crate::clock::Time;
@@ -43,14 +43,14 @@ pub struct PumpStopped;
 pub(in crate::pump) struct Decide {
     pub decision: CallDecision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
-    pub place: InboxPlace,
+    pub permit: InboxPermit,
 }
 
 /// A cancellation, and the channel to the caller that waits until it is durable.
 pub(in crate::pump) struct Cancel {
     pub cancellation: Cancellation,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
-    pub place: InboxPlace,
+    pub permit: InboxPermit,
 }
 
 /// An operator's action, and the channel to the caller that waits until it is durable.
@@ -74,9 +74,9 @@ pub(in crate::pump) struct Submit {
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission.
     pub completions: Option<CompletionSender>,
-    /// Channel for notices about the submission's tree.
-    pub notices: Option<mpsc::Sender<Notice>>,
-    pub place: InboxPlace,
+    /// Channel for the waits of the submission's tree.
+    pub waits: Option<mpsc::Sender<CallWait>>,
+    pub permit: InboxPermit,
 }
 
 impl Submit {
@@ -184,9 +184,9 @@ impl Handle {
         Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
     }
 
-    /// Waits for a place in the inbox. For requests to which `busy` is no valid response.
-    pub(super) async fn inbox_place(&self) -> Result<InboxPlace, PumpStopped> {
-        self.inbox.place().await.ok_or(PumpStopped)
+    /// Waits for a permit of the inbox. For requests to which `busy` is no valid response.
+    pub(super) async fn inbox_permit(&self) -> Result<InboxPermit, PumpStopped> {
+        self.inbox.permit().await.ok_or(PumpStopped)
     }
 
     pub(super) fn trace(&mut self, tracer: SpanTracer) {
@@ -210,8 +210,8 @@ impl Handle {
         self.submit_watched(None, client, target, key, text, None).await
     }
 
-    /// Like [`Handle::submit`], with the client's trace context. `notices` receives later notices
-    /// about the tree.
+    /// Like [`Handle::submit`], with the client's trace context. `waits` receives what the tree
+    /// waits for later.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -219,7 +219,7 @@ impl Handle {
         target: Target,
         key: Option<String>,
         text: &[u8],
-        notices: Option<mpsc::Sender<Notice>>,
+        waits: Option<mpsc::Sender<CallWait>>,
     ) -> Result<(Receipt, Completions), PumpStopped> {
         let (key, payload) =
             match key.as_ref().filter(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX) {
@@ -237,7 +237,7 @@ impl Handle {
             return Ok((receipt, Completions::none()));
         };
 
-        let Some(place) = self.inbox.try_place() else {
+        let Some(permit) = self.inbox.try_permit() else {
             let receipt = self.refuse_busy(client, text, INBOX_FULL);
             return Ok((receipt, Completions::none()));
         };
@@ -249,7 +249,7 @@ impl Handle {
         let (receipt, answer) = oneshot::channel();
         let (completions, completed) = Completions::channel();
         let completions = Some(completions);
-        let submit = Box::new(Submit { submission, receipt, completions, notices, place });
+        let submit = Box::new(Submit { submission, receipt, completions, waits, permit });
         self.outbox.send(PumpCommand::Submit(submit)).map_err(|_| PumpStopped)?;
         let receipt = answer.await.map_err(|_| PumpStopped)?;
         drop(turn);
@@ -288,10 +288,10 @@ impl Handle {
         };
 
         let (receipt, recorded) = oneshot::channel();
-        let place = self.inbox_place().await?;
+        let permit = self.inbox_permit().await?;
         let completions = None;
-        let notices = None;
-        let submit = Box::new(Submit { submission, receipt, completions, notices, place });
+        let waits = None;
+        let submit = Box::new(Submit { submission, receipt, completions, waits, permit });
         self.outbox.send(PumpCommand::Submit(submit)).map_err(|_| PumpStopped)?;
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
@@ -304,13 +304,13 @@ impl Handle {
         reason: String,
         origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, PumpStopped> {
-        let Some(place) = self.inbox.try_place() else {
+        let Some(permit) = self.inbox.try_permit() else {
             return Ok(Err(busy(reason.as_bytes(), INBOX_FULL)));
         };
 
         let (ruling, ruled) = oneshot::channel();
         let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
-        let cancel = Box::new(Cancel { cancellation, ruling, place });
+        let cancel = Box::new(Cancel { cancellation, ruling, permit });
         self.outbox.send(PumpCommand::Cancel(cancel)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
     }
@@ -323,14 +323,14 @@ impl Handle {
         decision: Decision<GatedAnswer>,
         origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, PumpStopped> {
-        let Some(place) = self.inbox.try_place() else {
+        let Some(permit) = self.inbox.try_permit() else {
             return Ok(Err(busy(message.to_string().as_bytes(), INBOX_FULL)));
         };
 
         let (ruling, ruled) = oneshot::channel();
         let ticket = Uuid::now_v7();
         let decision = CallDecision { ticket, message, decision, origin };
-        let decide = Box::new(Decide { decision, ruling, place });
+        let decide = Box::new(Decide { decision, ruling, permit });
         self.outbox.send(PumpCommand::Decide(decide)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
     }

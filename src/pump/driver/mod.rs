@@ -8,12 +8,12 @@
 mod alarm_queue;
 mod arrivals;
 mod busy_counter;
+mod call_waits;
 mod completions;
 mod group_commit;
 mod handle;
 mod leadership;
 mod metrics_recorder;
-mod notices;
 mod pump_clock;
 mod pump_metrics;
 mod queries;
@@ -27,9 +27,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+pub use call_waits::{CallWait, CallWaitReason};
 pub use completions::Completions;
 pub use handle::{CallCompletion, Handle, PumpStopped};
-pub use notices::{Notice, NoticeReason};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
 pub use queries::HeldRequest;
 pub(crate) use queries::{DeliveryInFlight, TimePassage};
@@ -69,11 +69,11 @@ pub(super) enum PumpCommand {
     Decide(Box<handle::Decide>),
     Cancel(Box<handle::Cancel>),
     Reserve(Box<handle::Reserve>),
-    ModelState(Box<notices::ModelReport>),
+    ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
     /// Some deadlines have passed. Queued behind all commands that were in the inbox at that time.
     Deadlines,
-    Query(Box<PumpQuery>, submission_limit::InboxPlace),
+    Query(Box<PumpQuery>, submission_limit::InboxPermit),
     /// Accept no more submissions, and respond when no delivery is in flight.
     Drain {
         reason: String,
@@ -287,8 +287,10 @@ impl Pump {
                         steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
                     }
                 }
-                PumpCommand::Query(query, place) => {
-                    drop(place);
+                PumpCommand::Query(query, permit) => {
+                    // The query leaves the inbox here: it waits for the commit outside the inbox's
+                    // bound.
+                    drop(permit);
                     self.queries.push(*query);
                 }
                 command => {
@@ -376,8 +378,8 @@ impl Pump {
                 failpoint("after-result");
             }
             Effect::Held { call, thread, listener, hold } => {
-                let wait = NoticeReason::Held(hold);
-                self.waiters.watchers.notify(&Notice { thread, call, listener, wait });
+                let reason = CallWaitReason::Held(hold);
+                self.waiters.watchers.notify(&CallWait { thread, call, listener, reason });
             }
             Effect::Ruled { ticket, ruling } => self.waiters.send_ruling(ticket, ruling),
             Effect::Reserved { call, attempt, answer } => {

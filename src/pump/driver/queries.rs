@@ -127,9 +127,9 @@ impl Handle {
         query: impl FnOnce(oneshot::Sender<T>) -> PumpQuery,
     ) -> Result<T, PumpStopped> {
         let (answer, answered) = oneshot::channel();
-        // Queries wait for a place instead of failing: there are at most as many as connections.
-        let place = self.inbox_place().await?;
-        let command = PumpCommand::Query(Box::new(query(answer)), place);
+        // Queries wait for a permit instead of failing: there are at most as many as connections.
+        let permit = self.inbox_permit().await?;
+        let command = PumpCommand::Query(Box::new(query(answer)), permit);
 
         self.outbox().send(command).map_err(|_| PumpStopped)?;
         answered.await.map_err(|_| PumpStopped)

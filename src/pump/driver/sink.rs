@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use super::PumpCommand;
 use super::arrivals::Arrivals;
+use super::call_waits::ModelReport;
 use super::handle::Reserve;
-use super::notices::ModelReport;
 use super::pump_metrics::PumpMetrics;
 use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::{ModelState, Outcome, Reserved, Sink};

@@ -30,7 +30,7 @@ pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>
 pub(super) struct InboxBound(Arc<Semaphore>);
 
 /// Permit for one request in the inbox. The pump drops it when it takes the request.
-pub(in crate::pump) type InboxPlace = OwnedSemaphorePermit;
+pub(in crate::pump) type InboxPermit = OwnedSemaphorePermit;
 
 impl Default for InboxBound {
     fn default() -> Self {
@@ -39,14 +39,14 @@ impl Default for InboxBound {
 }
 
 impl InboxBound {
-    /// Takes a place in the inbox. Returns `None` if the inbox is full.
-    pub fn try_place(&self) -> Option<InboxPlace> {
+    /// Takes a permit of the inbox. Returns `None` if the inbox is full.
+    pub fn try_permit(&self) -> Option<InboxPermit> {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
-    /// Takes a place in the inbox, after a wait if the inbox is full. For requests that cannot be
+    /// Takes a permit of the inbox, after a wait if the inbox is full. For requests that cannot be
     /// answered with `busy`.
-    pub async fn place(&self) -> Option<InboxPlace> {
+    pub async fn permit(&self) -> Option<InboxPermit> {
         Arc::clone(&self.0).acquire_owned().await.ok()
     }
 }
@@ -80,10 +80,10 @@ impl SubmissionLimiter {
         Some(turn)
     }
 
-    fn semaphore(&self, key: &QueueKey, places: usize) -> Arc<Semaphore> {
+    fn semaphore(&self, key: &QueueKey, permits: usize) -> Arc<Semaphore> {
         let mut queues = self.queues();
         let semaphore =
-            queues.entry(key.clone()).or_insert_with(|| Arc::new(Semaphore::new(places)));
+            queues.entry(key.clone()).or_insert_with(|| Arc::new(Semaphore::new(permits)));
         Arc::clone(semaphore)
     }
 

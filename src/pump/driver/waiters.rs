@@ -1,4 +1,5 @@
-//! Callers that wait for receipts, results and notices, and the requested stop of the pump.
+//! Callers that wait for receipts, results and the waits of a tree, and the requested stop of the
+//! pump.
 
 use std::collections::VecDeque;
 
@@ -6,9 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::PumpCommand;
+use super::call_waits::{CallWait, Watchers};
 use super::completions::CompletionSender;
 use super::handle::{Act, CallCompletion, Reserve, Submit};
-use super::notices::{Notice, Watchers};
 use crate::envelope::{NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
@@ -20,7 +21,7 @@ pub(super) struct Waiters {
     completions: Map<CallId, Vec<CompletionSender>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
-    /// Clients that receive notices about their tree.
+    /// Clients that watch what their tree waits for.
     pub watchers: Watchers,
     /// Commands that arrived while the journal accepted no records. They are handled in order,
     /// before newer ones.
@@ -32,29 +33,29 @@ pub(super) struct Waiters {
 struct Waiter {
     receipt: oneshot::Sender<Receipt>,
     completions: Option<CompletionSender>,
-    notices: Option<mpsc::Sender<Notice>>,
+    waits: Option<mpsc::Sender<CallWait>>,
 }
 
 impl Waiters {
     /// Takes the event out of a command and registers the command's waiter. Handles a command
-    /// without an event immediately. Frees the command's place in the inbox.
+    /// without an event immediately. Releases the command's permit of the inbox.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),
             PumpCommand::Submit(submit) => {
-                let Submit { submission, receipt, completions, notices, place } = *submit;
-                drop(place);
-                let waiter = Waiter { receipt, completions, notices };
+                let Submit { submission, receipt, completions, waits, permit } = *submit;
+                drop(permit);
+                let waiter = Waiter { receipt, completions, waits };
                 self.receipts.insert(submission.id, waiter);
                 Some(Event::Submit(submission))
             }
             PumpCommand::Decide(decide) => {
-                drop(decide.place);
+                drop(decide.permit);
                 self.rulings.insert(decide.decision.ticket, decide.ruling);
                 Some(Event::Decide(decide.decision))
             }
             PumpCommand::Cancel(cancel) => {
-                drop(cancel.place);
+                drop(cancel.permit);
                 self.rulings.insert(cancel.cancellation.ticket, cancel.ruling);
                 Some(Event::Cancel(cancel.cancellation))
             }
@@ -111,9 +112,9 @@ impl Waiters {
     pub fn send_receipt(&mut self, submission: MessageId, receipt: Receipt) {
         let Some(mut waiter) = self.receipts.remove(&submission) else { return };
         if let Receipt::Accepted { thread, .. } = &receipt
-            && let Some(notices) = waiter.notices.take()
+            && let Some(waits) = waiter.waits.take()
         {
-            self.watchers.add(thread, notices);
+            self.watchers.add(thread, waits);
         }
 
         if let Receipt::Accepted { calls, again: false, .. } = &receipt

@@ -53,13 +53,13 @@ struct ObjectMembers<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for ObjectMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ArrayElements)
+        deserializer.deserialize_map(ObjectMembersVisitor)
     }
 }
 
-struct ArrayElements;
+struct ObjectMembersVisitor;
 
-impl<'de> Visitor<'de> for ArrayElements {
+impl<'de> Visitor<'de> for ObjectMembersVisitor {
     type Value = ObjectMembers<'de>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

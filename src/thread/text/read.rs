@@ -215,11 +215,11 @@ impl FactOrDigest {
     fn digest(
         self,
         facts: &[Fact],
-        of: impl Fn(&Fact) -> Option<Digest>,
+        digest_of: impl Fn(&Fact) -> Option<Digest>,
     ) -> Result<Digest, UnreadableRecord> {
         match self {
             Self::Fact(number) => {
-                facts.get(number).and_then(of).ok_or(UnreadableRecord::Verdict(number))
+                facts.get(number).and_then(digest_of).ok_or(UnreadableRecord::Verdict(number))
             }
             Self::Digest(digest) => Ok(digest),
         }

@@ -19,10 +19,10 @@ pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
     graph: &GoalGraph<'_>,
-    second: &[SecondMembership<'_>],
+    second_memberships: &[SecondMembership<'_>],
     problems: &mut ProblemList,
 ) {
-    for repeated in second {
+    for repeated in second_memberships {
         let goal = &repeated.goal.value;
         let first = repeated.first_owner;
         let message = format!("`{goal}` already runs in `{first}`; a goal stands in one list only");
@@ -31,19 +31,19 @@ pub(super) fn check(
     }
 
     for (number, goal) in definition.goals.iter().enumerate() {
-        unknown_goals(definition, context, goal, problems);
-        needs(graph, number, goal, problems);
-        branches(goal, problems);
-        nesting(graph, number, goal, problems);
-        settings(goal, problems);
-        roles(goal, problems);
-        of_verifier(graph, number, goal, problems);
-        label(graph, number, goal, problems);
-        goal_budget(definition, context, goal, problems);
+        check_unknown_goals(definition, context, goal, problems);
+        check_needs(graph, number, goal, problems);
+        check_branches(goal, problems);
+        check_nesting(graph, number, goal, problems);
+        check_settings(goal, problems);
+        check_roles(goal, problems);
+        check_verifier(graph, number, goal, problems);
+        check_label(graph, number, goal, problems);
+        check_goal_budget(definition, context, goal, problems);
     }
 
-    cycles(graph, problems);
-    run_budget(definition, context, problems);
+    check_cycles(graph, problems);
+    check_run_budget(definition, context, problems);
 }
 
 /// Every reference to a goal in the settings of `goal`.
@@ -66,7 +66,7 @@ fn named(goal: &GoalDefinition) -> Vec<&Placed<GoalId>> {
     named
 }
 
-fn unknown_goals(
+fn check_unknown_goals(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
     goal: &GoalDefinition,
@@ -88,7 +88,12 @@ fn unknown_goals(
 
 /// Reports needs outside of the goal's own list that are members of a list, and goals in `context`
 /// that may not have ended.
-fn needs(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: &mut ProblemList) {
+fn check_needs(
+    graph: &GoalGraph<'_>,
+    number: usize,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
     let own_list = graph.membership(number).map(|membership| membership.owner);
     for id in goal.needs.iter().flatten() {
         let Some(needed) = graph.number(&id.value) else { continue };
@@ -118,7 +123,7 @@ fn needs(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
     }
 }
 
-fn branches(goal: &GoalDefinition, problems: &mut ProblemList) {
+fn check_branches(goal: &GoalDefinition, problems: &mut ProblemList) {
     let GoalForm::Choose(branches) = &goal.form else { return };
     let Some(first) = branches.iter().position(|branch| branch.when.is_none()) else { return };
     for branch in branches.iter().skip(first + 1) {
@@ -128,7 +133,7 @@ fn branches(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-fn nesting(
+fn check_nesting(
     graph: &GoalGraph<'_>,
     number: usize,
     goal: &GoalDefinition,
@@ -155,7 +160,7 @@ fn nesting(
 }
 
 /// Reports settings that the form of the goal cannot have.
-fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
+fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let key = goal.form.key();
     let has_output = !matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
     let mut refuse = |is_set: bool, setting: &str| {
@@ -175,7 +180,7 @@ fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
 }
 
 /// Reports the first text that cannot be a role.
-fn roles(goal: &GoalDefinition, problems: &mut ProblemList) {
+fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     let Some(roles) = &goal.roles else { return };
     let mut wrong = roles.names.iter().filter(|name| !is_role(name));
     if let Some(name) = wrong.next() {
@@ -187,7 +192,7 @@ fn roles(goal: &GoalDefinition, problems: &mut ProblemList) {
 
 /// Reports settings that a goal that judges items cannot have, because its failure is the failure
 /// of the item.
-fn of_verifier(
+fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,
     goal: &GoalDefinition,
@@ -207,7 +212,12 @@ fn of_verifier(
 }
 
 /// Reports a goal if a label of one of its threads could be too long.
-fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: &mut ProblemList) {
+fn check_label(
+    graph: &GoalGraph<'_>,
+    number: usize,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
     let in_lists = list_suffixes(graph, number);
     let own = match &goal.form {
         GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
@@ -253,7 +263,7 @@ fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     in_loop.into_iter().chain(of_item).collect()
 }
 
-fn cycles(graph: &GoalGraph<'_>, problems: &mut ProblemList) {
+fn check_cycles(graph: &GoalGraph<'_>, problems: &mut ProblemList) {
     let Some(cycle) = graph.cycle() else { return };
     let goals: Vec<_> = cycle.iter().filter_map(|number| graph.goal(*number)).collect();
     let Some(first) = goals.first() else { return };
@@ -264,7 +274,7 @@ fn cycles(graph: &GoalGraph<'_>, problems: &mut ProblemList) {
     problems.add(DefinitionFault::Cycle, first.id.place, message, help);
 }
 
-fn goal_budget(
+fn check_goal_budget(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
     goal: &GoalDefinition,
@@ -297,7 +307,7 @@ fn goal_budget(
     }
 }
 
-fn run_budget(
+fn check_run_budget(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
     problems: &mut ProblemList,

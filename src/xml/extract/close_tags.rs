@@ -11,13 +11,13 @@ use super::markdown_code::TickParagraph;
 use super::namespace_scope::PrefixScope;
 use super::quotation::QuoteBlocks;
 use super::tag::{OpenTag, TagOpening};
-use super::turn_bytes::{CDATA_START, NeedMore, TurnBytes, is_space};
+use super::turn_bytes::{CDATA_START, NeedMoreBytes, TurnBytes, is_space};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
 /// State of reading a turn. Every decision depends only on bytes that have arrived. Where later
-/// bytes could change a result, the function returns [`NeedMore`].
+/// bytes could change a result, the function returns [`NeedMoreBytes`].
 pub(super) struct TurnWalk<'a> {
     pub source: TurnBytes<'a>,
     pub grammar: &'a ActionGrammar,
@@ -85,8 +85,8 @@ pub(super) struct ActionDefect {
     pub resume: Option<usize>,
 }
 
-impl From<NeedMore> for WalkStop {
-    fn from(_: NeedMore) -> Self {
+impl From<NeedMoreBytes> for WalkStop {
+    fn from(_: NeedMoreBytes) -> Self {
         Self::More
     }
 }
@@ -147,7 +147,7 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Parses like [`TurnBytes::opening`], and uses the tag that was put back if it begins at `at`.
-    pub fn opening(&mut self, at: usize) -> Result<TagOpening, NeedMore> {
+    pub fn opening(&mut self, at: usize) -> Result<TagOpening, NeedMoreBytes> {
         match self.opened.take_if(|tag| tag.start == at) {
             Some(tag) => Ok(TagOpening::Tag(tag)),
             None => self.source.opening(at),
@@ -165,7 +165,12 @@ impl<'a> TurnWalk<'a> {
 
     /// Finds the next open or close tag with exactly this name. If `cdata` is set, skips CDATA
     /// sections.
-    fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, NeedMore> {
+    fn own_tag(
+        &self,
+        name: &[u8],
+        from: usize,
+        cdata: bool,
+    ) -> Result<Option<OwnTag>, NeedMoreBytes> {
         let source = self.source;
         let mut from = from;
         let first = name.first();
@@ -201,7 +206,7 @@ impl<'a> TurnWalk<'a> {
 
     /// Returns the offset after the open tag with this name at `at`; `None` if no such tag stands
     /// there or the tag is self-closing.
-    fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMore> {
+    fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         if !source.starts(at + 1, name)? {
             return Ok(None);
@@ -236,7 +241,11 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Finds the balanced close tag of an element with this name whose content begins at `from`.
-    pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
+    pub fn matching_close(
+        &mut self,
+        name: &[u8],
+        from: usize,
+    ) -> Result<Option<OwnTag>, NeedMoreBytes> {
         if !self.source.is_closed_soon(name, from) && !self.search_close(name, from) {
             return Ok(None);
         }
@@ -257,7 +266,11 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Finds the first close tag with this name, balanced or not.
-    pub fn first_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
+    pub fn first_close(
+        &mut self,
+        name: &[u8],
+        from: usize,
+    ) -> Result<Option<OwnTag>, NeedMoreBytes> {
         let mut at = from;
         while let Some(tag) = self.own_tag(name, at, true)? {
             if tag.closes {
@@ -271,7 +284,11 @@ impl<'a> TurnWalk<'a> {
 
     /// Returns the next tag with this name if it is a close tag. Shows whether an element that was
     /// only mentioned is closed later.
-    pub fn next_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
+    pub fn next_close(
+        &mut self,
+        name: &[u8],
+        from: usize,
+    ) -> Result<Option<OwnTag>, NeedMoreBytes> {
         let known = self.next_tag.get(name).copied();
         let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
         let tag = match known {
@@ -400,7 +417,7 @@ impl<'a> TurnWalk<'a> {
         at: usize,
         parent: &ParentElement<'_>,
         scope: &mut PrefixScope,
-    ) -> Result<bool, NeedMore> {
+    ) -> Result<bool, NeedMoreBytes> {
         Ok(matches!(self.follower(name, at, parent, scope)?, CloseFollower::Fits))
     }
 
@@ -410,7 +427,7 @@ impl<'a> TurnWalk<'a> {
         at: usize,
         parent: &ParentElement<'_>,
         scope: &mut PrefixScope,
-    ) -> Result<CloseFollower, NeedMore> {
+    ) -> Result<CloseFollower, NeedMoreBytes> {
         let source = self.source;
         let Some(at) = source.skip_blank(at)? else { return Ok(CloseFollower::Text) };
         match source.byte(at) {

@@ -139,7 +139,7 @@ impl Extractor {
         match walk.prompt_reasoning(&mut self.prompt_reasoning) {
             Ok(Some(step)) => self.take(step, 0, turn),
             Ok(None) => {}
-            Err(turn_bytes::NeedMore) => {
+            Err(turn_bytes::NeedMoreBytes) => {
                 self.wait.record_scan(turn.len() - self.prompt_reasoning.searched_to);
                 return false;
             }
@@ -168,7 +168,7 @@ impl Extractor {
 
             match walk.step(at, self.text_from, &mut self.unknown) {
                 Ok(step) => self.take(step, at, turn),
-                Err(turn_bytes::NeedMore) => {
+                Err(turn_bytes::NeedMoreBytes) => {
                     self.wait.record_scan(turn.len() - at);
                     break;
                 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use memchr::{memchr, memchr2};
 
 use super::close_tags::TurnWalk;
-use super::turn_bytes::{NeedMore, is_space};
+use super::turn_bytes::{NeedMoreBytes, is_space};
 
 /// The meaning of a run of backticks or tildes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const FENCE_MIN: usize = 3;
 impl TurnWalk<'_> {
     /// Classifies the run of backticks or tildes at `at`. `floor` is the offset at which the text
     /// around actions last began.
-    pub fn ticks(&mut self, at: usize, floor: usize) -> Result<TickRun, NeedMore> {
+    pub fn ticks(&mut self, at: usize, floor: usize) -> Result<TickRun, NeedMoreBytes> {
         let source = self.source;
         let Some(tick) = source.byte(at) else { return Ok(TickRun::Text(at + 1)) };
         let end = self.run_end(at, tick)?;
@@ -50,17 +50,17 @@ impl TurnWalk<'_> {
 
     /// Returns the end of the run of backticks at `at`, and the end of the inline code that the run
     /// opens, if it opens any.
-    pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), NeedMore> {
+    pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), NeedMoreBytes> {
         let end = self.run_end(at, b'`')?;
         Ok((end, self.inline_end(end, end - at)?))
     }
 
-    fn run_end(&self, at: usize, tick: u8) -> Result<usize, NeedMore> {
+    fn run_end(&self, at: usize, tick: u8) -> Result<usize, NeedMoreBytes> {
         let rest = self.source.rest(at);
         match rest.iter().position(|b| *b != tick) {
             Some(length) => Ok(at + length),
             None if self.source.ended => Ok(self.source.len()),
-            None => Err(NeedMore),
+            None => Err(NeedMoreBytes),
         }
     }
 
@@ -86,7 +86,7 @@ impl TurnWalk<'_> {
     /// Offset of the end of a code block whose fence has `length` characters. The block ends with
     /// the first line of nothing but at least as many of these characters, or at the end of the
     /// turn.
-    fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMore> {
+    fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMoreBytes> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
         let mut from = line_end;
@@ -103,7 +103,7 @@ impl TurnWalk<'_> {
                 Some(b'\n') => return Ok(end + blank),
                 Some(_) => {}
                 None if source.ended => return Ok(source.len()),
-                None => return Err(NeedMore),
+                None => return Err(NeedMoreBytes),
             }
         }
 
@@ -112,7 +112,7 @@ impl TurnWalk<'_> {
 
     /// Offset of the end of inline code that `length` backticks before `from` open. The code ends
     /// with the next run of exactly as many backticks in the same paragraph.
-    fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMore> {
+    fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);
         }
@@ -139,13 +139,13 @@ impl TurnWalk<'_> {
                     self.paragraph = Some(TickParagraph { from, to: at, last });
                     return Ok(None);
                 }
-                None if !source.ended => return Err(NeedMore),
+                None if !source.ended => return Err(NeedMoreBytes),
                 _ => at += 1,
             }
         }
 
         if !source.ended {
-            return Err(NeedMore);
+            return Err(NeedMoreBytes);
         }
 
         self.paragraph = Some(TickParagraph { from, to: source.len(), last });

@@ -7,7 +7,7 @@ use super::close_tags::TurnWalk;
 use super::grammar::RootMeaning;
 use super::scanner::{DraftItem, WalkStep};
 use super::tag::TagOpening;
-use super::turn_bytes::{NeedMore, lossy};
+use super::turn_bytes::{NeedMoreBytes, lossy};
 use crate::mutant::mutant;
 
 /// Straight and typographic quotation marks of all languages. Opening and closing marks need not
@@ -49,23 +49,23 @@ impl QuoteBlocks {
         }
     }
 
-    /// Returns the block around this offset. Returns [`NeedMore`] while the line of the offset or
+    /// Returns the block around this offset. Returns [`NeedMoreBytes`] while the line of the offset or
     /// the end of its block is unknown.
     fn holding(
         &self,
         at: usize,
         turn: &[u8],
         ended: bool,
-    ) -> Result<Option<Range<usize>>, NeedMore> {
+    ) -> Result<Option<Range<usize>>, NeedMoreBytes> {
         let after = self.blocks.partition_point(|block| block.end <= at);
         if let Some(block) = self.blocks.get(after).filter(|block| block.start <= at) {
             let is_whole = ended || block.end < self.read_to;
-            return if is_whole { Ok(Some(block.clone())) } else { Err(NeedMore) };
+            return if is_whole { Ok(Some(block.clone())) } else { Err(NeedMoreBytes) };
         }
 
         let is_unread = at >= self.read_to && !ended;
         let line = turn.get(self.read_to..).unwrap_or_default();
-        if is_unread && is_quote_line(line) { Err(NeedMore) } else { Ok(None) }
+        if is_unread && is_quote_line(line) { Err(NeedMoreBytes) } else { Ok(None) }
     }
 }
 
@@ -78,7 +78,7 @@ fn is_quote_line(line: &[u8]) -> bool {
 impl TurnWalk<'_> {
     /// Returns the end of the block of quote lines around `at`, if the line of `at` begins at or
     /// after `floor`.
-    pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, NeedMore> {
+    pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if mutant("act-on-quotations") {
             return Ok(None);
         }
@@ -99,7 +99,7 @@ impl TurnWalk<'_> {
     }
 
     /// Whether quotation marks stand directly before and directly after a byte range.
-    pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMore> {
+    pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMoreBytes> {
         if !self.follows_mark(from, floor) {
             return Ok(false);
         }
@@ -112,7 +112,7 @@ impl TurnWalk<'_> {
         before.chars().next_back().is_some_and(|mark| QUOTATION_MARKS.contains(mark))
     }
 
-    fn precedes_mark(&self, at: usize) -> Result<bool, NeedMore> {
+    fn precedes_mark(&self, at: usize) -> Result<bool, NeedMoreBytes> {
         let source = self.source;
         let behind = source.slice(at..source.len().min(at + CHARACTER_BYTES_MAX));
         let is_whole = match behind.first() {
@@ -121,7 +121,7 @@ impl TurnWalk<'_> {
         };
 
         if !is_whole {
-            return Err(NeedMore);
+            return Err(NeedMoreBytes);
         }
 
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
@@ -134,7 +134,7 @@ impl TurnWalk<'_> {
         at: usize,
         end: usize,
         floor: usize,
-    ) -> Result<Option<usize>, NeedMore> {
+    ) -> Result<Option<usize>, NeedMoreBytes> {
         if !self.follows_mark(at, floor) || mutant("act-on-quotations") {
             return Ok(None);
         }
@@ -153,7 +153,7 @@ impl TurnWalk<'_> {
     }
 
     /// Parses the complete action that begins at `at`, if there is one.
-    pub fn whole_action(&mut self, at: usize) -> Result<Option<WalkStep>, NeedMore> {
+    pub fn whole_action(&mut self, at: usize) -> Result<Option<WalkStep>, NeedMoreBytes> {
         match self.source.byte(at) {
             Some(b'<') => {}
             Some(_) => return Ok(None),

@@ -13,7 +13,7 @@ use super::codes::{ExtractCode, RawFinding};
 use super::scanner::{DraftItem, WalkStep};
 use super::tag::OpenTag;
 use super::top_level_markup::TopLevelPiece;
-use super::turn_bytes::NeedMore;
+use super::turn_bytes::NeedMoreBytes;
 use crate::mutant::mutant;
 
 /// Names of reasoning elements, in any letter case. A name does not count if the agent's vocabulary
@@ -33,11 +33,11 @@ pub(super) struct PromptReasoning {
 
 impl TurnWalk<'_> {
     /// Returns the reasoning that the prompt began, or `None` if there is none. Returns
-    /// [`NeedMore`] while this is unknown.
+    /// [`NeedMoreBytes`] while this is unknown.
     pub fn prompt_reasoning(
         &mut self,
         search: &mut PromptReasoning,
-    ) -> Result<Option<WalkStep>, NeedMore> {
+    ) -> Result<Option<WalkStep>, NeedMoreBytes> {
         while !self.is_tangled() && !mutant("act-on-drafts") {
             let rest = self.source.rest(search.searched_to);
             let Some(found) = memchr3(b'<', b'`', b'~', rest) else {
@@ -116,7 +116,7 @@ impl TurnWalk<'_> {
 
     /// Returns the offset after the close tag of a reasoning block. A close tag in inline code
     /// counts only if no other close tag follows.
-    pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMore> {
+    pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         let mut in_code = None;
         let mut at = tag.end;
@@ -153,7 +153,7 @@ impl TurnWalk<'_> {
 
     /// Returns the offset after the close tag of a reasoning block at `at`; `None` if there is
     /// none.
-    fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMore> {
+    fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMoreBytes> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());
         let closed = self.source.slice(name);
@@ -162,7 +162,7 @@ impl TurnWalk<'_> {
         Ok(is_same.then_some(next))
     }
 
-    pub fn reasoning(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMore> {
+    pub fn reasoning(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMoreBytes> {
         let source = self.source;
         let name = source.lossy(tag.name.clone()).into_owned();
         let end = if tag.empty { Some(tag.end) } else { self.reasoning_end(tag)? };

@@ -11,7 +11,7 @@ use super::markdown_code::TickRun;
 use super::namespace_scope::PrefixScope;
 use super::scanner::{DraftItem, WalkStep};
 use super::tag::{OpenTag, TagOpening};
-use super::turn_bytes::NeedMore;
+use super::turn_bytes::NeedMoreBytes;
 use crate::mutant::mutant;
 use crate::xml::element::Element;
 use crate::xml::shape::{ShapeContent, ShapeId};
@@ -31,7 +31,7 @@ impl TurnWalk<'_> {
         id: ShapeId,
         scope: PrefixScope,
         bare: bool,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         let content = self.grammar.shape(id).map(|shape| &shape.content);
         let is_text = matches!(content, Some(ShapeContent::Text));
         let is_shaped = matches!(content, Some(ShapeContent::Elements(_)));
@@ -54,7 +54,7 @@ impl TurnWalk<'_> {
                 }
                 Some(flaw) => WalkStep::item(end, DraftItem::Broken(flaw)),
             }),
-            Err(WalkStop::More) => Err(NeedMore),
+            Err(WalkStop::More) => Err(NeedMoreBytes),
             Err(WalkStop::Defect(defect)) => self.broken(tag, defect, reading.flaw),
         }
     }
@@ -67,7 +67,7 @@ impl TurnWalk<'_> {
         tag: &OpenTag,
         defect: ActionDefect,
         flaw: Option<RawFinding>,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let ActionDefect { mut note, resume } = defect;
         let end = match self.matching_close(name, note.at.max(tag.end))? {
@@ -86,7 +86,7 @@ impl TurnWalk<'_> {
     }
 
     /// Whether the content at `from` begins with text instead of markup.
-    fn text_follows(&mut self, from: usize) -> Result<bool, NeedMore> {
+    fn text_follows(&mut self, from: usize) -> Result<bool, NeedMoreBytes> {
         let source = self.source;
         let Some(at) = source.skip_blank(from)? else { return Ok(false) };
         match source.byte(at) {
@@ -106,7 +106,7 @@ impl TurnWalk<'_> {
 
     /// Handles an open tag that text follows. The tag only mentions the action, unless the element
     /// is closed later.
-    fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMore> {
+    fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
         if let Some(close) = self.next_close(name, tag.end)? {
@@ -177,7 +177,7 @@ impl TurnWalk<'_> {
         Ok((element.with_text(text), close.next))
     }
 
-    fn boundary(&mut self, name: &[u8], floor: usize) -> Result<RootBoundary, NeedMore> {
+    fn boundary(&mut self, name: &[u8], floor: usize) -> Result<RootBoundary, NeedMoreBytes> {
         let source = self.source;
         let mut at = floor;
         while let Some(found) = memchr3(b'<', b'`', b'~', source.rest(at)) {
@@ -221,7 +221,7 @@ impl TurnWalk<'_> {
     }
 
     /// Whether an open tag begins an action and is more than a mention of the action.
-    fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, NeedMore> {
+    fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         match self.grammar.shape(id).map(|shape| &shape.content) {
             _ if tag.empty => Ok(true),

@@ -9,7 +9,9 @@ use super::grammar::{RootMeaning, near_miss};
 use super::markdown_code::TickRun;
 use super::namespace_scope::{PrefixScope, WrittenName};
 use super::tag::{OpenTag, TagOpening};
-use super::turn_bytes::{CDATA_START, COMMENT_START, NeedMore, is_name_start, is_space, lossy};
+use super::turn_bytes::{
+    CDATA_START, COMMENT_START, NeedMoreBytes, is_name_start, is_space, lossy,
+};
 use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
@@ -85,7 +87,7 @@ impl TurnWalk<'_> {
         at: usize,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         let source = self.source;
         if source.byte(at) != Some(b'<') {
             return Ok(match self.ticks(at, floor)? {
@@ -132,7 +134,7 @@ impl TurnWalk<'_> {
         name: Range<usize>,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         match self.source.opening_of(at, name)? {
             TagOpening::Text => Ok(WalkStep::text(at + 1)),
             TagOpening::Cut(name) => Ok(self.cut_short(at, &self.source.lossy(name))),
@@ -189,7 +191,7 @@ impl TurnWalk<'_> {
 
     /// Handles an open tag of an action that another `<` interrupts. The action is broken if its
     /// element is closed later; otherwise the tag is text.
-    fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMore> {
+    fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMoreBytes> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
         if !self.grammar.has_root_called(local) {
@@ -226,7 +228,7 @@ impl TurnWalk<'_> {
         tag: &OpenTag,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         let (root, scope, bare) = self.meaning(tag);
         let step = match root {
             RootMeaning::Action(id) => self.root(tag, id, scope, bare)?,
@@ -249,7 +251,7 @@ impl TurnWalk<'_> {
     }
 
     /// Handles a tag that only the system may write. Neither the tag nor its content is executed.
-    fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<WalkStep, NeedMore> {
+    fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
         let end = if tag.empty {
@@ -271,7 +273,7 @@ impl TurnWalk<'_> {
         scope: &PrefixScope,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         let shown = self.source.lossy(tag.name.clone());
 
         match scope.element(&shown) {
@@ -304,7 +306,7 @@ impl TurnWalk<'_> {
         name: &str,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         let local = name.split_once(':').map_or(name, |(_, local)| local);
         if self.grammar.has_namespaced_root(local) {
             let bytes = self.source.slice(tag.name.clone());
@@ -323,7 +325,7 @@ impl TurnWalk<'_> {
     }
 
     /// Whether a tag with this name is only text, whatever its attributes are.
-    fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMore> {
+    fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMoreBytes> {
         let source = self.source;
         let bytes = source.slice(name.clone());
         let ends = source.byte(name.end).is_some_and(|b| is_space(b) || matches!(b, b'/' | b'>'));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use memchr::memchr_iter;
 
 use super::codes::ExtractCode;
-use super::turn_bytes::{NeedMore, TurnBytes, is_name_byte, is_name_start, is_space};
+use super::turn_bytes::{NeedMoreBytes, TurnBytes, is_name_byte, is_name_start, is_space};
 use crate::limits;
 
 /// An open tag. All ranges are byte ranges of the turn.
@@ -73,28 +73,32 @@ impl TurnBytes<'_> {
     }
 
     /// Parses the tag whose `<` stands at `start`.
-    pub fn opening(&self, start: usize) -> Result<TagOpening, NeedMore> {
+    pub fn opening(&self, start: usize) -> Result<TagOpening, NeedMoreBytes> {
         self.opening_of(start, start + 1..self.name_end(start + 1))
     }
 
     /// Parses like [`Self::opening`], with a name whose range is already known.
-    pub fn opening_of(&self, start: usize, name: Range<usize>) -> Result<TagOpening, NeedMore> {
+    pub fn opening_of(
+        &self,
+        start: usize,
+        name: Range<usize>,
+    ) -> Result<TagOpening, NeedMoreBytes> {
         match self.byte(start + 1) {
-            None if !self.ended => return Err(NeedMore),
+            None if !self.ended => return Err(NeedMoreBytes),
             Some(first) if is_name_start(first) => {}
             _ => return Ok(TagOpening::Text),
         }
 
         match self.byte(name.end) {
             None if self.ended => Ok(TagOpening::Cut(name)),
-            None => Err(NeedMore),
+            None => Err(NeedMoreBytes),
             Some(b'>' | b'/') => self.attributes(start, name),
             Some(next) if is_space(next) => self.attributes(start, name),
             Some(_) => Ok(TagOpening::Text),
         }
     }
 
-    fn attributes(&self, start: usize, name: Range<usize>) -> Result<TagOpening, NeedMore> {
+    fn attributes(&self, start: usize, name: Range<usize>) -> Result<TagOpening, NeedMoreBytes> {
         let mut tag = OpenTag {
             start,
             end: name.end,
@@ -165,7 +169,7 @@ impl TurnBytes<'_> {
         &self,
         at: usize,
         spaced: bool,
-    ) -> Result<Result<RawAttribute, TagFault>, NeedMore> {
+    ) -> Result<Result<RawAttribute, TagFault>, NeedMoreBytes> {
         let fault =
             |at, message| Ok(Err(TagFault { code: ExtractCode::MalformedTag, at, message }));
         let name = at..self.name_end(at);
@@ -176,14 +180,14 @@ impl TurnBytes<'_> {
         let equals = self.skip_space(name.end);
         match self.byte(equals) {
             Some(b'=') => {}
-            None if !self.ended => return Err(NeedMore),
+            None if !self.ended => return Err(NeedMoreBytes),
             _ => return fault(at, "an attribute has no value"),
         }
 
         let open = self.skip_space(equals + 1);
         let quote = match self.byte(open) {
             Some(quote @ (b'"' | b'\'')) => quote,
-            None if !self.ended => return Err(NeedMore),
+            None if !self.ended => return Err(NeedMoreBytes),
             _ => return fault(open, "an attribute's value must stand in quotes"),
         };
 
@@ -195,7 +199,7 @@ impl TurnBytes<'_> {
 
     /// Handles a `<` in a place where an attribute may stand. If the value before it contains a `<`
     /// as well, that value probably lacks its closing quote, and the tag ends earlier.
-    fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMore> {
+    fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));
         }
@@ -211,7 +215,7 @@ impl TurnBytes<'_> {
     }
 
     /// Ends a tag whose attributes cannot be parsed at the next `>`.
-    fn faulty(&self, mut tag: OpenTag) -> Result<TagOpening, NeedMore> {
+    fn faulty(&self, mut tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         let fault_at = tag.fault.map_or(tag.end, |fault| fault.at);
         let from = self.suspicious_value(&tag).unwrap_or(fault_at);
         match self.find_either(b'<', b'>', from)? {
@@ -227,7 +231,7 @@ impl TurnBytes<'_> {
 
     /// Parses the close tag at `start`. Returns its name and the offset after it; `None` if no
     /// close tag begins at `start`.
-    pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, NeedMore> {
+    pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, NeedMoreBytes> {
         if !self.starts(start, b"</")? || !self.byte(start + 2).is_some_and(is_name_start) {
             return if self.len() <= start + 2 { self.end_or_more() } else { Ok(None) };
         }
@@ -244,10 +248,10 @@ impl TurnBytes<'_> {
 
     /// Returns the offset after the close tag with exactly this name at `start`; `None` if no such
     /// tag begins there.
-    pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, NeedMore> {
+    pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
         match (self.byte(start), self.byte(start + 1)) {
             (Some(b'<'), Some(b'/')) if self.starts(start + 2, name)? => {}
-            (Some(b'<'), None) | (None, _) if !self.ended => return Err(NeedMore),
+            (Some(b'<'), None) | (None, _) if !self.ended => return Err(NeedMoreBytes),
             _ => return Ok(None),
         }
 

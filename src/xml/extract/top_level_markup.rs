@@ -8,7 +8,7 @@ use super::grammar::RootMeaning;
 use super::markdown_code::TickRun;
 use super::scanner::DraftItem;
 use super::tag::TagOpening;
-use super::turn_bytes::{CDATA_START, COMMENT_START, NeedMore};
+use super::turn_bytes::{CDATA_START, COMMENT_START, NeedMoreBytes};
 
 /// A piece of top-level markup.
 pub(super) enum TopLevelPiece {
@@ -27,7 +27,7 @@ pub(super) enum TopLevelPiece {
 impl TurnWalk<'_> {
     /// Returns the piece at `at`, which must be a `<`, a backtick or a tilde. `floor` is the offset
     /// at which the text around actions last began.
-    pub fn piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMore> {
+    pub fn piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMoreBytes> {
         let source = self.source;
         if source.byte(at) != Some(b'<') {
             return Ok(match self.ticks(at, floor)? {
@@ -58,7 +58,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    fn open_piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMore> {
+    fn open_piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMoreBytes> {
         let tag = match self.source.opening(at)? {
             TagOpening::Tag(tag) => tag,
             _ => return Ok(TopLevelPiece::Literal { end: at + 1 }),

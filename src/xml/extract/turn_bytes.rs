@@ -33,7 +33,7 @@ const COMMENT_END: &[u8] = b"-->";
 
 /// The result depends on bytes of the turn that have not arrived yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NeedMore;
+pub(super) struct NeedMoreBytes;
 
 /// Whether a byte may belong to a markup name. Every byte beyond ASCII may, because names are only
 /// compared with known names.
@@ -125,35 +125,35 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// Returns `None` if the turn has ended, and [`NeedMore`] if it may continue.
-    pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMore> {
-        if self.ended { Ok(None) } else { Err(NeedMore) }
+    /// Returns `None` if the turn has ended, and [`NeedMoreBytes`] if it may continue.
+    pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMoreBytes> {
+        if self.ended { Ok(None) } else { Err(NeedMoreBytes) }
     }
 
     #[inline]
-    pub fn starts(&self, at: usize, pattern: &[u8]) -> Result<bool, NeedMore> {
+    pub fn starts(&self, at: usize, pattern: &[u8]) -> Result<bool, NeedMoreBytes> {
         let rest = self.rest(at);
         if rest.len() >= pattern.len() {
             return Ok(rest.starts_with(pattern));
         }
-        if !self.ended && pattern.starts_with(rest) { Err(NeedMore) } else { Ok(false) }
+        if !self.ended && pattern.starts_with(rest) { Err(NeedMoreBytes) } else { Ok(false) }
     }
 
-    pub fn find_byte(&self, byte: u8, from: usize) -> Result<Option<usize>, NeedMore> {
+    pub fn find_byte(&self, byte: u8, from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         match memchr(byte, self.rest(from)) {
             Some(found) => Ok(Some(from + found)),
             None => self.end_or_more(),
         }
     }
 
-    pub fn find_either(&self, a: u8, b: u8, from: usize) -> Result<Option<usize>, NeedMore> {
+    pub fn find_either(&self, a: u8, b: u8, from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         match memchr2(a, b, self.rest(from)) {
             Some(found) => Ok(Some(from + found)),
             None => self.end_or_more(),
         }
     }
 
-    pub fn find(&self, pattern: &[u8], from: usize) -> Result<Option<usize>, NeedMore> {
+    pub fn find(&self, pattern: &[u8], from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         match memmem::find(self.rest(from), pattern) {
             Some(found) => Ok(Some(from + found)),
             None => self.end_or_more(),
@@ -168,7 +168,7 @@ impl<'a> TurnBytes<'a> {
 
     /// Offset after a CDATA section whose content begins at `from`; `None` if the section never
     /// ends.
-    pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
+    pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if from > self.last_cdata_end {
             return Ok(None);
         }
@@ -176,7 +176,7 @@ impl<'a> TurnBytes<'a> {
     }
 
     /// Offset after a comment whose content begins at `from`; `None` if the comment never ends.
-    pub fn comment_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
+    pub fn comment_end(&self, from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if from > self.last_comment_end {
             return Ok(None);
         }
@@ -184,7 +184,7 @@ impl<'a> TurnBytes<'a> {
     }
 
     /// Skips white space and comments. Returns `None` if a comment never ends.
-    pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, NeedMore> {
+    pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         let mut at = self.skip_space(from);
         while self.starts(at, b"<!")? && self.starts(at, COMMENT_START)? {
             match self.comment_end(at + 4)? {

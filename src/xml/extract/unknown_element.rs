@@ -9,7 +9,7 @@ use super::grammar::{RootMeaning, near_miss};
 use super::scanner::{DraftItem, UnknownRoots, WalkStep};
 use super::tag::{OpenTag, TagOpening};
 use super::top_level_markup::TopLevelPiece;
-use super::turn_bytes::{NeedMore, is_name_byte};
+use super::turn_bytes::{NeedMoreBytes, is_name_byte};
 use crate::mutant::mutant;
 
 /// Elements that the call formats of model vendors put around calls. Such an element is skipped if
@@ -34,7 +34,7 @@ impl TurnWalk<'_> {
         tag: &OpenTag,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<WalkStep, NeedMore> {
+    ) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         if !tag.empty
             && is_wrapper(name)
@@ -81,7 +81,7 @@ impl TurnWalk<'_> {
         name: &[u8],
         from: usize,
         floor: usize,
-    ) -> Result<Option<usize>, NeedMore> {
+    ) -> Result<Option<usize>, NeedMoreBytes> {
         if !self.search_close(name, from) || mutant("act-inside-unknown-elements") {
             return Ok(None);
         }
@@ -97,7 +97,7 @@ impl TurnWalk<'_> {
         name: &[u8],
         from: usize,
         floor: usize,
-    ) -> Result<Option<usize>, NeedMore> {
+    ) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         let mut depth = 0_usize;
         let mut in_code = None;
@@ -149,7 +149,7 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset after a vendor's wrapper if the wrapper contains only whole actions.
-    fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMore> {
+    fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMoreBytes> {
         const NESTED_MAX: usize = 3;
         let source = self.source;
         let name = source.slice(tag.name.clone());

@@ -46,7 +46,7 @@ impl RootElements {
 /// one pass. After a violation, the earlier stages check the rest of the text, because the first
 /// stage with a violation decides.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
-    let mut reader = FormReader::new(text);
+    let mut checker = WellFormednessChecker::new(text);
     let mut bounds = ComplexityBounds::default();
     let mut tag = StartTag::default();
     let mut end = start;
@@ -59,7 +59,7 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
         })?;
         if !piece.plain && piece.opens() {
             tag.read(text, &piece);
-        } else if piece.kind == MarkupKind::Start && !reader.open.is_empty() {
+        } else if piece.kind == MarkupKind::Start && !checker.open.is_empty() {
             piece = markup.whole(piece).unwrap_or(piece);
         }
         if let Err(beyond) = bounds.see(&piece, &tag) {
@@ -67,13 +67,13 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
         }
         let between = end..piece.start;
         end = piece.end;
-        let read = reader.text(between).and_then(|()| reader.piece(&piece, &mut tag));
+        let read = checker.text(between).and_then(|()| checker.piece(&piece, &mut tag));
         read.map_err(|violation| first(text, &mut bounds, piece.start, end, violation))?;
     }
 
     let form = |violation| illegal_character(text).err().unwrap_or(violation);
-    reader.text(end..text.len()).map_err(form)?;
-    let roots = reader.end().map_err(form)?;
+    checker.text(end..text.len()).map_err(form)?;
+    let roots = checker.end().map_err(form)?;
     illegal_character(text)?;
     Ok(roots)
 }
@@ -110,7 +110,8 @@ struct FoundAttribute<'a> {
     offset: usize,
 }
 
-struct FormReader<'a> {
+/// Checks that a text is well formed, and finds its root elements.
+struct WellFormednessChecker<'a> {
     text: &'a str,
     /// Name and offset of every open element.
     open: Vec<(&'a str, usize)>,
@@ -121,7 +122,7 @@ struct FormReader<'a> {
     roots: RootElements,
 }
 
-impl<'a> FormReader<'a> {
+impl<'a> WellFormednessChecker<'a> {
     fn new(text: &'a str) -> Self {
         Self {
             text,

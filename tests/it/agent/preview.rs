@@ -168,7 +168,7 @@ fn sections_are_tags_in_their_order_with_the_environment_filled_in() {
         let (story, call) = question_thread();
         let mut options = options();
         options.transport = way;
-        options.environment = AgentEnvironment::here();
+        options.environment = AgentEnvironment::detect();
         options.sections = free.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec();
         options.sections.push(("capabilities".to_owned(), "You can look.".to_owned()));
         let model = Scripted::new(way, Vec::new());

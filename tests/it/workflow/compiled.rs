@@ -75,7 +75,7 @@ impl DefinitionGenerator {
                 let fields = occurs.into_iter().enumerate().map(|(number, occurs)| ShortField {
                     name: format!("field{number}"),
                     occurs,
-                    of: self.types(depth - 1),
+                    short_type: self.types(depth - 1),
                 });
                 ShortType::Fields(fields.collect())
             }

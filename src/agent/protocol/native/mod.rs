@@ -25,7 +25,7 @@ pub(super) fn take(
         let digest = match tools.read(call, finals) {
             Ok(action) => {
                 let digest = Digest::of(&action.payload);
-                sorted.payload(action.name, action.payload);
+                sorted.add_payload(action.name, action.payload);
                 digest
             }
             Err(finding) => refuse(sorted, call, finding),

@@ -99,7 +99,7 @@ impl XmlFinalPolicy<'_> {
         place: TextLocation,
     ) -> Result<TurnAction, Finding> {
         status(slot.attribute("status"), place.clone())?;
-        self.finals.format_of(slot.attribute("format"), place.clone())?;
+        self.finals.check_slot_format(slot.attribute("format"), place.clone())?;
         if self.finals.format == FinalFormat::Xml {
             return self.declared(source, &place);
         }

@@ -83,7 +83,7 @@ impl RemoteAgentHost {
         let deliveries =
             subscribe_to(relay.subjects().deliveries(), Some(listener.to_string())).await?;
         let questions = select_all(streams);
-        relay.has_arrived().await;
+        relay.wait_until_arrived().await;
         Ok(Self {
             listener,
             relay,

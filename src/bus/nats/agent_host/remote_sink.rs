@@ -251,11 +251,11 @@ impl RemoteSink {
 
     /// Returns when the server has received everything that was sent before. Proved by the server's
     /// reply to a request on a subject without responders.
-    pub(super) async fn has_arrived(&self) {
+    pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
-        let nobody = self.0.subjects.answer("arrived");
+        let subject = self.0.subjects.answer("arrived");
         // If another client subscribes to the subject, no reply comes and the request times out.
-        self.0.client.send_request(nobody, request).await.ok();
+        self.0.client.send_request(subject, request).await.ok();
     }
 
     /// Publishes an empty message with these headers to the reply subject of a delivery.
