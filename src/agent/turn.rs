@@ -325,10 +325,13 @@ impl ModelAgent {
         let version = self.options.version;
         let fitted = fit_prompt::fit(&mut remembered.items, name, terms, version, render)?;
         let FittedRequest { request, left_out } = fitted;
+
         let notice = notice(!left_out.is_empty());
         let plain = !left_out.is_empty() && request.tools.is_empty();
+
         let native = self.options.transport.is_native() && !plain;
         let native = native.then(|| self.model.route().provider);
+
         Ok(RenderedTurn {
             request,
             protocol: Arc::clone(protocol),
@@ -435,15 +438,18 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentPro
         let finals = AgentFinals::new(&vocabulary, schemas, format).ended_by(by);
         (form, Arc::new(protocol_with(options, vocabulary, finals)))
     };
+
     let of_text = match options.final_format {
         FinalFormat::Text => FinalFormat::Text,
         _ => FinalFormat::Markdown,
     };
+
     // In a slot, a typed answer is XML, so that every schema can be used.
     let of_type = match options.transport {
         ActionTransport::XmlFinal => FinalFormat::Xml,
         _ => FinalFormat::Text,
     };
+
     let mut protocols = HashMap::new();
     let delegates = vocabulary.delegates().iter().cloned().map(Some);
     for delegate in delegates.chain([None]) {
@@ -453,6 +459,7 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentPro
         protocols.extend(typed);
         protocols.extend([of_form(form(goal_answer()), of_text.clone(), FinalMode::Text)]);
     }
+
     protocols
 }
 

@@ -142,15 +142,19 @@ impl JournalProof {
             Some(state) => unreadable(data, state, error),
             None => error,
         })?;
+
         self.journal = about.journal;
         self.epoch = about.epoch;
+
         // The evidence is read before the journal, because the journal may grow meanwhile.
         let state = options.state.as_deref();
         let mark = state.map(|state| acknowledged(state, about.journal)).transpose()?;
         let mark = mark.unwrap_or_default();
         let replaced = state.map(|state| replaced(data, state, about.journal)).transpose()?;
         let replaced = replaced.flatten();
+
         self.select_keys(options)?;
+
         let due = JournalReader::open(data)?.checkpoints()?.pop().map(|line| line.position);
         let due = due.unwrap_or_default();
         self.copies = CopyEvidence::read(data, options, self.journal, due)?;

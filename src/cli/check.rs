@@ -125,22 +125,29 @@ fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::
 
 fn screen(config: &Config) -> String {
     let mut out = format!("{} is good: {}\n", config.name, config.file.display());
+
     let members = |role: Role| config.contracts.iter().filter(move |c| c.role == role);
     section(&mut out, "clients", members(Role::Client).map(|c| (c.name.to_string(), peers(c))));
+
     let listeners = members(Role::Listener);
     section(&mut out, "listeners", listeners.map(|c| (c.name.to_string(), listener(config, c))));
+
     let humans = members(Role::Human).map(|c| (c.name.to_string(), human(c)));
     section(&mut out, "humans", humans);
+
     let agents = members(Role::Agent);
     section(&mut out, "agents", agents.map(|c| (c.name.to_string(), agent(config, c))));
+
     let workflows = config.workflows.iter().map(|workflow| {
         let definition = &workflow.definition;
         let goals = definition.goals.len();
         (definition.name.value.to_string(), format!("{goals} goals"))
     });
     section(&mut out, "workflows", workflows);
+
     let schedules = config.schedules.iter().map(|one| (one.name.to_string(), schedule(one)));
     section(&mut out, "schedules", schedules);
+
     let models = config.models.iter().map(|model| {
         let description = match &model.provider {
             ProviderConfig::Playback { recording, .. } => format!("plays {}", recording.display()),
@@ -152,6 +159,7 @@ fn screen(config: &Config) -> String {
         (model.name.clone(), description)
     });
     section(&mut out, "models", models);
+
     let limits = &config.limits;
     let of_tree = format!(
         "depth {}, {} threads, {} children each, {} messages, {} model calls, {} tokens, {}",
@@ -163,6 +171,7 @@ fn screen(config: &Config) -> String {
         limits.tokens,
         config::show_duration(limits.wall_time),
     );
+
     let of_tree = match (limits.money, config.models.iter().find_map(|m| m.price.as_ref())) {
         (Some(money), Some(price)) => format!("{of_tree}, {money} {}", price.currency),
         _ => of_tree,

@@ -147,6 +147,7 @@ async fn ask(
             | SubmitUpdate::NoThread { .. }
             | SubmitUpdate::Waits(_) => {}
         });
+
         let following = organism.follow(|_, position| {
             if position > seen {
                 shown = show_since(&data, &mut seen, &mut view);
@@ -156,6 +157,7 @@ async fn ask(
                 Err(_) => ControlFlow::Break(()),
             }
         });
+
         let mut sending = std::pin::pin!(sending);
         tokio::select! {
             sent = &mut sending => sent?,
@@ -166,6 +168,7 @@ async fn ask(
             }
         }
     }
+
     shown?;
     show_since(&data, &mut seen, &mut view)?;
     organism.close().await?;

@@ -116,6 +116,7 @@ impl TestArgs {
                 _ = hangup.recv() => Ok(None),
             }
         })?;
+
         // A connection attempt under way must not keep an interrupted command alive.
         runtime.shutdown_background();
         let Some(passed) = passed else {
@@ -123,6 +124,7 @@ impl TestArgs {
                 format!("the test was interrupted after {count} checks, of which {good} passed");
             return Err(CommandFailure::new(CommandExit::TryAgain, text).into());
         };
+
         if !self.json {
             note!(
                 "{good} of {count} checks passed; the numbers are sections of PROTOCOL in the \

@@ -84,8 +84,10 @@ async fn divided(
     let data = config.data.clone();
     let organism = PartitionedOrganism::start(config, partitions).await?;
     publish_health(web, organism.watcher());
+
     let mut watch = SignalWatch::start()?;
     let mut reported: Vec<PartitionStatus> = Vec::new();
+
     let reason_to_stop = loop {
         let now = organism.statuses();
         let settled = !now.contains(&PartitionStatus::Starting) && !organism.has_ended();
@@ -100,6 +102,7 @@ async fn divided(
                 .for_each(|(at, (was, is))| report_change(at, was, is));
             reported = now;
         }
+
         match watch.next().await {
             Some(signal) => break Some(signal),
             None if organism.has_ended() => break None,

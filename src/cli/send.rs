@@ -103,11 +103,13 @@ async fn send_one(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let organism = OrganismClient::open(config).await?;
+
     let mut exit = CommandExit::Done;
     let mut opened = None;
     let mut is_group = false;
     let wait = submission.wait;
     let thread = submission.thread.clone();
+
     let sent = organism
         .submit(submission, |sent| {
             exit = worse(exit, exit_of(&sent, wait));

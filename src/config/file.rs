@@ -80,6 +80,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
     let valid_up_to = error.utf8_error().valid_up_to();
     let is_utf16 = bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]);
     let text: String = bytes.utf8_chunks().next().map(|c| c.valid().to_owned()).unwrap_or_default();
+
     // The text before the invalid byte serves to find the place. None of it is shown.
     let source = ConfigSource::hidden(shown, text);
     let place = SourceRange::new(&source, valid_up_to..valid_up_to);

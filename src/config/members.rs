@@ -376,13 +376,16 @@ pub(super) fn agent(
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     require_accepted_payloads(schemas, Role::Agent, read);
+
     let transport = transport(read);
     let transport_place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
     let tool_choice = tool_choice(read, transport);
     let (final_format, final_schema) = final_format(read);
+
     let by = [("action", FinalMode::Action), ("text", FinalMode::Text)];
     let memory = [("thread", MemoryScope::Thread), ("own", MemoryScope::Own)];
     let iterations = read.count32("max_iterations", limits::ITERATIONS_CEILING);
+
     let agent = DeclaredAgent {
         model: read.required_text("model", "\"one of the models of this file\""),
         memory: read.choice("memory", &memory).unwrap_or_default(),
@@ -402,11 +405,14 @@ pub(super) fn agent(
     let actions = read.count32("max_actions_per_turn", limits::ACTIONS_PER_TURN_CEILING);
     let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
     let nats = read.flag("nats").unwrap_or_default().then(|| read.place_of("nats"));
+
     let tokens = read.count("tokens", limits::TOKENS_CEILING);
     let budget = Budget { tokens, money: read.money("money") };
     let money_place = read.place_of("money");
+
     let core = core(Role::Agent, read);
     let common = common(Role::Agent, name, read)?;
+
     Some(DeclaredMember {
         budget,
         money_place: budget.money.map(|_| money_place),

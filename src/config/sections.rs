@@ -328,6 +328,7 @@ fn limits_of(
     let (table, place) = found.unwrap_or_else(|| (&empty, SourceRange::start(source)));
     let what = "the section `limits`".to_owned();
     let mut read = TableReader::new(&keys::LIMITS, table, what, place, problems);
+
     let or = TreeLimits::default();
     let depth = u32::try_from(limits::THREAD_DEPTH_CEILING).unwrap_or(u32::MAX);
     let tree = TreeLimits {

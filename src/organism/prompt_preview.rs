@@ -317,13 +317,17 @@ impl ExampleThread {
         let contract = config.contracts.get(&spec.name);
         let name: Option<&PayloadName> = contract.and_then(|contract| contract.accepts.first());
         let name = name.ok_or_else(|| nothing(format!("{} accepts no payload", spec.name)))?;
+
         let payload = config.schemas.example(name);
         let payload = payload.ok_or_else(|| nothing(format!("`{name}` has no example")))?;
+
         let asker = config.contracts.iter().find(|other| other.peers.contains(&spec.name));
         let asker = asker.map_or_else(ListenerName::core, |asker| asker.name.clone());
+
         let bug = |text: String| Error::Builtin { detail: text };
         let thread = ThreadId::parse(THREAD).map_err(|e| bug(e.to_string()))?;
         let time = Time::parse(DAY).ok_or_else(|| bug(DAY.to_owned()))?;
+
         let id = MessageId(Uuid::from_u128(1));
         let message = Arc::new(Message {
             id,
@@ -338,8 +342,10 @@ impl ExampleThread {
             name: name.clone(),
             payload: Payload::new(payload),
         });
+
         let opening =
             Opening { opener: Opener::Client { name: asker }, group: None, forward: false };
+
         let record = Record {
             position: Position(1),
             tree: thread,

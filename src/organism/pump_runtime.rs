@@ -65,15 +65,19 @@ impl PumpRuntime {
         let WorkflowRuns { config, definitions } = workflow_runs::at_start(config, &core);
         let config = &config;
         let core = core.with_contracts(Arc::new(config.contracts.clone()));
+
         // The texts go into the journal, because what a model is sent must be a function of what
         // the journal contains.
         let blobs = config.texts().into_iter().map(|text| journal.put_blob(text.as_bytes()));
         let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
+
         let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
         end_earlier_processes(&mark);
+
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let core = with_schedules(core, config, &gate)?;
+
         let pump = Pump::new(core, journal, gate).with_blobs(blobs);
         let mut pump = match clock {
             PumpClockMode::Running => pump.traced(tracer.clone()),
@@ -83,6 +87,7 @@ impl PumpRuntime {
             }
             PumpClockMode::Frozen => pump.with_frozen_clock().traced(tracer.clone()),
         };
+
         let watched = PumpHealth::new(config, pump.counts());
         let mut hosts =
             hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;

@@ -112,12 +112,15 @@ impl Organism {
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
         let _responder = start_projection_responder(&config);
+
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
+
         let clock = match purpose {
             StartPurpose::Case => PumpClockMode::Frozen,
             StartPurpose::Service | StartPurpose::Command => PumpClockMode::Running,
         };
+
         let runtime = PumpRuntime::start(&config, core, journal, natives, clock, &tracer).await?;
         let watcher = HealthMonitor::of_one(&config.name, runtime.watched(), &tracer);
         let mut organism = Self {

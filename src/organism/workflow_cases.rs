@@ -90,12 +90,14 @@ fn isolated(
 ) -> (Config, HashMap<ListenerName, NativeHostBuilder>) {
     let runs =
         |name: &ListenerName| case.listeners.iter().any(|listener| listener.text == name.as_str());
+
     let mut isolated = config.clone();
     isolated.data = home.join("data");
     isolated.state = home.join("state");
     // The project's journals in the default directories are not used.
     isolated.project.data_parent = None;
     isolated.project.state_parent = None;
+
     isolated.storage = StorageConfig::Embedded;
     isolated.checkpoints = None;
     isolated.http = None;
@@ -103,6 +105,7 @@ fn isolated(
     isolated.nats = None;
     isolated.remotes = Vec::new();
     isolated.operators = OperatorKeys::default();
+
     isolated.agents = Vec::new();
     isolated.models = Vec::new();
     isolated.keys_missing = Arc::default();

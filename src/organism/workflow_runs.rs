@@ -273,21 +273,26 @@ fn add_typed_goals(
     definition: &WorkflowDefinition,
 ) -> Result<(), Vec<SchemaProblem>> {
     let is_new = |name: &PayloadName| !config.schemas.contains(name);
+
     let mut gone = definition.clone();
     gone.goals
         .retain(|goal| generated_answer(definition, goal).is_some_and(|answer| is_new(&answer)));
+
     let questions = workflow_questions(definition);
     let mut requested = definition.clone();
     requested.goals.retain(|goal| {
         let name = question_name(definition, goal);
         name.is_some_and(|name| is_new(&name))
     });
+
     if let Some(report) = questions.iter().find(|pair| is_undo_report(&pair.question.local)) {
         gone.report_to.take_if(|_| !is_new(&report.answer));
         requested.report_to.take_if(|_| !is_new(&report.question));
     }
+
     let lacks_verdicts = has_verdicts(definition) && is_new(&verdict_name());
     let verdicts = lacks_verdicts.then(verdict_schema);
+
     let name = &definition.name.value;
     let goals = goal_schema(&gone).map(|schema| (format!("goals of {name}"), schema));
     let questions =
@@ -295,6 +300,7 @@ fn add_typed_goals(
     let verdicts = verdicts.map(|schema| (format!("verdicts of {name}"), schema));
     let delegates = delegate_schemas(definition).into_iter().filter(|(name, _)| is_new(name));
     let delegates: Vec<_> = delegates.map(|(name, schema)| (name.to_string(), schema)).collect();
+
     for (label, schema) in goals.into_iter().chain(questions).chain(verdicts).chain(delegates) {
         config.schemas.add_generated(compiler, &label, &schema)?;
     }

@@ -227,6 +227,7 @@ impl DecisionSignature {
             #[serde(rename = "nonce")]
             nonce: Uuid,
         }
+
         let DecisionStatement { verb, call, digest, reason, note } = *statement;
         let Self { journal, thread, time, nonce, .. } = self;
         let journal = *journal;

@@ -107,11 +107,14 @@ pub fn calls_beneath(
         let mut accepted = record.facts.iter();
         accepted.any(|fact| matches!(fact, Fact::Accepted { message, .. } if message.id == until))
     };
+
     let last = records.iter().position(holds)?;
     let up_to = records.get(last)?.position;
     let records = records.get(..=last)?;
+
     let threads = threads.iter().copied().collect();
     let workflows = workflows(records);
+
     let mut found = NestedCalls {
         threads,
         workflows,
@@ -119,6 +122,7 @@ pub fn calls_beneath(
         numbers: HashMap::new(),
         hand_overs: HandedOverAttempts::default(),
     };
+
     for record in records {
         found.read(record);
     }

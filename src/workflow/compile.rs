@@ -158,9 +158,11 @@ fn goal_element(
         supervision,
         roles,
     } = goal;
+
     let mut out = element("goal").with_attribute("id", id.value.as_str());
     out = out.with_attribute("retry", retry.to_string());
     out = with_limits(out, *timeout, *budget);
+
     let needs = match needs {
         Some(named) => named.iter().map(|id| id.value.clone()).collect(),
         None if graph.membership(number).is_some() => Vec::new(),
@@ -169,6 +171,7 @@ fn goal_element(
     for id in needs {
         out = out.with_child(leaf("need", id.as_str()));
     }
+
     if let Some(context) = context {
         let shown = context.iter().map(|id| leaf("show", id.value.as_str()));
         out = out.with_child(shown.fold(element("context"), Element::with_child));

@@ -184,14 +184,17 @@ impl DryRun<'_> {
         let membership = self.graph.membership(number);
         let owner = membership
             .and_then(|membership| Some((membership, self.graph.goal(membership.owner)?)));
+
         let in_loop = self.graph.loop_of(number);
         let same_pass = in_loop.map(|owner| self.graph.beneath(owner)).unwrap_or_default();
+
         let mut document = GoalDocument {
             workflow: self.definition.name.value.to_string(),
             goal: goal.id.value.to_string(),
             prompt: self.filled(prompt),
             ..GoalDocument::default()
         };
+
         let mut pass = Vec::new();
         for shown in self.shown(number, goal) {
             let Some(earlier) = self.graph.goal(shown) else { continue };

@@ -332,13 +332,16 @@ impl WorkflowHandler {
             graph.number(goal).ok_or_else(|| run_retry::unknown_goal(goal.as_str()))
         };
         let from = retry.from.as_ref().map(number).transpose()?;
+
         let run = retry.earlier_run(request, thread)?;
         let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
+
         let mut fold = self.begun((definition, graph), opened, thread, undo)?;
         fold.start();
         for message in rest {
             fold.take(message);
         }
+
         // A goal whose calls were undone has no result any more, so it runs again.
         let mut again = fold.undone_goals();
         again.extend(from);

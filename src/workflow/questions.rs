@@ -73,11 +73,13 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
         };
         Some(WorkflowQuestion { human: human.value.clone(), question, answer })
     });
+
     let report = definition.report_to.iter().map(|human| WorkflowQuestion {
         human: human.value.clone(),
         question: PayloadName::new(&namespace, REPORT),
         answer: goal_name(definition, REPORT),
     });
+
     of_goals.chain(report).collect()
 }
 

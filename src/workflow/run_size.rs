@@ -101,6 +101,7 @@ fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> Run
 
     let tries = tries_of(goal);
     let is_agents = !agents_of(goal).is_empty();
+
     let parts = match &goal.form {
         GoalForm::Run(_) | GoalForm::Ask { .. } => 1,
         GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => agents.len() as u64,
@@ -113,11 +114,13 @@ fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> Run
     };
     let judges = RunSize::of(judges_of(goal).len() as u64, true).times(tries);
     let delegated = goal.roles.as_ref().map_or(0, |roles| parts * u64::from(roles.max));
+
     let mut size = RunSize { delegated, ..RunSize::of(parts, is_agents) }.times(tries);
     if let Some(verifier) = graph.verifier(number).and_then(|verifier| graph.goal(verifier)) {
         let verifications = RunSize::of(parts, !agents_of(verifier).is_empty());
         size = size.plus(verifications.times(tries).times(tries_of(verifier)));
     }
+
     if let Some(supervision) = &goal.supervision {
         let judged = if matches!(goal.form, GoalForm::Each(_)) { parts } else { 1 };
         size = size.plus(RunSize::of(judged, !supervision.is_human).times(tries));

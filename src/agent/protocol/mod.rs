@@ -52,9 +52,11 @@ impl AgentProtocol {
         let words = grammar::of(&prompt.vocabulary, schemas);
         let transport = prompt.transport;
         let with_finals = transport == ActionTransport::Native;
+
         let none = AgentVocabulary::default();
         let offered = if transport.is_native() { &prompt.vocabulary } else { &none };
         let tools = NativeTools::new(offered, schemas, &prompt.finals, with_finals, prompt.version);
+
         let local = |word: &VocabularyEntry| word.name.local.to_string();
         let choices = match transport {
             ActionTransport::Xml => AvailableActions {

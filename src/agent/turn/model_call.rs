@@ -188,19 +188,23 @@ impl ModelAgent {
         let buffer = Mutex::default();
         let count = AtomicU32::default();
         let requests = AdmittedRequests { context, terms, request, buffer, count };
+
         let mut reading = rendered.protocol.start(&rendered.slots);
         let mut progress = ProgressReporter::new(timeout);
+
         let mut on_chunk = |chunk: AnswerChunk<'_>| {
             progress.take(&chunk, context);
             let mut buffer = requests.buffer();
             if let Some(state) = buffer.changed_state(&chunk) {
                 context.model_state(state);
             }
+
             match chunk {
                 AnswerChunk::Text(text) => context.model_text(AnswerPart::Answer, text),
                 AnswerChunk::Reasoning(text) => context.model_text(AnswerPart::Reasoning, text),
                 _ => {}
             }
+
             buffer.keep(chunk);
             if matches!(chunk, AnswerChunk::Restart) {
                 reading = rendered.protocol.start(&rendered.slots);

@@ -87,9 +87,11 @@ fn has_verb(program: &Path) -> bool {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+
     let start = || command.spawn();
     let started = children::spawn(None, start, |child| Some(std::process::Child::id(child)));
     let Ok((mut child, _owned)) = started else { return false };
+
     let pid = Pid::from_child(&child);
     let (tell, ended) = mpsc::channel();
     std::thread::spawn(move || tell.send(child.wait()));
@@ -99,6 +101,7 @@ fn has_verb(program: &Path) -> bool {
         let _ = kill_process(pid, Signal::KILL);
         ended.recv()
     });
+
     status.is_ok_and(|status| status.is_ok_and(|status| status.success()))
 }
 

@@ -36,6 +36,7 @@ pub fn follow(
         shown = put(&printer.borrow_mut().end_line()).and_then(|()| tail.show_new());
         if tail.is_over() { ControlFlow::Break(()) } else { ended_by(&shown) }
     });
+
     let mut printed = Ok(());
     let mut was_opened = false;
     let printed_events = Cell::new(0u64);
@@ -51,6 +52,7 @@ pub fn follow(
         };
         ended_by(&printed)
     };
+
     let events = async {
         loop {
             let mut has_responded = false;
@@ -80,6 +82,7 @@ pub fn follow(
             ended = events.as_mut() => ended,
         }
     });
+
     put(&printer.borrow_mut().end_line())?;
     shown?;
     printed?;

@@ -256,6 +256,7 @@ fn json_of(row: &RunRow) -> serde_json::Value {
         }
         RowKind::Elsewhere => json!({}),
     };
+
     let Some(members) = line.as_object_mut() else { return line };
     members.insert("attempt".to_owned(), row.attempt.into());
     if let Some(time) = row.time {
@@ -268,5 +269,6 @@ fn json_of(row: &RunRow) -> serde_json::Value {
     if let Some(thread) = &row.thread {
         members.insert("thread".to_owned(), thread.as_str().into());
     }
+
     line
 }

@@ -52,6 +52,7 @@ pub async fn show_run(
     let (accepted, run) = watch::channel(None);
     let own = as_its_client(&submission);
     let mut exit = CommandExit::Done;
+
     let submit = organism.submit(submission, |update| {
         shown().clear();
         if let SubmitUpdate::Accepted { thread, calls, .. } = &update {
@@ -63,19 +64,23 @@ pub async fn show_run(
             }
             accepted.send_replace(Some(thread.clone()));
         }
+
         if let SubmitUpdate::Result { .. } = update {
             shown().show_new();
             shown().finish();
         }
+
         // The tree shows these waits itself.
         if matches!(update, SubmitUpdate::Waits(_)) && shown().has_tree() {
             return;
         }
+
         let of_update = output.show(workflow, &update);
         if exit == CommandExit::Done {
             exit = of_update;
         }
     });
+
     let watching = async {
         if form != ProgressForm::Nothing {
             tokio::join!(
@@ -86,10 +91,12 @@ pub async fn show_run(
         }
         std::future::pending::<()>().await;
     };
+
     let sent = tokio::select! {
         sent = submit => sent,
         () = watching => Ok(()),
     };
+
     let closed = organism.close().await;
     sent?;
     closed?;

@@ -215,12 +215,14 @@ impl WorkflowReader<'_> {
         };
 
         read.only(&["file"], "a workflow with a file of its own");
+
         let full = self.directory.join(&path.value.value);
         let text = file::text(&full).map_err(|reason| {
             let message = format!("the workflow `{}` cannot be read: {reason}", path.value.written);
             let problem = ConfigProblem::new(ProblemCode::FileMissing, &path.place, message);
             problems.push(problem.help(super::agents::near_or_rule(&full)));
         });
+
         let (table, source) =
             match tree::parse(&path.value.written, &text.ok()?, self.around, problems) {
                 Ok(parsed) => parsed,
@@ -229,6 +231,7 @@ impl WorkflowReader<'_> {
                     return None;
                 }
             };
+
         let place = super::source_text::SourceRange::start(&source);
         let mut read = TableReader::new(&keys::WORKFLOWS, &table, what, place, problems);
         self.definition(name, &mut read)

@@ -83,18 +83,23 @@ impl StreamJournal {
         let StreamHost { servers, api, options, directories, damage: accepted } = host;
         let shown = lease.holder().to_owned();
         let first_id = lease.first_id();
+
         // Ordering rule: from here on the renewal owns the lease, so that any error releases it.
         let renewal = LeaseRenewal::start(options, Arc::clone(&lease))?;
         let before = followed.found()?;
+
         // Ordering rule: the bounds are collected before a stream is created, so that a lost stream
         // is never created again.
         let bounds = StreamBounds::gather(api, options, directories, &lease)?;
+
         let followed_to = before.as_ref().map_or(0, |(_, mark)| mark.seq);
         let info = stream(api, options, &bounds, followed_to)?;
         sync_check::verify_durability(servers, options, api, &info)?;
+
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
         let watch = LeadershipWatch::start(api, options, renewal, created, Arc::clone(&last))?;
+
         let mut publisher = StreamPublisher::new(api, options, last);
         if info.state.last_seq == 0 {
             bounds.check_empty()?;

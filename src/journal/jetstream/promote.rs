@@ -132,12 +132,15 @@ pub fn promote(
     let found = CopiedPrefix::read(&api, options, &source, copier.publisher.last(), &mut |_| {})?;
     let published = content.last.0 - found.compared.records.0;
     publish_rest(&copier, &source, &found, progress)?;
+
     failpoint("before-comparing");
     let mark = compare(&api, options, &source, copier.publisher.last(), progress)?;
     failpoint("compared");
+
     copier.watch.check(source.epoch)?;
     journal.follow_from(mark)?;
     failpoint("promoted");
+
     let promoted = PromotedJournal {
         journal: source.journal,
         stream: options.stream(),

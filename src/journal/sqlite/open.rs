@@ -459,6 +459,7 @@ impl LockedJournalDir {
         let mut heads = TreeHeads::default();
         let mut coverage = MacCoverage::new(about.journal, Some(self.key.mac()));
         let mut redactions = RedactedRecords::default();
+
         let scanned = scan(&self.data, last, &mut heads, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
             redactions.take(&sealed);
@@ -473,6 +474,7 @@ impl LockedJournalDir {
             }
             visit(sealed)
         });
+
         if scanned.is_err() && purpose != OpenPurpose::Follow && !accept.loss {
             // A contradiction to a mark explains the damage better than a break in the hash chain.
             known.check_end(last)?;
@@ -483,10 +485,13 @@ impl LockedJournalDir {
 
         let mut unwritten = reader.checkpoints()?;
         unwritten.retain(|checkpoint| end.is_none_or(|end| checkpoint.position <= end));
+
         let is_right = !accept.loss && reader.agrees_with(&heads)?;
         let refreshed = if is_right { heads.last() } else { Position(0) };
+
         let checked = Position(0);
         let kept = None;
+
         Ok(ProvedFile {
             uncopied: uncopied.lines,
             given_up: Vec::new(),

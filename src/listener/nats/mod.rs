@@ -132,12 +132,14 @@ impl KitState {
         let name = format!("listener {} of {}", place.listener, place.organism);
         let connected = connect_with_denials(&place.servers, &name).await;
         let (client, denials) = connected.map_err(|e| e.to_string())?;
+
         let subjects = ListenerSubjects::new(&place.organism, &place.listener);
         let leave_by = Arc::new(OnceLock::new());
         let runtime = runtime.clone();
         let by = Arc::clone(&leave_by);
         let sender = NatsSender { client: client.clone(), runtime, leave_by: by };
         let service = Service::new(&place.organism, &place.listener, place.lease, "rust");
+
         let held = Mutex::default();
         let memory = Mutex::default();
         let own_subject = subjects.replica(&format!("{:016x}", OsRng.next_u64()));
@@ -155,6 +157,7 @@ impl KitState {
             own_subject,
             memory,
         });
+
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
         let deliveries =
             client.queue_subscribe(state.subjects.deliveries(), group).await.map_err(failed)?;

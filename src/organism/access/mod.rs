@@ -76,13 +76,16 @@ impl AccessRules {
         let listeners = config.contracts.iter();
         let listeners = listeners.filter(|contract| contract.role == Role::Listener);
         let listeners = listeners.map(|c| (c.name.clone(), c.client.clone())).collect();
+
         let secrets = config.client_secrets.clone();
         let operators = config.operators.clone();
         let with_steps = config.clients_with_steps.clone();
+
         let known_hosts = match &config.storage {
             StorageConfig::JetStream { journal, .. } => journal.known_keys.clone(),
             StorageConfig::Embedded => Vec::new(),
         };
+
         Self {
             organism: config.name.clone(),
             listeners,

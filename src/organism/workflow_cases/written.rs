@@ -42,22 +42,27 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, Unwrita
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
     let request = record.request().ok_or(UnwritableRun::None)?;
+
     let run = CallId(request.id);
     let runs = record.calls.iter().filter(|call| call.path.is_empty()).count() + 1;
     if runs > 1 {
         return Err(UnwritableRun::Several(runs));
     }
+
     let is_client =
         |name| config.contracts.get(name).is_some_and(|contract| contract.role == Role::Client);
     if !is_client(&request.from) || !request.thread.is_root() {
         return Err(UnwritableRun::Beneath(request.from.clone()));
     }
+
     let mut definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let definition = definitions.find(|definition| definition.name.value == request.to);
     let definition = definition.ok_or(UnwritableRun::None)?;
+
     if request.name == crate::contract::retry_name(&request.to) {
         return Err(UnwritableRun::Retry);
     }
+
     let reply = replies_of(records, run).ok_or(UnwritableRun::Open)?;
 
     let mut out = String::from("[[case]]\n");

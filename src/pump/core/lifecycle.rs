@@ -32,12 +32,14 @@ impl Core {
         self.holds = Holds::default();
         self.budgets.release_all_turns();
         self.draining = false;
+
         let organism = ThreadId::organism();
         let config = self.config;
         step.set_journal(journal);
         step.begin_record(organism.clone(), Input::Boot { detail: detail.clone() });
         let core_version = CORE_VERSION;
         self.fact(step, Fact::Booted { journal, epoch, config, core_version, blobs });
+
         if self.state.thread(&organism).is_none() {
             let by = ListenerName::core();
             self.fact(
@@ -177,6 +179,7 @@ impl Core {
                 signature: origin.signature.as_deref(),
             },
         );
+
         let open = self.to_cancel(&thread);
         let by = proved.and_then(|operator| {
             if open.is_empty() && !mutant("cancel-what-ended") {
@@ -185,8 +188,10 @@ impl Core {
                 Ok(operator)
             }
         });
+
         let ruling = by.as_ref().map(drop).map_err(Clone::clone);
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
+
         let by = match by {
             Ok(operator) => operator,
             Err(refusal) => {

@@ -25,7 +25,9 @@ pub fn check_undo_rule(
     let request = source.payload(&rule.request);
     let root =
         ValueShape::Children(vec![("request".to_owned(), request), ("reply".to_owned(), replies)]);
+
     let mut problems = ProblemList { found: Vec::new() };
+
     if schemas.contains(&rule.payload) {
         let of_rule = Placed::new(contract.name.clone(), PlaceId(rule.with.len()));
         let fields = rule.with.iter().enumerate();
@@ -35,6 +37,7 @@ pub fn check_undo_rule(
         let fields: Vec<_> = fields.collect();
         check_fields(&of_rule, &rule.payload, &fields, schemas, &mut problems);
     }
+
     for (number, (_, text)) in rule.with.iter().enumerate() {
         let place = PlaceId(number);
         if let Err(error) = check_expression(text) {
