@@ -80,7 +80,7 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
     for question in questions {
         let shown = held(&RenderOutput::stdout(true), question);
         let config = named_config::option();
-        put(&format!("{shown}  organism answer {} [FILE]{config}\n\n", question.message))?;
+        put(&format!("{shown}  organism answer {} [FILE | --form]{config}\n\n", question.message))?;
     }
 
     Ok(CommandExit::Done.into())

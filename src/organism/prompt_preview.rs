@@ -308,6 +308,15 @@ struct ExampleThread {
     record: Record,
 }
 
+/// Message for an agent without an example: it accepts only the goals that runs of workflows write.
+fn takes_goals_only(agent: &ListenerName) -> String {
+    format!(
+        "{agent} accepts no payload, only goals of workflows, so it has no example; `organism \
+         workflow run NAME --dry-run` shows the goals of a run, and `organism prompt {agent} \
+         --thread ID` a prompt on record"
+    )
+}
+
 /// Thread id in examples.
 const THREAD: &str = "sess-example1";
 const DAY: &str = "2026-01-01T00:00:00Z";
@@ -316,7 +325,7 @@ impl ExampleThread {
     fn of(config: &Config, spec: &AgentSpec) -> Result<Self, Error> {
         let contract = config.contracts.get(&spec.name);
         let name: Option<&PayloadName> = contract.and_then(|contract| contract.accepts.first());
-        let name = name.ok_or_else(|| nothing(format!("{} accepts no payload", spec.name)))?;
+        let name = name.ok_or_else(|| nothing(takes_goals_only(&spec.name)))?;
 
         let payload = config.schemas.example(name);
         let payload = payload.ok_or_else(|| nothing(format!("`{name}` has no example")))?;
