@@ -10,11 +10,11 @@ use crate::limits;
 /// How an agent ends its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum FinalMode {
-    /// By an action: the agent's final.
+    /// Only an action ends a call: the final that the agent sends.
     #[default]
     #[serde(rename = "action")]
     Action,
-    /// By an action, or by the text of a turn without an action.
+    /// An action ends a call, or else the text of a turn without an action.
     #[serde(rename = "text")]
     Text,
 }

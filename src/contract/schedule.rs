@@ -68,7 +68,7 @@ pub struct DailyTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The time before the latest time; `None` if the planned time is the latest one.
+    /// The scheduled time directly before `latest`; `None` if only the planned time has come.
     pub before_latest: Option<Time>,
     pub count: u64,
 }

@@ -196,7 +196,7 @@ impl ExternalMarks {
         kept
     }
 
-    /// Refuses a journal in which a record contradicts a mark.
+    /// Returns the first contradiction between the records and the marks as an error.
     pub fn disagreement(&mut self) -> Result<(), Error> {
         match (self.disagreement.take(), self.differing.first()) {
             (Some(error), _) => Err(error),

@@ -14,7 +14,7 @@ pub struct HashedRecord {
     pub mac: Option<HeadMac>,
 }
 
-/// The position of a record in the journal and in its tree: the columns of its row beside its text.
+/// The position of a record in the journal and in its tree: all columns of its row except its text.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordHeader<'r> {
     pub position: Position,

@@ -27,13 +27,13 @@ pub(super) enum OpenPurpose {
 /// Damage that an operator accepts in a journal that a start refuses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperatorAcceptance {
-    /// The journal was written before MACs existed.
+    /// Accepts a journal that was written before MACs existed.
     pub without_mac: bool,
-    /// Acknowledged records are missing at the end.
+    /// Accepts that acknowledged records are missing at the end.
     pub loss: bool,
-    /// The MACs are missing or of another key. The records count without proof.
+    /// Accepts that MACs are missing or of another key. The records then count without proof.
     pub key: bool,
-    /// Payloads were blanked.
+    /// Accepts that payloads were blanked.
     pub redaction: bool,
 }
 

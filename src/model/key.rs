@@ -68,8 +68,8 @@ impl ProviderKey {
         }
     }
 
-    /// Returns a filter for a streamed answer, or `None` if the key is so short that it may occur
-    /// by chance.
+    /// Returns a filter that hides the key in a streamed answer; `None` if the key is so short that
+    /// an answer may contain it by chance.
     pub(super) fn filter(&self) -> Option<KeyFilter> {
         let long = self.value.len() >= limits::KEY_BYTES_HIDDEN_IN_ANSWERS;
         long.then(|| KeyFilter { key: Arc::clone(&self.value), held: String::new() })

@@ -98,7 +98,7 @@ pub struct LiveRequest {
     /// The secret that proves the identity of the client, if nothing else does.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The operator, with the signature that proves this identity if nothing else does.
+    /// The operator, with a signature if nothing else proves the operator's identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// Extent of events that an entry point has granted. An entry point replaces a value from a

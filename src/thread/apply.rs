@@ -179,10 +179,9 @@ impl State {
         }
     }
 
-    /// Extends deadlines by time that does not count. `stood` is time in which the pump did not run
-    /// or could not continue: it counts for timers and wall time, but for no time-out of an
-    /// attempt. `stepped` is the time by which the clock was set forward: it counts only for timers
-    /// that wait for a time of the clock.
+    /// Moves deadlines later. `stood`, in which the pump did not run or could not continue, moves
+    /// the time-outs of calls and holds, but no timer and no wall time. `stepped`, by which the
+    /// system's clock was set forward, moves all of these except timers for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;

@@ -52,7 +52,7 @@ pub struct DefinitionProblem {
     pub help: String,
 }
 
-/// The rest of the config, as far as definitions refer to it.
+/// The parts of the config that a workflow definition may refer to.
 pub struct DefinitionContext<'a> {
     /// Clients, listeners, humans and agents by name.
     pub members: Vec<(&'a ListenerName, Role)>,

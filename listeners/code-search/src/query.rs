@@ -175,7 +175,8 @@ fn is_hole_name(token: &str) -> bool {
         && token.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// The token after a match of `parts` that begins at token `at`; `None` if there is no match.
+/// Index of the token after a match of `parts` that begins at token `at`; `None` if there is no
+/// match or `steps` is used up.
 fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
     *steps = steps.checked_sub(1)?;
     let Some((part, rest)) = parts.split_first() else { return Some(at) };

@@ -1,4 +1,5 @@
-//! Why a request could not be carried out. A failure is a result of a call like any other.
+//! Why a request could not be carried out. A failure is returned as an
+//! ordinary result of the call.
 
 use serde::{Deserialize, Serialize};
 

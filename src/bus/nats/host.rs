@@ -166,8 +166,9 @@ impl NatsShared {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers attempts that are about to end. Must be called before any entry is removed from
-    /// the in-flight table.
+    /// Keeps this host from counting as idle until the guard is dropped. The guard is taken before
+    /// an entry leaves the in-flight table, so that a drain does not end before the result of that
+    /// attempt is reported.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
         EndingGuard(Arc::clone(self))

@@ -123,7 +123,7 @@ impl TextWatchers {
     }
 }
 
-/// The events that wait to be sent to the pumps that watch.
+/// Subscription to live events, which are sent on to the pumps that requested them.
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,

@@ -175,8 +175,9 @@ impl Child {
         self.gone(limits::EXIT_GRACE).await;
     }
 
-    /// Waits at most `patience` for a child that closed its pipes to exit. Kills the processes that
-    /// the child left behind. Returns a description of the child's end.
+    /// Waits at most `patience` for the child to exit, then kills its process group: the processes
+    /// that it left behind, and the child itself if it still runs. Returns a description of the
+    /// child's end, with its last words on standard error if it wrote any.
     pub async fn gone(&mut self, patience: Duration) -> String {
         let how = match timeout(patience, self.process.wait()).await {
             Ok(Ok(status)) => describe(status),

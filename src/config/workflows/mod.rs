@@ -158,7 +158,7 @@ pub(super) struct DeclaredWorkflow {
     /// Names of goals with a reported problem. References to these goals are not reported as
     /// unknown.
     pub unread: Vec<String>,
-    /// Names of the input's fields, where the workflow declares their types.
+    /// Names of the input's fields; empty if the input is a payload.
     pub inputs: Vec<Located<String>>,
 }
 

@@ -120,7 +120,7 @@ struct StreamBound {
     seq: Option<u64>,
 }
 
-/// Bounds from all sources.
+/// Lower bounds of one stream from every source that answered, and the sources that did not.
 #[derive(Debug, Default)]
 pub(super) struct StreamBounds {
     stream: String,

@@ -163,8 +163,9 @@ struct RecordedAnswers<'a> {
     paths: CallPaths<'a>,
     /// Requests of calls to agents, listeners and people.
     requests: BTreeMap<CallId, Arc<Message>>,
-    /// Turns by path; `order` holds the paths in the order of their first answers.
+    /// Turns by path.
     turns: BTreeMap<String, Vec<String>>,
+    /// Paths in the order of their first answers.
     order: Vec<String>,
 }
 

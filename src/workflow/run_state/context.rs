@@ -105,7 +105,8 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// The output of a goal; for a member of a loop that runs again, that of the pass before.
+    /// The latest output of a goal. If a goal in a loop has no output in the current pass but may
+    /// still run in it, the output of the previous pass.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());
