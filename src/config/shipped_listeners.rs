@@ -51,7 +51,10 @@ fn note(folder: &Path, directory: &Path) -> Option<String> {
     let manifest = match ListenerManifest::parse(&text) {
         Ok(manifest) => manifest,
         Err(_) if ListenerManifest::is_foreign(&text) => return None,
-        Err(error) => return Some(format!("{shown}/{MANIFEST} is ignored: {error}")),
+        Err(error) => {
+            let reason = visible(&error.to_string());
+            return Some(format!("{shown}/{MANIFEST} is ignored: {reason}"));
+        }
     };
 
     let ListenerManifest { name, version, .. } = &manifest;

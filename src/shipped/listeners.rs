@@ -13,7 +13,7 @@ pub struct ShippedListener {
     files: &'static [ShippedFile],
     /// Lines for a config, with `DIR` for the directory of the files. Empty for a kit.
     pub config: &'static str,
-    /// What the lines leave out, for the user.
+    /// A hint about other listeners that the lines leave out.
     pub more: Option<&'static str>,
 }
 

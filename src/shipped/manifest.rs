@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use super::{ShippedListener, VERSION};
 use crate::ids::Digest;
-use crate::xml::invisible_characters::visible;
 
 /// Name of the manifest in the directory of an installed listener.
 pub const MANIFEST: &str = "listener.toml";
@@ -39,7 +38,7 @@ impl ListenerManifest {
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
         let parsed = toml::from_str(text);
         let manifest: Self =
-            parsed.map_err(|error: toml::de::Error| ManifestError(visible(error.message())))?;
+            parsed.map_err(|error: toml::de::Error| ManifestError(error.message().to_owned()))?;
         for (key, word) in [("name", &manifest.name), ("version", &manifest.version)] {
             let fits = |c: char| c.is_ascii_alphanumeric() || ".+_-".contains(c);
             if word.is_empty() || !word.chars().all(fits) {

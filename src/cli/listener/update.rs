@@ -77,7 +77,8 @@ fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<List
     let parsed = ListenerManifest::parse(&String::from_utf8_lossy(&text));
     let manifest = parsed.map_err(|error| {
         let next = other_directory(&existing(listener, directory));
-        usage(format!("{shown}: {error}; nothing was changed, {next}"))
+        let reason = visible(&error.to_string());
+        usage(format!("{shown}: {reason}; nothing was changed, {next}"))
     })?;
     if manifest.name != listener.name {
         let text = format!(

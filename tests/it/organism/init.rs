@@ -233,10 +233,10 @@ fn the_crew_asks_waits_for_approvals_and_changes_the_project() {
     assert_eq!(exported.iter().filter(is_turn).count(), turns, "each recorded turn was used");
 }
 
-/// What the crew's tool answers about a test of the project.
+/// The answer of the crew's tool about a test of the project.
 fn report_of(projects: &Projects, test: &str) -> String {
     let file = format!(
-        "import time, unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        {test}\n"
+        "import signal, unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        {test}\n"
     );
     std::fs::write(projects.path("new/project/test_greeting.py"), file).unwrap();
     let payload = "<run-tests xmlns=\"https://xml-pipeline.org/ns/payloads/v1\"/>";
@@ -261,7 +261,7 @@ fn the_crews_tool_reports_any_output_and_tests_that_do_not_end() {
     let short = tool.replace("SECONDS_MAX = 300", "SECONDS_MAX = 1");
     assert_ne!(short, tool);
     std::fs::write(projects.path("new/tools/run_tests.py"), short).unwrap();
-    let report = report_of(&projects, "time.sleep(3600)");
+    let report = report_of(&projects, "signal.pause()");
     assert!(report.contains("<passed>false</passed>"), "{report}");
     assert!(report.contains("did not end within 1 seconds"), "{report}");
 }
