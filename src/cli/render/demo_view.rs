@@ -78,7 +78,7 @@ impl DemoView {
     ) {
         let explanation = match refusal.rule {
             RefusalRule::SchemaInvalid => {
-                Some("a payload violates its schema; the agent gets the findings and corrects it")
+                Some("it violates its schema; the agent corrects it by the findings")
             }
             RefusalRule::NotInVocabulary => {
                 Some("not a peer of this agent; refused without details")
