@@ -45,9 +45,9 @@ pub use unknown_element::VENDOR_WRAPPERS;
 pub struct Extraction {
     /// The items of the turn in the order of the text.
     pub items: Vec<ExtractedItem>,
-    /// Errors that belong to no action, at most [`limits::FINDINGS_MAX`].
+    /// Errors that belong to no action, at most `FINDINGS_MAX`.
     pub errors: Vec<Finding>,
-    /// Notices about parts of the text that were ignored, at most [`limits::FINDINGS_MAX`].
+    /// Notices about parts of the text that were ignored, at most `FINDINGS_MAX`.
     pub notices: Vec<Finding>,
     /// Number of errors and notices beyond the limit of `errors` and `notices`.
     pub unreported: usize,
