@@ -14,6 +14,7 @@ mod memory;
 mod mines;
 mod names;
 mod packages;
+mod protocol_page;
 pub mod remote;
 mod remote_agents;
 mod suite;

@@ -1,7 +1,7 @@
 //! A final with more than one text ends the call on every transport: as XML, as a native call, and
 //! in the slot of `xml-final` as one element.
 
-use organism::agent::ActionTransport;
+use organism::agent::{ActionTransport, FinalFormat};
 use organism::ids::PayloadName;
 use organism::model::StopReason;
 use organism::thread::Closing;
@@ -9,6 +9,7 @@ use organism::thread::Closing;
 use super::scripted::{Reply, Says, Scripted, reply};
 use super::setup::TOOLS;
 use super::stage::{Stage, researcher};
+use crate::docs::blocks::block;
 
 const JUDGEMENT: &str =
     "<judgement><decision>ship</decision><reason>a &lt; b, c > d</reason></judgement>";
@@ -55,6 +56,26 @@ fn a_structured_final_ends_the_call_on_each_transport() {
     let namespaced =
         JUDGEMENT.replacen("<judgement>", &format!("<judgement xmlns=\"{TOOLS}\">"), 1);
     ends_with_the_judgement(slotted(&namespaced));
+}
+
+// The nonce on the page stands for that of the turn.
+#[test]
+fn the_slots_of_the_page_are_accepted() {
+    let slot = |start: &str| block("docs/AGENTS.md", start).replace("k3f9a01c2", "NONCE");
+    let judgement = slot("<k3f9a01c2-FINAL format=\"xml\">");
+    let (how, text, codes) = judged(ActionTransport::XmlFinal, reply(&judgement));
+    assert_eq!((how, codes.len()), (Closing::Completed, 0), "{text} {codes:?}");
+
+    let markdown = slot("<k3f9a01c2-FINAL format=\"markdown\">");
+    let mut options = researcher(ActionTransport::XmlFinal);
+    options.final_format = FinalFormat::Markdown;
+    options.max_iterations = 1;
+    let turn = Says::Exactly(reply(&markdown));
+    let mut stage = Stage::with(options, Scripted::new(ActionTransport::XmlFinal, vec![turn]));
+    stage.ask();
+    let (how, texts) = &stage.results[0];
+    assert_eq!(*how, Closing::Completed, "{texts:?}");
+    assert!(texts[0].contains(">...<"), "{texts:?}");
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub struct ShownCommand {
     pub lines: usize,
 }
 
-fn console(words: &[&str], lines: &[&str], first: usize) -> Result<Console, String> {
+pub fn console(words: &[&str], lines: &[&str], first: usize) -> Result<Console, String> {
     let mut console = Console::default();
     for word in words {
         match *word {

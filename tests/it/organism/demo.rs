@@ -6,6 +6,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::CommandOutput;
+use crate::docs::blocks::block;
 
 fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -77,6 +78,14 @@ fn the_demo_shows_everything_it_promises_and_quotes_what_this_run_found() {
     for what in shown {
         assert!(said.out.contains(what), "{what} is not shown:\n{}", said.out);
     }
+    // The page shows lines as they are at this width, with the times of another run.
+    let untimed = |line: &str| line.trim().split_once("s ").unwrap_or_default().1.to_owned();
+    let lines: Vec<_> = said.out.lines().map(untimed).collect();
+    for line in block("README.md", "0.004s researcher").lines() {
+        let line = untimed(line);
+        assert!(lines.contains(&line), "README.md shows `{line}`:\n{}", said.out);
+    }
+
     let answer = part(&said, "\nThe answer");
     assert!(answer.contains(&format!("source: src/clock.rs:{found}")), "{answer}");
     let names_a_place =
