@@ -19,13 +19,17 @@ endif
 # Begins the search for `python3` with the link that setup has made.
 WITH_PYTHON = PATH="$(CURDIR)/target/python:$$PATH"
 
-.PHONY: help setup sdks nats build install demo check test conformance torture elders bench lint fmt doc
+.PHONY: help needs setup vocabularies sdks nats build install demo check test conformance torture elders bench lint fmt doc
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-setup: ## install what the build needs, or say what to install
+needs:
 	@.ci/setup
+
+setup: needs vocabularies ## install what the build and the tests need, or say what to install
+
+vocabularies: needs ## schemas of others that a test runs on
 	@.ci/vocabularies
 
 sdks: ## what some tests read our streams with, and the kits in Python and TypeScript with their packages
@@ -37,21 +41,21 @@ sdks: ## what some tests read our streams with, and the kits in Python and TypeS
 nats: ## the NATS server that some tests start
 	@.ci/nats
 
-build: setup ## the command and the listeners
+build: needs ## the command and the listeners
 	@$(CARGO) build --quiet --locked --workspace
 
 # One directory of build results for all three, so that what they share is compiled once.
-install: setup ## organism and the listeners that come with it, into ~/.cargo/bin
+install: needs ## organism and the listeners that come with it, into ~/.cargo/bin
 	@for package in . listeners/code-search listeners/workspace; do \
 		$(CARGO) install --locked --path $$package || exit 1; done
 
-demo: setup ## agents at work on this source tree, live
+demo: needs ## agents at work on this source tree, live
 	@echo "building (about three minutes the first time) ..." >&2
 	@$(CARGO) build --locked --workspace
 	@./target/debug/organism demo
 
 # One cargo selection each, the same as elsewhere, so that nothing is compiled twice.
-check: setup ## format, clippy, unit tests and the repository's own rules: before each commit
+check: needs ## format, clippy, unit tests and the repository's own rules: before each commit
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
 	@$(CARGO) test --quiet --locked --workspace --lib
@@ -61,7 +65,7 @@ test: setup sdks nats ## everything, in debug
 	$(WITH_PYTHON) $(CARGO) test --locked --workspace
 	@$(MAKE) --no-print-directory conformance
 
-conformance: setup sdks nats ## what an organism promises, on JetStream as on SQLite
+conformance: needs sdks nats ## what an organism promises, on JetStream as on SQLite
 	@$(WITH_PYTHON) .ci/conformance
 
 # What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
@@ -76,7 +80,7 @@ torture: setup sdks nats ## the same tests with larger numbers, such as SEEDS=10
 
 # The newest server is the one of `make test`.
 ELDERS = 2.9.10 2.12.8
-elders: setup sdks nats ## what an organism promises, and the journal's suite, on older servers
+elders: needs sdks nats ## what an organism promises, and the journal's suite, on older servers
 	@for version in $(ELDERS); do .ci/nats $$version || exit 1; done
 	@status=0; for version in $(ELDERS); do echo "on NATS $$version"; \
 		export NATS_SERVER=$(CURDIR)/target/nats-$$version/bin/nats-server; \
@@ -84,14 +88,14 @@ elders: setup sdks nats ## what an organism promises, and the journal's suite, o
 		$(WITH_PYTHON) $(CARGO) test --locked --workspace --test it -- journal:: organism::pumps:: \
 			organism::promote:: bus::remote:: || status=1; done; exit $$status
 
-bench: setup nats ## how fast it is on this machine
+bench: needs nats ## how fast it is on this machine
 	$(CARGO) bench --locked --package organism --bench bench
 
-lint: setup ## clippy, warnings are errors
+lint: needs ## clippy, warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 fmt: ## format the Rust
 	$(CARGO) fmt --all
 
-doc: setup ## the library's documentation, warnings are errors
+doc: needs ## the library's documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
