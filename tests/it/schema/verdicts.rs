@@ -446,3 +446,23 @@ fn a_sender_gets_no_warning_about_libxml2_and_no_message_twice() {
     assert_eq!(different.len(), all.len(), "{all:#?}");
     assert!(all[0].contains("'x' is not a valid value"), "{all:#?}");
 }
+
+#[test]
+fn a_value_that_quotes_libxml2_hides_no_finding() {
+    for quoted in ["Internal error: x", "a': Warning: No precomputed value available"] {
+        let text = format!("<query>{quoted}</query><limit>{quoted}</limit><limit>7</limit>");
+        let schemas = loaded("xsd/search.xsd");
+        let payload = search(&text);
+        let found = schemas.validate(&name(&schemas, "search"), payload.as_bytes()).unwrap_err();
+        let quotes = |finding: &&organism::xml::findings::Finding| finding.message.contains(quoted);
+        assert!(found.iter().any(|finding| quotes(&finding)), "{found:#?}");
+        assert!(found.len() > 1, "{found:#?}");
+
+        let schemas = loaded("xsd/keys.xsd");
+        let page = format!("<page id=\"{quoted}\"/>");
+        let payload = format!("<links xmlns=\"urn:t:keys\">{page}{page}<link to=\"z\"/></links>");
+        let found = schemas.validate(&name(&schemas, "links"), payload.as_bytes()).unwrap_err();
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(found.iter().any(|finding| quotes(&finding)), "{found:#?}");
+    }
+}
