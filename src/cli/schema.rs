@@ -56,6 +56,9 @@ struct ValidateArgs {
     /// Write verdicts as JSON lines.
     #[arg(long)]
     json: bool,
+    /// A folder from which the schemas may import, beside their own. May be repeated.
+    #[arg(long, value_name = "DIR")]
+    catalogue: Vec<PathBuf>,
     /// Read JSON lines `{"id","schema","instance"}` from stdin; write one verdict line for each.
     #[arg(long, conflicts_with_all = ["schema", "texts"])]
     batch: bool,
@@ -86,7 +89,7 @@ struct SchemaShowArgs {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
-        SchemaVerb::Validate(args) if args.batch => batch(),
+        SchemaVerb::Validate(args) if args.batch => batch(&args.catalogue),
         SchemaVerb::Validate(args) => validate(&args),
         SchemaVerb::Describe(args) => describe(&args),
         SchemaVerb::Example(args) => example(&args),
@@ -100,21 +103,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Loads a schema, or reports all problems of the schema.
-fn open(path: &Path) -> anyhow::Result<SchemaFile> {
-    open_with(path, &[])
-}
-
-/// Loads a schema that may also import from these folders.
-fn open_with(path: &Path, catalogue: &[PathBuf]) -> anyhow::Result<SchemaFile> {
+/// A compiler of schemas that may also import from these folders.
+fn compiler_with(catalogue: &[PathBuf]) -> anyhow::Result<SchemaCompiler> {
     let real = |folder: &PathBuf| {
-        folder.canonicalize().map_err(|error| {
-            let message = format!("the catalogue {} cannot be read: {error}", folder.display());
+        let failed = |reason: String| {
+            let message = format!("the catalogue {} cannot be read: {reason}", folder.display());
             CommandFailure::new(CommandExit::Usage, message)
-        })
+        };
+        let real = folder.canonicalize().map_err(|error| failed(error.to_string()))?;
+        if real.is_dir() { Ok(real) } else { Err(failed("it is no directory".to_owned())) }
     };
     let catalogue = catalogue.iter().map(real).collect::<Result<Vec<_>, _>>()?;
-    let mut compiler = SchemaCompiler::with_catalogue(catalogue);
+    Ok(SchemaCompiler::with_catalogue(catalogue))
+}
+
+/// Loads a schema that may also import from these folders, or reports all problems of the schema.
+fn open(path: &Path, catalogue: &[PathBuf]) -> anyhow::Result<SchemaFile> {
+    let mut compiler = compiler_with(catalogue)?;
     let file = SchemaFile::open(&mut compiler, path).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         CommandFailure::new(
@@ -193,7 +198,7 @@ impl SchemaAnswer {
 
 fn validate(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let schema = args.schema.as_deref().context("no schema named")?;
-    let file = open(schema)?;
+    let file = open(schema, &args.catalogue)?;
     if args.texts.is_empty() {
         for name in file.names() {
             put_line!("{name}");
@@ -251,8 +256,8 @@ struct SchemaQuestion {
 type OpenedSchema = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
 
 /// Writes one output line for every input line, even for an invalid one.
-fn batch() -> anyhow::Result<ExitCode> {
-    let mut compiler = SchemaCompiler::default();
+fn batch(catalogue: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let mut compiler = compiler_with(catalogue)?;
     let mut opened: HashMap<PathBuf, OpenedSchema> = HashMap::new();
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line?;
@@ -319,7 +324,7 @@ fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<Payload
 }
 
 fn describe(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
-    let file = open_with(&args.schema, &args.catalogue)?;
+    let file = open(&args.schema, &args.catalogue)?;
     let chosen = chosen(&file, args.payload.as_deref())?;
     let all: Vec<_> = chosen.iter().map(|name| file.outline(name)).collect();
     if args.json {
@@ -333,7 +338,7 @@ fn describe(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn example(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
-    let file = open_with(&args.schema, &args.catalogue)?;
+    let file = open(&args.schema, &args.catalogue)?;
     let mut exit = CommandExit::Done;
     for name in chosen(&file, args.payload.as_deref())? {
         match file.example(&name) {
@@ -357,7 +362,7 @@ fn example(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
-    let file = open_with(&args.schema, &args.catalogue)?;
+    let file = open(&args.schema, &args.catalogue)?;
     let chosen = chosen(&file, args.payload.as_deref())?;
     if let ([name], true) = (chosen.as_slice(), args.payload.is_some()) {
         put_line!("{}", serde_json::to_string_pretty(&file.json(name))?);

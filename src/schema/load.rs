@@ -174,7 +174,10 @@ impl BundleLoader {
             if KNOWN.contains(&namespace) {
                 return Ok(None);
             }
-            if let Some((namespace, label, text)) = CATALOGUE.iter().find(|c| c.0 == namespace) {
+            if let Some(built_in) = CATALOGUE.iter().find(|built_in| built_in.0 == namespace)
+                && self.prefers_built_in(from, element, built_in)
+            {
+                let (namespace, label, text) = built_in;
                 return self.built_in(namespace, label, text).map(Some);
             }
         }
@@ -196,6 +199,27 @@ impl BundleLoader {
                 let source = SchemaDocument::read(&path, &label)?;
                 Ok(Some(self.take(source)))
             }
+        }
+    }
+
+    /// Whether the built-in document of a namespace is loaded. A file of the user has precedence,
+    /// unless it has a document type declaration, as the published schema of XML signatures does.
+    fn prefers_built_in(
+        &self,
+        from: &SchemaDocument,
+        element: &Element,
+        (namespace, ..): &(&str, &str, &str),
+    ) -> bool {
+        if *namespace == XML_NAMESPACE || self.by_namespace.contains_key(*namespace) {
+            return true;
+        }
+
+        let location = element.attribute("schemaLocation").map(str::trim);
+        let path = location.and_then(|location| self.inside(from, element, location).ok());
+        match path.map(|path| SchemaDocument::read(&path, &self.label(&path))) {
+            None => true,
+            Some(Ok(_)) => false,
+            Some(Err(problem)) => problem.code == "schema-doctype",
         }
     }
 

@@ -107,3 +107,44 @@ fn describe_example_and_json_write_to_stdout() {
     let output = organism(&["describe", &schema, "serach"], "");
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn validate_takes_a_catalogue_also_in_a_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let head = "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" xmlns:c=\"urn:c\"";
+    let schema = write(
+        "main/order.xsd",
+        &format!(
+            "{head} targetNamespace=\"urn:o\"><xs:import namespace=\"urn:c\" \
+             schemaLocation=\"../common/common.xsd\"/><xs:element name=\"order\" type=\"c:T\"/>\
+             </xs:schema>"
+        ),
+    );
+    write(
+        "common/common.xsd",
+        &format!(
+            "{head} targetNamespace=\"urn:c\"><xs:simpleType name=\"T\"><xs:restriction \
+             base=\"xs:int\"/></xs:simpleType></xs:schema>"
+        ),
+    );
+    let text = write("order.xml", "<order xmlns=\"urn:o\">7</order>");
+    let catalogue = folder.path().join("common").display().to_string();
+    let line = serde_json::json!({"id": 1, "schema": schema, "instance": text}).to_string();
+
+    let output = organism(&["validate", &schema, &text], "");
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let output = organism(&["validate", "--catalogue", &catalogue, &schema, &text], "");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = organism(&["validate", "--batch"], &line);
+    assert!(stdout(&output).contains("schema-refused"), "{output:?}");
+    let output = organism(&["validate", "--batch", "--catalogue", &catalogue], &line);
+    assert_eq!(stdout(&output), "{\"id\":1,\"verdict\":\"valid\"}\n");
+    let output = organism(&["validate", "--catalogue", &text, &schema], "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}

@@ -292,6 +292,93 @@ fn each_known_deviation_of_libxml2_is_a_warning_at_registration() {
     assert_eq!(doubts(plain), [""; 0]);
 }
 
+#[test]
+fn a_deviation_of_libxml2_is_found_wherever_the_type_comes_from() {
+    let base = r#"<xs:complexType name="m" mixed="true"><xs:sequence><xs:element name="c" type="xs:string" minOccurs="0"/></xs:sequence></xs:complexType>"#;
+    let mixed = [
+        r#"<xs:complexType name="d"><xs:complexContent><xs:extension base="m"><xs:attribute name="a"/></xs:extension></xs:complexContent></xs:complexType><xs:element name="e" type="d" fixed="x"/>"#,
+        r#"<xs:element name="e" fixed="x"><xs:complexType><xs:complexContent mixed="true"><xs:extension base="m"><xs:sequence><xs:element name="z" minOccurs="0"/></xs:sequence></xs:extension></xs:complexContent></xs:complexType></xs:element>"#,
+        r#"<xs:element name="h" type="m"/><xs:element name="e" substitutionGroup="h" fixed="x"/>"#,
+        r#"<xs:element name="e" fixed="x"/>"#,
+        r#"<xs:element name="e" type="xs:anyType" fixed="x"/>"#,
+    ];
+    for body in mixed {
+        assert_eq!(doubts(&format!("{base}{body}")), ["schema-fixed-mixed"], "{body}");
+    }
+
+    let own = r#"<xs:simpleType name="n"><xs:restriction base="xs:date"/></xs:simpleType>"#;
+    let extends = |base: &str| {
+        format!(
+            r#"<xs:element name="e"><xs:complexType><xs:simpleContent><xs:extension base="{base}"><xs:attribute name="a"/></xs:extension></xs:simpleContent></xs:complexType></xs:element>"#
+        )
+    };
+    for base in ["n", "xs:gYear", "xs:unsignedByte"] {
+        assert_eq!(doubts(&format!("{own}{}", extends(base))), ["schema-white-space"], "{base}");
+    }
+    // libxml2 takes white space around these.
+    for base in ["xs:decimal", "xs:integer", "xs:boolean", "xs:string"] {
+        assert_eq!(doubts(&extends(base)), [""; 0], "{base}");
+    }
+
+    let group = r#"<xs:attribute name="a" type="xs:string"/><xs:attributeGroup name="g"><xs:attribute ref="a" fixed="x"/></xs:attributeGroup><xs:element name="e"><xs:complexType><xs:attributeGroup ref="g"/></xs:complexType></xs:element>"#;
+    assert_eq!(doubts(group), ["schema-fixed-ref"]);
+}
+
+#[test]
+fn a_redefined_group_that_does_not_name_itself_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = |name: &str| format!(r#"<xs:element name="{name}" type="xs:string"/>"#);
+    let group = |content: &str| {
+        format!(r#"<xs:group name="g"><xs:sequence>{content}</xs:sequence></xs:group>"#)
+    };
+    std::fs::write(folder.path().join("base.xsd"), schema(&group(&inner("a")))).unwrap();
+    let codes = |redefined: &str| {
+        let body = format!(
+            r#"<xs:redefine schemaLocation="base.xsd">{}</xs:redefine><xs:element name="e"><xs:complexType><xs:group ref="g"/></xs:complexType></xs:element>"#,
+            group(redefined)
+        );
+        let file = folder.path().join("main.xsd");
+        std::fs::write(&file, schema(&body)).unwrap();
+        let mut schemas = Schemas::default();
+        schemas.add_file(&file).unwrap();
+        schemas.warnings().iter().map(|warning| warning.code.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(&inner("a")), ["schema-restriction-unchecked"]);
+    assert_eq!(codes(&format!(r#"<xs:group ref="g"/>{}"#, inner("b"))), [""; 0]);
+}
+
+#[test]
+fn a_schema_of_the_user_has_precedence_over_the_built_in_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let signatures = "http://www.w3.org/2000/09/xmldsig#";
+    let main = format!(
+        r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:d="{signatures}" targetNamespace="urn:b"><xs:import namespace="{signatures}" schemaLocation="own.xsd"/><xs:element name="e"><xs:complexType><xs:sequence><xs:element ref="d:Signature"/></xs:sequence></xs:complexType></xs:element></xs:schema>"#
+    );
+    let own = format!(
+        r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="{signatures}"><xs:element name="Signature" type="xs:int"/></xs:schema>"#
+    );
+    write("main.xsd", &main);
+    let text =
+        format!(r#"<e xmlns="urn:b"><s:Signature xmlns:s="{signatures}">7</s:Signature></e>"#);
+    let verdict = || {
+        let mut schemas = Schemas::default();
+        let names = schemas.add_file(&folder.path().join("main.xsd")).unwrap();
+        schemas
+            .validate(
+                &names[0],
+                text.replace("<e xmlns", "<b:e xmlns:b").replace("</e>", "</b:e>").as_bytes(),
+            )
+            .is_ok()
+    };
+
+    write("own.xsd", &own);
+    assert!(verdict(), "the user's file counts");
+    // The published file has a document type declaration, which no schema may have.
+    write("own.xsd", &format!("<!DOCTYPE schema []>{own}"));
+    assert!(!verdict(), "the built-in file stands in for it");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_named_pipe_is_no_schema() {
