@@ -30,13 +30,13 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match load(args.config) {
         Ok(config) if args.json => {
-            let sizes = prompt_sizes(&config);
+            let sizes = prompt_sizes(&config)?;
             put_line!("{}", serde_json::to_string_pretty(&summary(&config, &sizes)?)?);
             Ok(exit_of(&sizes).into())
         }
         Ok(config) => {
             put(&screen(&config))?;
-            let sizes = prompt_sizes(&config);
+            let sizes = prompt_sizes(&config)?;
             let bounded = sizes.iter().filter(|size| size.window.is_some());
             let rows = bounded.map(|size| (size.agent.to_string(), prompt(size)));
             let mut prompts = String::new();
@@ -59,7 +59,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for size in sizes.iter().filter(|size| size.is_too_large()) {
                 note!(
                     "\nerror: the prompt of {} does not fit: {}; let the agent's peers accept \
-                     fewer or smaller payloads, or choose a model with a larger window",
+                     fewer or smaller payloads, lower max_tokens of the model, or choose a model \
+                     with a larger window",
                     size.agent,
                     prompt(size)
                 );
@@ -86,14 +87,17 @@ fn exit_of(sizes: &[PromptSize]) -> CommandExit {
 
 /// Describes the size of a prompt.
 fn prompt(size: &PromptSize) -> String {
-    let window = size.window.map(|window| format!(", of a window of {window}"));
+    let room = size.room.zip(size.window).map(|(room, window)| {
+        let whole = size.with_task;
+        format!(", {whole} with a task, of {room} beside an answer in a window of {window}")
+    });
     let largest = size.largest.as_ref();
     let largest =
         largest.map(|(name, percent)| format!("; the largest part is {name} ({percent} %)"));
     format!(
         "{} tokens of prompt and tools{}{}",
         size.tokens,
-        window.unwrap_or_default(),
+        room.unwrap_or_default(),
         largest.unwrap_or_default()
     )
 }
@@ -105,6 +109,8 @@ fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::
         serde_json::json!({
             "agent": size.agent,
             "tokens": size.tokens,
+            "with_task": size.with_task,
+            "room": size.room,
             "window": size.window,
             "largest": size.largest.as_ref().map(|(name, _)| name),
         })

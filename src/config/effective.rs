@@ -20,6 +20,9 @@ pub(super) struct EffectiveConfig<'a> {
     pub limits: &'a TreeLimits,
     #[serde(rename = "payload_bytes")]
     pub payload_bytes: usize,
+    /// Folders from which schemas may import, as the config writes them.
+    #[serde(rename = "catalogue", skip_serializing_if = "Vec::is_empty")]
+    pub catalogue: Vec<&'a str>,
     #[serde(rename = "contracts")]
     pub contracts: Vec<&'a Contract>,
     #[serde(rename = "processes")]

@@ -330,6 +330,7 @@ fn effective_text(
         name,
         limits: &sections.limits,
         payload_bytes: sections.payload_bytes,
+        catalogue: sections.catalogue.iter().map(|one| one.value.written.as_str()).collect(),
         contracts: contracts.iter().collect(),
         processes: effective::processes(&sections.members),
         agents,

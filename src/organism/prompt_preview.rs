@@ -15,6 +15,7 @@ use crate::agent::{
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
+use crate::contract::{GoalRoles, goal_name, write_goal_request};
 use crate::envelope::{Message, MessageKind, Payload};
 use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
@@ -87,6 +88,49 @@ pub fn preview(
             }
         }
     }
+}
+
+/// Renders the first turn of `agent` for each kind of task that it may get: for the first payload
+/// that it accepts, and for each form of goal that workflows give it.
+///
+/// # Errors
+///
+/// The same as [`preview`].
+pub(super) fn first_turns(
+    config: &Config,
+    agent: &ListenerName,
+) -> Result<Vec<PromptPreview>, Error> {
+    let config = Arc::new(with_core_words(config.clone())?);
+    let spec = spec_of(&config, agent)?;
+    let turn = |(name, payload): (PayloadName, String)| {
+        let example = ExampleThread::with(&config, agent, name, payload)?;
+        let delivery = example.delivery(agent);
+        rendered(&made(&config, spec, Arc::new(example))?, &delivery)
+    };
+    tasks_of(&config, agent).into_iter().map(turn).collect()
+}
+
+/// A task of each kind that the agent may get. An accepted payload without an example is empty.
+fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)> {
+    let contract = config.contracts.get(agent);
+    let accepted = contract.and_then(|contract| contract.accepts.first()).map(|name| {
+        let empty = || format!("<{} xmlns=\"{}\"/>", name.local, name.namespace);
+        (name.clone(), config.schemas.example(name).unwrap_or_else(empty))
+    });
+    let mut tasks: Vec<_> = accepted.into_iter().collect();
+
+    let vocabulary = config.contracts.vocabulary(agent).filter(|words| words.has_goals());
+    let Some(vocabulary) = vocabulary else { return tasks };
+    let roles = vocabulary.delegates().iter().map(|payload| {
+        let payload = payload.clone();
+        Some(GoalRoles { payload, to: agent.clone(), max: None, depth: 1 })
+    });
+    for roles in roles.chain([None]) {
+        let answers = vocabulary.typed_answers().iter().map(Some).chain([None]);
+        let goals = answers.map(|answer| write_goal_request(agent, "", answer, roles.as_ref()));
+        tasks.extend(goals.map(|goal| (goal_name(agent), goal)));
+    }
+    tasks
 }
 
 /// An agent, and the delivery for the turn that the agent would take now.
@@ -330,7 +374,17 @@ impl ExampleThread {
         let payload = config.schemas.example(name);
         let payload = payload.ok_or_else(|| nothing(format!("`{name}` has no example")))?;
 
-        let asker = config.contracts.iter().find(|other| other.peers.contains(&spec.name));
+        Self::with(config, &spec.name, name.clone(), payload)
+    }
+
+    /// The example thread of a call of `agent` with this payload.
+    fn with(
+        config: &Config,
+        agent: &ListenerName,
+        name: PayloadName,
+        payload: String,
+    ) -> Result<Self, Error> {
+        let asker = config.contracts.iter().find(|other| other.peers.contains(agent));
         let asker = asker.map_or_else(ListenerName::core, |asker| asker.name.clone());
 
         let bug = |text: String| Error::Builtin { detail: text };
@@ -342,13 +396,13 @@ impl ExampleThread {
             id,
             kind: MessageKind::Call,
             from: asker.clone(),
-            to: spec.name.clone(),
+            to: agent.clone(),
             thread: thread.clone(),
             seq: 1,
             cause: None,
             call: Some(CallId(id)),
             time,
-            name: name.clone(),
+            name,
             payload: Payload::new(payload),
         });
 

@@ -1,21 +1,35 @@
 //! Outlines of payloads for prompts: descriptions with a bound on their length. An outline states
 //! what it leaves out.
 
-use super::describe::{self, DEPTH_MAX, PayloadDescription, PayloadParameter, TextContent};
+use super::describe::{
+    DEPTH_MAX, DescribedModel, DescribedTypes, PARAMETERS_MAX, PayloadDescription,
+    PayloadParameter, TextContent,
+};
 use super::model::SchemaModel;
 use crate::ids::PayloadName;
 use crate::limits;
 
-/// Maximum characters of the documentation of a parameter in a shortened outline.
-const DOC_CHARS: usize = 120;
+/// Maximum characters of the documentation of a payload in a shortened outline.
+const DOC_CHARS: usize = 1_000;
+/// Maximum characters of a parameter's documentation, range or default in a shortened outline.
+const NOTE_CHARS: usize = 120;
 /// Number of enumerated values in a shortened outline.
 const CHOICES: usize = 12;
+/// Bytes of an outline that its statement about left-out parts takes.
+const LEFT_OUT_BYTES: usize = 512;
+/// Number of parameters that are more than an outline has room for.
+const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// The description of a payload with as many levels of parameters as fit into the bound.
 pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
+    let types = DescribedTypes::new(model);
     let mut best = None;
     for depth in 1..=DEPTH_MAX {
-        let mut description = describe::payload_to_depth(model, name, depth);
+        let within = DescribedModel::new(&types, depth, PARAMETERS_TRIED);
+        let mut description = within.payload(name);
+        if within.is_spent() {
+            break;
+        }
         if !fits(&description) {
             shorten(&mut description);
         }
@@ -25,13 +39,11 @@ pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
         best = Some(description);
     }
 
-    let mut outline = best.unwrap_or_else(|| first_parameters(model, name));
-    let mut undescribed = Vec::new();
-    collect_undescribed(&outline.parameters, &mut undescribed);
-    if !undescribed.is_empty() && outline.left_out.is_none() {
-        let count = undescribed.len();
+    let mut outline = best.unwrap_or_else(|| first_parameters(&types, name));
+    let undescribed = undescribed(&outline.parameters);
+    if undescribed > 0 && outline.left_out.is_none() {
         outline.left_out = Some(format!(
-            "This outline leaves out the parts of {count} elements that are marked as not described. {NARROW}"
+            "This outline leaves out the parts of {undescribed} elements that are marked as not described. {NARROW}"
         ));
     }
 
@@ -41,56 +53,84 @@ pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
 const NARROW: &str = "The schema checks them all the same, and a refusal names what it expects. To \
     narrow the outline, let the config accept an element with fewer parts.";
 
-/// The first parameters, as many as fit into the bound.
-fn first_parameters(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
-    let mut description = describe::payload_to_depth(model, name, 1);
+/// As many parameters as fit into the bound, in their order. Required ones have precedence.
+fn first_parameters(types: &DescribedTypes<'_>, name: &PayloadName) -> PayloadDescription {
+    let mut description = DescribedModel::new(types, 1, PARAMETERS_MAX).payload(name);
     shorten(&mut description);
-    let all = description.parameters.len();
-    while !fits(&description) && !description.parameters.is_empty() {
-        let kept = description.parameters.len() * 3 / 4;
-        description.parameters.truncate(kept);
+    let parameters = std::mem::take(&mut description.parameters);
+    let all = parameters.len();
+    let mut room = bound().saturating_sub(description.to_string().len());
+    let mut keeps = |parameter: &PayloadParameter| {
+        let length = parameter.to_string().len();
+        let fits = length <= room;
+        room = if fits { room - length } else { 0 };
+        fits
+    };
+
+    let mut kept = vec![false; all];
+    for is_required in [true, false] {
+        for (parameter, kept) in parameters.iter().zip(&mut kept) {
+            *kept |= parameter.required == is_required && keeps(parameter);
+        }
     }
 
+    let shown = parameters.into_iter().zip(kept).filter(|(_, kept)| *kept);
+    description.parameters = shown.map(|(parameter, _)| parameter).collect();
     let left = all - description.parameters.len();
-    description.left_out =
-        Some(format!("This outline leaves out {left} of {all} parameters. {NARROW}"));
+    if left > 0 {
+        description.left_out =
+            Some(format!("This outline leaves out {left} of {all} parameters. {NARROW}"));
+    }
     description
 }
 
-fn fits(description: &PayloadDescription) -> bool {
-    description.to_string().len() <= limits::OUTLINE_BYTES_MAX
+const fn bound() -> usize {
+    limits::OUTLINE_BYTES_MAX - LEFT_OUT_BYTES
 }
 
-fn collect_undescribed<'a>(parameters: &'a [PayloadParameter], out: &mut Vec<&'a str>) {
-    for parameter in parameters {
-        if !parameter.undescribed.is_empty() {
-            out.push(&parameter.name);
-        }
-        collect_undescribed(&parameter.parameters, out);
-    }
+fn fits(description: &PayloadDescription) -> bool {
+    description.to_string().len() <= bound()
+}
+
+/// Number of parameters with parts that are not described.
+fn undescribed(parameters: &[PayloadParameter]) -> usize {
+    let of_one = |parameter: &PayloadParameter| {
+        let own = usize::from(!parameter.undescribed.names.is_empty());
+        own + undescribed(&parameter.parameters)
+    };
+    parameters.iter().map(of_one).sum()
 }
 
 /// Shortens documentation and enumerations.
 fn shorten(description: &mut PayloadDescription) {
+    cut(&mut description.doc, DOC_CHARS);
     description.text.iter_mut().for_each(shorten_content);
     description.parameters.iter_mut().for_each(shorten_parameter);
 }
 
 fn shorten_parameter(parameter: &mut PayloadParameter) {
-    if let Some(doc) = &mut parameter.doc
-        && doc.chars().count() > DOC_CHARS
-    {
-        *doc = doc.chars().take(DOC_CHARS).collect::<String>() + "\u{2026}";
-    }
-
+    parameter.doc.iter_mut().for_each(|doc| cut(doc, NOTE_CHARS));
+    // A default is a value to copy: it stands whole or not at all.
+    parameter.default.take_if(|default| default.chars().count() > NOTE_CHARS);
     shorten_content(&mut parameter.content);
     parameter.parameters.iter_mut().for_each(shorten_parameter);
 }
 
 fn shorten_content(content: &mut TextContent) {
     let all = content.choices.len();
+    content.choices.retain(|choice| choice.chars().count() <= NOTE_CHARS);
     if all > CHOICES + 1 {
         content.choices.truncate(CHOICES);
-        content.choices.push(format!("and {} more", all - CHOICES));
+    }
+    content.more_choices += all - content.choices.len();
+    content.range.iter_mut().for_each(|range| cut(range, NOTE_CHARS));
+    cut(&mut content.kind, 2 * NOTE_CHARS);
+}
+
+/// Cuts a text for display to `most` characters.
+fn cut(text: &mut String, most: usize) {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('\u{2026}');
     }
 }

@@ -1,16 +1,22 @@
 //! Describes a payload for prompts, help and docs.
 
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::rc::Rc;
 
-use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel};
+use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel, TypeRef};
 use super::outline::{ElementOutline, SimpleTypeOutline};
 use super::sample;
+use super::sample_time;
 use crate::ids::PayloadName;
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum nesting of described parameters.
 pub const DEPTH_MAX: usize = 4;
+/// Maximum number of described parameters. The parts of further parameters are not described.
+pub const PARAMETERS_MAX: usize = 50_000;
 /// Number of names that are listed of parts that are not described.
 const NAMES_SHOWN: usize = 8;
 
@@ -40,9 +46,32 @@ pub struct TextContent {
     pub kind: String,
     #[serde(rename = "choices", skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
+    /// Number of further choices that `choices` leaves out.
+    #[serde(rename = "more_choices", skip_serializing_if = "is_zero")]
+    pub more_choices: usize,
     /// The permitted range, such as `1 to 9` or `at most 58 characters`.
     #[serde(rename = "range", skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde demands")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl TextContent {
+    /// The choices as one text, such as `red, green and 3 more`. Empty if there are none.
+    pub fn choices_in_prose(&self) -> String {
+        let shown = |choice: &String| match choice.as_str() {
+            "" => "\"\" (nothing)".to_owned(),
+            choice => choice.to_owned(),
+        };
+        let shown = self.choices.iter().map(shown).collect::<Vec<_>>().join(", ");
+        match self.more_choices {
+            0 => shown,
+            more => format!("{shown}, and {more} more"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -70,73 +99,186 @@ pub struct PayloadParameter {
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
-    /// Names of the parts inside that are not described.
+    /// The parts inside that are not described.
+    #[serde(flatten)]
+    pub undescribed: UndescribedParts,
+}
+
+/// Names of the parts of an element that are not described.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct UndescribedParts {
+    /// The first names.
     #[serde(rename = "undescribed", skip_serializing_if = "Vec::is_empty")]
-    pub undescribed: Vec<String>,
+    pub names: Vec<String>,
+    /// Number of further names.
+    #[serde(rename = "more_undescribed", skip_serializing_if = "is_zero")]
+    pub more: usize,
 }
 
-impl PayloadParameter {
-    /// The parts inside that are not described, in prose. `None` if everything is described.
-    pub fn undescribed_parts(&self) -> Option<String> {
-        parts_in_prose(&self.undescribed)
+impl UndescribedParts {
+    pub fn of(names: impl IntoIterator<Item = String>) -> Self {
+        let mut names = names.into_iter();
+        let shown = names.by_ref().take(NAMES_SHOWN).collect();
+        Self { names: shown, more: names.count() }
     }
-}
 
-/// Parts that are not described, in prose. `None` if there are none.
-pub fn parts_in_prose(names: &[String]) -> Option<String> {
-    let shown = names.iter().take(NAMES_SHOWN).map(String::as_str);
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    match names.len() {
-        0 => None,
-        count if count <= NAMES_SHOWN => Some(format!("with {shown} (not described here)")),
-        count => {
-            let more = count - NAMES_SHOWN;
-            Some(format!("with {shown} and {more} more (not described here)"))
+    /// The parts in prose. `None` if everything is described.
+    pub fn in_prose(&self) -> Option<String> {
+        let shown = self.names.join(", ");
+        match self.more {
+            0 if shown.is_empty() => None,
+            0 => Some(format!("with {shown} (not described here)")),
+            more => Some(format!("with {shown} and {more} more (not described here)")),
         }
     }
 }
 
 /// Describes a global element. An unknown element has neither documentation nor parameters.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
-    payload_to_depth(model, name, DEPTH_MAX)
+    let types = DescribedTypes::new(model);
+    DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX).payload(name)
 }
 
-/// Describes a global element with `depth` levels of parameters.
-pub fn payload_to_depth(
-    model: &SchemaModel,
-    name: &PayloadName,
-    depth: usize,
-) -> PayloadDescription {
-    let Some(element) = model.element(name) else {
-        return PayloadDescription {
-            name: name.clone(),
-            doc: String::new(),
-            text: None,
-            parameters: Vec::new(),
-            left_out: None,
-        };
-    };
+/// Describes a global element in the words that prompts had before the eighth renderer version.
+pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
+    let types = DescribedTypes::new(model);
+    let within = DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX);
+    DescribedModel { is_early: true, ..within }.payload(name)
+}
 
-    let outline = model.outline(&element.kind);
-    let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone());
-    PayloadDescription {
-        name: name.clone(),
-        doc: doc.unwrap_or_default(),
-        text: outline.is_text().then(|| content(&outline)),
-        parameters: parameters(
-            DescribedModel { model, depth },
-            &outline,
-            &mut vec![element.name.clone()],
-        ),
-        left_out: None,
+/// The types of a model, each resolved once.
+pub struct DescribedTypes<'a> {
+    model: &'a SchemaModel,
+    named: RefCell<HashMap<QName, Rc<DescribedType>>>,
+}
+
+/// A type with the names of the attributes and children that it permits.
+pub struct DescribedType {
+    pub outline: ElementOutline,
+    pub parts: UndescribedParts,
+}
+
+impl<'a> DescribedTypes<'a> {
+    pub fn new(model: &'a SchemaModel) -> Self {
+        Self { model, named: RefCell::default() }
+    }
+
+    pub fn get(&self, kind: &TypeRef) -> Rc<DescribedType> {
+        let TypeRef::Named(name) = kind else { return Rc::new(self.resolved(kind)) };
+        if let Some(known) = self.named.borrow().get(name) {
+            return Rc::clone(known);
+        }
+
+        let resolved = Rc::new(self.resolved(kind));
+        self.named.borrow_mut().insert(name.clone(), Rc::clone(&resolved));
+        resolved
+    }
+
+    fn resolved(&self, kind: &TypeRef) -> DescribedType {
+        let outline = self.model.outline(kind);
+        let parts = parts_of(self.model, &outline);
+        DescribedType { outline, parts }
     }
 }
 
 /// A model that is described to a depth.
-#[derive(Clone, Copy)]
-struct DescribedModel<'a> {
-    model: &'a SchemaModel,
+pub struct DescribedModel<'a> {
+    types: &'a DescribedTypes<'a>,
     depth: usize,
+    /// Number of parameters whose parts may still be described.
+    left: Cell<usize>,
+    /// Whether the words are those before the eighth renderer version.
+    is_early: bool,
+}
+
+impl<'a> DescribedModel<'a> {
+    /// A description with `depth` levels of parameters. From `most` parameters on, it is not whole.
+    pub fn new(types: &'a DescribedTypes<'a>, depth: usize, most: usize) -> Self {
+        Self { types, depth, left: Cell::new(most), is_early: false }
+    }
+
+    /// Whether parts are left out because there are too many parameters.
+    pub fn is_spent(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    pub fn payload(&self, name: &PayloadName) -> PayloadDescription {
+        let Some(element) = self.types.model.element(name) else {
+            return PayloadDescription {
+                name: name.clone(),
+                doc: String::new(),
+                text: None,
+                parameters: Vec::new(),
+                left_out: None,
+            };
+        };
+
+        let kind = self.types.get(&element.kind);
+        let outline = &kind.outline;
+        let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone());
+        PayloadDescription {
+            name: name.clone(),
+            doc: doc.unwrap_or_default(),
+            text: outline.is_text().then(|| self.content(outline)),
+            parameters: parameters(self, outline, &mut vec![element.name.clone()]),
+            left_out: None,
+        }
+    }
+
+    fn attribute_name(&self, name: &QName) -> String {
+        if self.is_early { name.local.to_string() } else { attribute_name(name) }
+    }
+
+    fn content(&self, outline: &ElementOutline) -> TextContent {
+        match &outline.text {
+            Some(value) => self.of_value(value),
+            None if outline.anything => plain("anything"),
+            None if outline.mixed => plain("text"),
+            None if outline.content.is_empty() => plain("empty"),
+            None => plain("elements"),
+        }
+    }
+
+    fn of_value(&self, value: &SimpleTypeOutline) -> TextContent {
+        if let Some(item) = &value.list_of {
+            let kind = format!("list, separated by blanks, of {}", self.of_value(item));
+            return TextContent { range: range(value), ..plain(&kind) };
+        }
+
+        let choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
+        // An enumeration of the empty text alone stands for an empty element.
+        if choices == [""] && !self.is_early {
+            return plain("empty");
+        }
+
+        let kind = match value.builtin.as_str() {
+            _ if !choices.is_empty() => "one of".to_owned(),
+            builtin if is_dated(builtin) => self.dated(value),
+            "union" => {
+                let members: Vec<String> =
+                    value.union_of.iter().map(|m| self.of_value(m).to_string()).collect();
+                members.join(" or ")
+            }
+            builtin => words(builtin).to_owned(),
+        };
+
+        TextContent { kind, choices, more_choices: 0, range: range(value) }
+    }
+
+    /// A date, a time or a duration in prose, with an example that fits the facets of the type.
+    fn dated(&self, value: &SimpleTypeOutline) -> String {
+        let builtin = value.builtin.as_str();
+        let noun = if builtin == "dateTime" { "date and time" } else { builtin };
+        let example = if self.is_early {
+            sample_time::usual(builtin).map(str::to_owned)
+        } else {
+            sample::fitting(value)
+        };
+        match example {
+            Some(example) => format!("{noun} such as {example}"),
+            None => noun.to_owned(),
+        }
+    }
 }
 
 /// The name of an attribute as it is written in a payload.
@@ -146,22 +288,22 @@ fn attribute_name(name: &QName) -> String {
 }
 
 fn parameters(
-    within: DescribedModel<'_>,
+    within: &DescribedModel<'_>,
     outline: &ElementOutline,
     above: &mut Vec<QName>,
 ) -> Vec<PayloadParameter> {
     let attributes = outline.attributes.iter().map(|a| PayloadParameter {
-        name: attribute_name(&a.name),
+        name: within.attribute_name(&a.name),
         written: a.name.clone(),
         attribute: true,
         required: a.required,
         repeated: false,
         alternative: false,
-        content: of_value(&a.value),
+        content: within.of_value(&a.value),
         doc: a.notes.doc.clone().or_else(|| a.value.notes.doc.clone()),
         default: a.fixed.clone().or_else(|| a.default.clone()),
         parameters: Vec::new(),
-        undescribed: Vec::new(),
+        undescribed: UndescribedParts::default(),
     });
     let mut out: Vec<PayloadParameter> = attributes.collect();
     let place = ParticlePlace { required: true, repeated: false, alternative: false };
@@ -178,7 +320,7 @@ struct ParticlePlace {
 }
 
 fn particles(
-    within: DescribedModel<'_>,
+    within: &DescribedModel<'_>,
     particles_here: &[ContentParticle],
     place: ParticlePlace,
     above: &mut Vec<QName>,
@@ -194,7 +336,7 @@ fn particles(
         match &particle.term {
             ParticleTerm::Element(element) => out.push(parameter(within, element, place, above)),
             ParticleTerm::ElementRef(name) => {
-                let all = within.model.standing_for(name);
+                let all = within.types.model.standing_for(name);
                 let place = if all.len() > 1 { one_of(place) } else { place };
                 out.extend(all.iter().map(|element| parameter(within, element, place, above)));
             }
@@ -206,7 +348,9 @@ fn particles(
                 particles(within, inner, place, above, out);
             }
             ParticleTerm::GroupRef(name) => {
-                if let Some(inner) = within.model.groups.get(name).filter(|_| above.len() < 32) {
+                if let Some(inner) =
+                    within.types.model.groups.get(name).filter(|_| above.len() < 32)
+                {
                     above.push(name.clone());
                     particles(within, inner, place, above, out);
                     above.pop();
@@ -223,7 +367,7 @@ fn particles(
                 doc: None,
                 default: None,
                 parameters: Vec::new(),
-                undescribed: Vec::new(),
+                undescribed: UndescribedParts::default(),
             }),
         }
     }
@@ -234,21 +378,23 @@ fn one_of(place: ParticlePlace) -> ParticlePlace {
 }
 
 fn parameter(
-    within: DescribedModel<'_>,
+    within: &DescribedModel<'_>,
     element: &ElementDecl,
     place: ParticlePlace,
     above: &mut Vec<QName>,
 ) -> PayloadParameter {
-    let outline = within.model.outline(&element.kind);
+    let kind = within.types.get(&element.kind);
+    let outline = &kind.outline;
     let again = above.contains(&element.name);
-    let is_too_deep = above.len() >= within.depth;
+    let is_too_deep = above.len() >= within.depth || within.is_spent();
+    within.left.set(within.left.get().saturating_sub(1));
     let mut inner = Vec::new();
-    let mut undescribed = Vec::new();
-    if is_too_deep && !again {
-        undescribed = parts_of(within.model, &outline);
-    } else if !again {
+    let mut undescribed = UndescribedParts::default();
+    if is_too_deep && !again && !within.is_early {
+        undescribed = kind.parts.clone();
+    } else if !is_too_deep && !again {
         above.push(element.name.clone());
-        inner = parameters(within, &outline, above);
+        inner = parameters(within, outline, above);
         above.pop();
     }
 
@@ -261,7 +407,7 @@ fn parameter(
         required: place.required,
         repeated: place.repeated,
         alternative: place.alternative,
-        content: content(&outline),
+        content: within.content(outline),
         doc,
         default: element.fixed.clone().or_else(|| element.default.clone()),
         parameters: inner,
@@ -272,79 +418,22 @@ fn parameter(
 /// The built-in type `xs:boolean` in prose.
 pub(super) const BOOLEAN_WORDS: &str = "true or false";
 
-/// Names of the attributes and children of an element.
-pub fn parts_of(model: &SchemaModel, outline: &ElementOutline) -> Vec<String> {
+/// Names of the attributes and children of an element, each once.
+pub fn parts_of(model: &SchemaModel, outline: &ElementOutline) -> UndescribedParts {
     let attributes = outline.attributes.iter().map(|attribute| attribute_name(&attribute.name));
     let (children, _) = model.elements_in(&outline.content);
-    let mut names: Vec<String> = Vec::new();
-    for name in attributes.chain(children.iter().map(|child| child.name.local.to_string())) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-
-    names
+    let children = children.iter().map(|child| child.name.local.to_string());
+    let mut seen = HashSet::new();
+    UndescribedParts::of(attributes.chain(children).filter(|name| seen.insert(name.clone())))
 }
 
 fn plain(kind: &str) -> TextContent {
-    TextContent { kind: kind.to_owned(), choices: Vec::new(), range: None }
-}
-
-fn content(outline: &ElementOutline) -> TextContent {
-    match &outline.text {
-        Some(value) => of_value(value),
-        None if outline.anything => plain("anything"),
-        None if outline.mixed => plain("text"),
-        None if outline.content.is_empty() => plain("empty"),
-        None => plain("elements"),
-    }
-}
-
-fn of_value(value: &SimpleTypeOutline) -> TextContent {
-    if let Some(item) = &value.list_of {
-        let kind = format!("list, separated by blanks, of {}", of_value(item));
-        return TextContent { kind, choices: Vec::new(), range: range(value) };
-    }
-
-    let mut choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
-    // An enumeration of the empty text alone stands for an empty element.
-    if choices == [""] {
-        return plain("empty");
-    }
-
-    for choice in choices.iter_mut().filter(|choice| choice.is_empty()) {
-        "\"\" (nothing)".clone_into(choice);
-    }
-
-    let kind = match value.builtin.as_str() {
-        _ if !choices.is_empty() => "one of".to_owned(),
-        builtin if is_dated(builtin) => dated(value),
-        "union" => {
-            let members: Vec<String> =
-                value.union_of.iter().map(|m| of_value(m).to_string()).collect();
-            members.join(" or ")
-        }
-        builtin => words(builtin).to_owned(),
-    };
-
-    TextContent { kind, choices, range: range(value) }
+    TextContent { kind: kind.to_owned(), choices: Vec::new(), more_choices: 0, range: None }
 }
 
 /// Whether the prose for the built-in type gives an example value.
 fn is_dated(builtin: &str) -> bool {
     matches!(builtin, "date" | "dateTime" | "time" | "duration")
-}
-
-/// A date, a time or a duration in prose, with an example that fits the facets of the type.
-fn dated(value: &SimpleTypeOutline) -> String {
-    let noun = match value.builtin.as_str() {
-        "dateTime" => "date and time",
-        builtin => builtin,
-    };
-    match sample::fitting(value) {
-        Some(example) => format!("{noun} such as {example}"),
-        None => noun.to_owned(),
-    }
 }
 
 /// The name of a built-in type in prose.
@@ -400,7 +489,7 @@ impl fmt::Display for TextContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)?;
         if !self.choices.is_empty() {
-            write!(f, " {}", self.choices.join(", "))?;
+            write!(f, " {}", self.choices_in_prose())?;
         }
 
         match &self.range {
@@ -427,6 +516,12 @@ impl fmt::Display for PayloadDescription {
             Some(left_out) => writeln!(f, "  {left_out}"),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for PayloadParameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(self, f, 1)
     }
 }
 
@@ -457,7 +552,7 @@ fn line(parameter: &PayloadParameter, f: &mut fmt::Formatter<'_>, depth: usize) 
         write!(f, ", default {default}")?;
     }
 
-    if let Some(parts) = parameter.undescribed_parts() {
+    if let Some(parts) = parameter.undescribed.in_prose() {
         write!(f, ", {parts}")?;
     }
 

@@ -196,6 +196,11 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
+    /// Description of a payload in prompts before the eighth renderer version.
+    pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
+        describe::early_payload(self.model(), name)
+    }
+
     /// Description of a payload for prompts, with a bound on its length.
     pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
         bounded_outline::outline(self.model(), name)
@@ -215,6 +220,21 @@ impl SchemaFile {
     /// The JSON Schema of a payload.
     pub fn json(&self, name: &PayloadName) -> serde_json::Value {
         json::schema(self.model(), name)
+    }
+
+    /// The JSON Schema of a payload in tools before the eighth renderer version.
+    pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
+        json::early_schema(self.model(), name)
+    }
+
+    /// The property of a native call for the content of the payload, if there is one.
+    pub fn content_key(&self, name: &PayloadName) -> Option<String> {
+        json::content_key(self.model(), name)
+    }
+
+    /// The property of a native call for a child, by the child's local name.
+    pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
+        json::child_key(self.model(), name, child)
     }
 
     /// Converts the arguments of a native call to the payload that they describe. `arguments` is

@@ -133,14 +133,16 @@ impl<E> FormFilling<'_, E> {
         among: &'p [PayloadParameter],
     ) -> Result<Option<&'p PayloadParameter>, E> {
         let choices = among.iter().map(|parameter| parameter.name.clone()).collect();
-        let content = TextContent { kind: "one of".to_owned(), choices, range: None };
+        let content =
+            TextContent { kind: "one of".to_owned(), choices, more_choices: 0, range: None };
         let chosen = self.put(&content, None, false, None)?;
         Ok(chosen.and_then(|name| among.iter().find(|parameter| parameter.name == name)))
     }
 
     fn ask_whether(&mut self, doc: Option<&str>) -> Result<bool, E> {
         let choices = vec!["yes".to_owned(), "no".to_owned()];
-        let content = TextContent { kind: "add it,".to_owned(), choices, range: None };
+        let content =
+            TextContent { kind: "add it,".to_owned(), choices, more_choices: 0, range: None };
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
     }
 
@@ -165,6 +167,7 @@ impl<E> FormFilling<'_, E> {
                 (true, true) if content.kind == "text" && content.range.is_none() => {
                     return Ok(Some(answer));
                 }
+                (true, true) if content.choices.contains(&answer) => return Ok(Some(answer)),
                 (true, true) => Some("this has to be answered"),
                 (false, _) if known => return Ok(Some(answer)),
                 (false, _) => Some("this is not one of the choices"),
@@ -215,7 +218,7 @@ mod tests {
     fn yes_and_no_answer_a_boolean_field_alone() {
         let content = |kind: &str| {
             let kind = kind.to_owned();
-            TextContent { kind, choices: Vec::new(), range: None }
+            TextContent { kind, choices: Vec::new(), more_choices: 0, range: None }
         };
         let boolean = content(BOOLEAN_WORDS);
         assert_eq!(

@@ -25,6 +25,7 @@ mod pattern_cost;
 mod read;
 mod required;
 mod sample;
+mod sample_time;
 mod schema_problem;
 mod shape;
 mod short_form;
@@ -241,6 +242,14 @@ impl Schemas {
         }
     }
 
+    /// Description of a payload in prompts before the eighth renderer version.
+    pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
+        match self.by_name.get(name) {
+            Some(file) => file.early_description(name),
+            None => self.describe(name),
+        }
+    }
+
     /// Generates a valid instance of `name`; `None` if no candidate is valid.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.example(name)
@@ -252,6 +261,24 @@ impl Schemas {
             Some(file) => file.json(name),
             None => serde_json::json!({"type": "object"}),
         }
+    }
+
+    /// The JSON Schema of a payload in tools before the eighth renderer version.
+    pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
+        match self.by_name.get(name) {
+            Some(file) => file.early_json(name),
+            None => serde_json::json!({"type": "object"}),
+        }
+    }
+
+    /// The property of a native call for the content of a payload, if there is one.
+    pub fn content_key(&self, name: &PayloadName) -> Option<String> {
+        self.by_name.get(name)?.content_key(name)
+    }
+
+    /// The property of a native call for a child of a payload, by the child's local name.
+    pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
+        self.by_name.get(name)?.child_key(name, child)
     }
 
     /// Converts the arguments of a native call to a payload; see [`SchemaFile::to_xml`].

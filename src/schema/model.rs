@@ -2,7 +2,7 @@
 //!
 //! The model serves descriptions and examples, not validation. Only libxml2 decides what is valid.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::ids::PayloadName;
@@ -189,17 +189,16 @@ impl SchemaModel {
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
 
         while let Some(name) = open.pop() {
-            if seen.contains(&name) {
+            if !seen.insert(name.clone()) {
                 continue;
             }
             if let Some(element) = self.elements.get(&name).filter(|e| !e.is_abstract) {
                 out.push(element.clone());
             }
             open.extend(self.substitutes.get(&name).into_iter().flatten().cloned());
-            seen.push(name);
         }
 
         out

@@ -1,8 +1,11 @@
 //! Generates a value of a simple type, for examples.
 
+use std::cmp::Ordering;
+
 use super::model::AnnotationText;
 use super::outline::SimpleTypeOutline;
 use super::pattern;
+use super::sample_time;
 
 /// Generates a text that should be valid for a simple type. Prefers values that the schema's author
 /// gives as examples. Each `attempt` gives another text.
@@ -42,50 +45,56 @@ pub fn value(
     plain(value, name, attempt)
 }
 
-/// Whether a text matches the patterns of every derivation step. A pattern that is not supported
-/// counts as matched.
-fn fits_patterns(value: &SimpleTypeOutline, text: &str) -> bool {
-    value
-        .pattern_steps
-        .iter()
-        .all(|step| step.iter().any(|pattern| pattern::matches(pattern, text).unwrap_or(true)))
+/// Whether a text matches the patterns of every derivation step and is within the bounds. A pattern
+/// that is not supported counts as matched.
+fn fits(value: &SimpleTypeOutline, text: &str) -> bool {
+    let matches = |pattern: &String| pattern::matches(pattern, text).unwrap_or(true);
+    value.pattern_steps.iter().all(|step| step.iter().any(matches)) && is_within(value, text)
 }
 
-/// A text for prose that fits the patterns of the type; `None` if none is found.
+/// Whether a number, date, time or duration is within the bounds of its type.
+fn is_within(value: &SimpleTypeOutline, text: &str) -> bool {
+    let facets = &value.facets;
+    let is = |bound: &Option<String>, wanted: &[Ordering]| {
+        let order = bound.as_ref().and_then(|bound| order(&value.builtin, text, bound.trim()));
+        order.is_none_or(|order| wanted.contains(&order))
+    };
+
+    is(&facets.min_inclusive, &[Ordering::Greater, Ordering::Equal])
+        && is(&facets.max_inclusive, &[Ordering::Less, Ordering::Equal])
+        && is(&facets.min_exclusive, &[Ordering::Greater])
+        && is(&facets.max_exclusive, &[Ordering::Less])
+}
+
+fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
+    sample_time::order(builtin, a, b).or_else(|| {
+        let number = |text: &str| text.parse::<f64>().ok();
+        number(a)?.partial_cmp(&number(b)?)
+    })
+}
+
+/// A text for prose that fits the facets of the type; `None` if none is found.
 pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
     let text = self::value(value, &AnnotationText::default(), "", 0);
-    fits_patterns(value, &text).then_some(text)
+    fits(value, &text).then_some(text)
 }
 
-/// A usual text of a built-in type that also matches the patterns of the type. `None` for a type
-/// without patterns, whose usual text needs no choice, and if no usual text fits.
+/// A usual text of a built-in type that also fits the facets of the type. `None` if no usual text
+/// fits, and for a number or address without patterns, whose usual text needs no choice.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
-        _ if value.pattern_steps.is_empty() => return None,
-        "date" => &["2026-01-31", "2026-01-31Z", "2026-01-31+00:00"],
-        "time" => &["12:00:00", "12:00:00Z", "12:00:00+00:00", "12:00:00.000", "12:00:00.000Z"],
-        "dateTime" => &[
-            "2026-01-31T12:00:00Z",
-            "2026-01-31T12:00:00+00:00",
-            "2026-01-31T12:00:00-00:00",
-            "2026-01-31T12:00:00",
-            "2026-01-31T12:00:00.000Z",
-            "2026-01-31T12:00:00.000+00:00",
-            "2026-01-31T12:00:00.000",
-        ],
-        "gYear" => &["2026", "2026Z"],
-        "gYearMonth" => &["2026-01", "2026-01Z"],
-        "duration" => &["PT30S", "PT1M", "PT1H", "P1D", "P1M", "P1Y"],
+        _ if value.pattern_steps.is_empty() => &[],
         "boolean" => &["true", "false", "1", "0"],
         "decimal" | "float" | "double" => &["1.5", "1", "1.50", "0.5", "10", "100", "-1.5"],
         "anyURI" => &["https://example.org/", "urn:example:a", "http://example.org/"],
-        _ => return None,
+        _ => &[],
     };
 
-    let fitting: Vec<&&str> = texts.iter().filter(|text| fits_patterns(value, text)).collect();
-    let count = fitting.len();
-    let chosen = fitting.get(attempt.checked_rem(count)?)?;
-    Some((**chosen).to_owned())
+    let mut texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+    texts.extend(sample_time::candidates(&value.builtin, &value.facets));
+    texts.retain(|text| fits(value, text));
+    let count = texts.len();
+    Some(texts.swap_remove(attempt.checked_rem(count)?))
 }
 
 /// A text that matches the patterns of the last derivation step and has a permitted length. `None`
@@ -97,7 +106,7 @@ fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let high = facets.length.or(facets.max_length).unwrap_or(u64::MAX);
     let fits = |text: &String| {
         let length = text.chars().count() as u64;
-        (low..=high).contains(&length) && fits_patterns(value, text)
+        (low..=high).contains(&length) && fits(value, text)
     };
 
     let wishes = [3, 1, 0, 2, 4, 8, usize::try_from(low).unwrap_or(0)];
@@ -115,6 +124,10 @@ fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
 }
 
 fn plain(value: &SimpleTypeOutline, name: &str, attempt: usize) -> String {
+    if let Some(usual) = sample_time::usual(&value.builtin) {
+        return usual.to_owned();
+    }
+
     match value.builtin.as_str() {
         "boolean" => "true".to_owned(),
         "decimal" | "float" | "double" => number(value, "1.5"),
@@ -122,15 +135,6 @@ fn plain(value: &SimpleTypeOutline, name: &str, attempt: usize) -> String {
         | "nonNegativeInteger" | "unsignedInt" | "unsignedLong" | "unsignedShort"
         | "unsignedByte" => number(value, "1"),
         "negativeInteger" | "nonPositiveInteger" => number(value, "-1"),
-        "date" => dated(value, "2026-01-31"),
-        "dateTime" => dated(value, "2026-01-31T12:00:00Z"),
-        "time" => dated(value, "12:00:00"),
-        "gYear" => dated(value, "2026"),
-        "gYearMonth" => dated(value, "2026-01"),
-        "gMonthDay" => dated(value, "--01-31"),
-        "gMonth" => dated(value, "--01"),
-        "gDay" => dated(value, "---31"),
-        "duration" => dated(value, "PT30S"),
         "anyURI" => lengthened(value, "https://example.org/", "a"),
         "base64Binary" => bytes(value, "AAAA", 3, "b3JnYW5pc20="),
         "hexBinary" => bytes(value, "00", 1, "00ff"),
@@ -177,13 +181,6 @@ fn number(value: &SimpleTypeOutline, usual: &str) -> String {
     let tries = [above.map(|b| b + 1.0), below.map(|b| b - 1.0), Some(halfway)];
     let found = tries.into_iter().flatten().find(|n| good(*n)).unwrap_or(usual_number);
     if found.fract() == 0.0 { format!("{found:.0}") } else { found.to_string() }
-}
-
-/// A date or duration: a bound of the type, or `usual` if the type has no bound.
-fn dated(value: &SimpleTypeOutline, usual: &str) -> String {
-    let facets = &value.facets;
-    let bound = facets.min_inclusive.as_ref().or(facets.max_inclusive.as_ref());
-    bound.map_or_else(|| usual.to_owned(), |b| b.trim().to_owned())
 }
 
 /// Lengthens or shortens `usual` as the facets require.

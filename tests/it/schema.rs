@@ -4,6 +4,7 @@ mod cli;
 mod derived;
 mod from;
 mod json;
+mod outlines;
 mod refused;
 mod verdicts;
 mod vocabularies;

@@ -52,11 +52,11 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Name of the property that contains the report in a native call.
-    fn key(&self) -> &str {
+    /// Name of the property that contains the report in a native call of this payload.
+    fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
-            Self::Content => "content",
-            Self::Child(name) => name,
+            Self::Content => schemas.content_key(payload),
+            Self::Child(child) => schemas.child_key(payload, child),
         }
     }
 
@@ -73,7 +73,8 @@ impl AgentFinals {
         let words = vocabulary.finals();
         let words = words.map(|word| FinalPayload {
             name: word.name.clone(),
-            report: ReportPlace::of(&word.description),
+            // An outline may leave out what a final requires.
+            report: ReportPlace::of(&schemas.describe(&word.name)),
         });
         Self { format, by: FinalMode::Action, words: words.collect(), schemas: schemas.clone() }
     }
@@ -138,6 +139,11 @@ impl AgentFinals {
                 Err(wrong(format!("the final report does not fit its schema: {found}")))
             }
         }
+    }
+
+    /// Name of the property that contains the report in a native call of a final.
+    fn report_key(&self, name: &PayloadName) -> Option<String> {
+        self.report(name)?.key(name, &self.schemas)
     }
 
     fn report(&self, name: &PayloadName) -> Option<&ReportPlace> {
@@ -212,7 +218,7 @@ impl AgentFinals {
         };
 
         let name = self.of_text().ok_or_else(nowhere)?;
-        let key = self.report(name).ok_or_else(nowhere)?.key();
+        let key = self.report_key(name).ok_or_else(nowhere)?;
         let arguments = json!({key: report}).to_string();
 
         match self.schemas.to_xml(name, &arguments) {
@@ -227,8 +233,8 @@ impl AgentFinals {
     /// Parameters of a final as a native tool. A JSON report is an object in these parameters, not
     /// a text.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
-        if let (Some(report), Some(own)) = (self.report(name), self.format.schema())
-            && let Some(place) = schema.pointer_mut(&format!("/properties/{}", report.key()))
+        if let (Some(key), Some(own)) = (self.report_key(name), self.format.schema())
+            && let Some(place) = schema.pointer_mut(&format!("/properties/{key}"))
         {
             *place = own.json().clone();
         }
@@ -238,10 +244,10 @@ impl AgentFinals {
     /// Converts the arguments of a native call to those of its payload. This reverses
     /// [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
-        let report = self.report(name).filter(|_| self.format.schema().is_some());
-        let unpacked = report.and_then(|report| {
+        let key = self.report_key(name).filter(|_| self.format.schema().is_some());
+        let unpacked = key.and_then(|key| {
             let mut json: Json = serde_json::from_str(arguments).ok()?;
-            let place = json.as_object_mut()?.get_mut(report.key())?;
+            let place = json.as_object_mut()?.get_mut(&key)?;
             if !place.is_string() {
                 *place = Json::String(place.to_string());
             }

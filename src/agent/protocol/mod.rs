@@ -48,7 +48,7 @@ pub struct AgentProtocol {
 
 impl AgentProtocol {
     pub fn new(mut prompt: PromptInput, schemas: &Schemas) -> Self {
-        prompt.vocabulary = prompt.vocabulary.in_version(prompt.version);
+        prompt.vocabulary = prompt.vocabulary.in_version(prompt.version, schemas);
         let words = grammar::of(&prompt.vocabulary, schemas);
         let transport = prompt.transport;
         let with_finals = transport == ActionTransport::Native;

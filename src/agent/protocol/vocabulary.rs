@@ -17,9 +17,8 @@ pub struct VocabularyEntry {
     /// The peers that accept the payload name.
     pub peers: Vec<AnsweringPeer>,
     pub description: PayloadDescription,
-    /// An example that passes the schema; empty if no short one could be
-    /// generated. Names have no namespace
-    /// where possible.
+    /// An example that passes the schema; empty if no short one could be generated. Names have no
+    /// namespace where possible.
     pub example: String,
 }
 
@@ -119,10 +118,17 @@ impl AgentVocabulary {
     }
 
     /// Returns the vocabulary without payload names that texts of this renderer version do not
-    /// mention.
-    pub(super) fn in_version(mut self, version: RendererVersion) -> Self {
+    /// mention, and with the descriptions and examples of that version.
+    pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
+        if version < RendererVersion::V8 {
+            for word in &mut self.words {
+                word.description = schemas.early_description(&word.name);
+                let example = schemas.example(&word.name).map(|example| bare(&example));
+                word.example = example.unwrap_or_else(|| format!("<{}/>", word.name.local));
+            }
+        }
         self
     }
 

@@ -35,7 +35,11 @@ pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas
     );
     let entries = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
     let examples = entries.filter_map(|entry| {
-        Some(format!("- {}: {}\n", tools.name_of(&entry.name)?, example(entry, schemas)?))
+        Some(format!(
+            "- {}: {}\n",
+            tools.name_of(&entry.name)?,
+            example(entry, schemas, prompt.version)?
+        ))
     });
     let examples: String = examples.collect();
     if !examples.is_empty() {
@@ -65,7 +69,8 @@ fn tool_calling_by_definitions(
     let examples = entries.filter(|entry| tools.has_nested_parameters(&entry.name));
     let examples = examples.filter_map(|entry| {
         let name = tools.name_of(&entry.name)?;
-        Some(format!("An example of arguments of {name}: {}\n", example(entry, schemas)?))
+        let arguments = example(entry, schemas, prompt.version)?;
+        Some(format!("An example of arguments of {name}: {arguments}\n"))
     });
     out.extend(examples);
     out
@@ -87,7 +92,7 @@ fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas)
             let _ = write!(out, " (answered by {})", entry.answered_by(prompt.version));
         }
 
-        match example(entry, schemas) {
+        match example(entry, schemas, prompt.version) {
             Some(arguments) => {
                 let _ = writeln!(out, ": {arguments}");
             }
@@ -99,8 +104,14 @@ fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas)
 }
 
 /// Example arguments of a tool as JSON text. They pass the schema.
-pub fn example(word: &VocabularyEntry, schemas: &Schemas) -> Option<String> {
-    let xml = schemas.example(&word.name).filter(|text| text.len() <= limits::EXAMPLE_BYTES_MAX)?;
+pub fn example(
+    word: &VocabularyEntry,
+    schemas: &Schemas,
+    version: RendererVersion,
+) -> Option<String> {
+    let is_short =
+        |xml: &String| version < RendererVersion::V8 || xml.len() <= limits::EXAMPLE_BYTES_MAX;
+    let xml = schemas.example(&word.name).filter(is_short)?;
     schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
 }
 

@@ -142,6 +142,17 @@ fn tool(out: &mut String, word: &VocabularyEntry, version: RendererVersion) {
     }
 }
 
+/// The text that describes a payload: that of a tool, or the example of any other payload.
+pub fn described(word: &VocabularyEntry, version: RendererVersion) -> String {
+    if !word.opens_call() {
+        return example_or_outline(word);
+    }
+
+    let mut out = String::new();
+    tool(&mut out, word, version);
+    out
+}
+
 const NO_EXAMPLE: &str = "No short example of it could be generated: one can be given in the schema, in \
     <xs:appinfo><example>.";
 
@@ -180,7 +191,7 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
             let _ = write!(out, ", default {default}");
         }
         out.push(')');
-        if let Some(parts) = parameter.undescribed_parts() {
+        if let Some(parts) = parameter.undescribed.in_prose() {
             let _ = write!(out, ", {parts}");
         }
         if let Some(doc) = &parameter.doc {
@@ -196,7 +207,7 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
 fn kind(content: &TextContent) -> String {
     let mut out = content.kind.clone();
     if !content.choices.is_empty() {
-        let _ = write!(out, " {}", content.choices.join(", "));
+        let _ = write!(out, " {}", content.choices_in_prose());
     }
 
     if let Some(range) = &content.range {

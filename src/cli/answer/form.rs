@@ -49,7 +49,7 @@ fn which(replies: &[PayloadDescription]) -> anyhow::Result<&PayloadDescription> 
 
 fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
     let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
-    let content = TextContent { kind: "one of".to_owned(), choices, range: None };
+    let content = TextContent { kind: "one of".to_owned(), choices, more_choices: 0, range: None };
     let mut again = None;
 
     loop {

@@ -1,8 +1,15 @@
 //! The plan of an element's JSON form: one property for each attribute, each child and the text.
 
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
+use crate::ids::PayloadName;
 use crate::limits;
+use crate::schema::describe::{self, UndescribedParts};
 use crate::schema::model::{
     ContentParticle, ElementDecl, ParticleTerm, SchemaModel, SchemaType, TypeRef,
 };
@@ -58,6 +65,42 @@ pub struct ChildProperty {
     pub required: bool,
 }
 
+/// The plans of a model's elements. Each named type is planned once.
+pub struct ElementPlans<'a> {
+    model: &'a SchemaModel,
+    named: HashMap<QName, Rc<PlannedType>>,
+}
+
+/// The plan and the outline of a type.
+pub struct PlannedType {
+    pub plan: ElementPlan,
+    pub outline: ElementOutline,
+    pub parts: UndescribedParts,
+    /// The JSON Schema of the children where they are not described.
+    pub undescribed: OnceCell<Json>,
+}
+
+impl<'a> ElementPlans<'a> {
+    pub fn new(model: &'a SchemaModel) -> Self {
+        Self { model, named: HashMap::new() }
+    }
+
+    pub fn get(&mut self, element: &ElementDecl) -> Rc<PlannedType> {
+        let planned = || {
+            let (plan, outline) = ElementPlan::of(self.model, element);
+            let parts = describe::parts_of(self.model, &outline);
+            Rc::new(PlannedType { plan, outline, parts, undescribed: OnceCell::new() })
+        };
+
+        match &element.kind {
+            TypeRef::Named(name) => {
+                Rc::clone(self.named.entry(name.clone()).or_insert_with(planned))
+            }
+            _ => planned(),
+        }
+    }
+}
+
 impl ElementPlan {
     pub fn of(model: &SchemaModel, element: &ElementDecl) -> (Self, ElementOutline) {
         let outline = model.outline(&element.kind);
@@ -88,13 +131,13 @@ impl ElementPlan {
     /// Gives each property a unique name: first the children, then the attributes, then the
     /// content.
     fn name(&mut self, outline: &ElementOutline) {
-        let mut taken: Vec<String> = Vec::new();
+        let mut taken: HashSet<String> = HashSet::new();
         if let PlanContent::Keyed { slots, .. } | PlanContent::Listed { slots, .. } =
             &mut self.content
         {
             for slot in slots {
                 slot.key = free(&taken, plain(&slot.element.name.local));
-                taken.push(slot.key.clone());
+                taken.insert(slot.key.clone());
             }
         }
 
@@ -106,7 +149,7 @@ impl ElementPlan {
             let local = plain(&attribute.name.local);
             let key = if taken.contains(&local) { format!("attribute.{local}") } else { local };
             let key = free(&taken, key);
-            taken.push(key.clone());
+            taken.insert(key.clone());
             self.attributes.push((key, attribute.clone()));
         }
 
@@ -120,21 +163,46 @@ impl ElementPlan {
         }
     }
 
-    /// Names of all properties, for suggestions.
-    pub fn keys(&self) -> Vec<&str> {
-        let mut keys: Vec<&str> = self.attributes.iter().map(|(key, _)| key.as_str()).collect();
+    /// Name of the property for the content of the element, if there is one.
+    pub fn content_key(&self) -> Option<&str> {
         match &self.content {
             PlanContent::Text { key, .. }
             | PlanContent::Listed { key, .. }
-            | PlanContent::Markup { key } => {
-                keys.push(key);
+            | PlanContent::Markup { key } => Some(key),
+            PlanContent::Nothing | PlanContent::Keyed { .. } | PlanContent::Abstract => None,
+        }
+    }
+
+    /// All properties: the name of each, and whether it is required.
+    pub fn properties(&self) -> Vec<(&str, bool)> {
+        let attributes = self.attributes.iter();
+        let mut all: Vec<(&str, bool)> =
+            attributes.map(|(key, attribute)| (key.as_str(), attribute.required)).collect();
+        match &self.content {
+            PlanContent::Text { key, .. } | PlanContent::Markup { key } => all.push((key, true)),
+            PlanContent::Listed { key, required, .. } => all.push((key, *required)),
+            PlanContent::Keyed { slots, .. } => {
+                all.extend(slots.iter().map(|slot| (slot.key.as_str(), slot.required)));
             }
-            PlanContent::Keyed { slots, .. } => keys.extend(slots.iter().map(|s| s.key.as_str())),
             PlanContent::Nothing | PlanContent::Abstract => {}
         }
 
-        keys
+        all
     }
+}
+
+/// The property for the content of a payload's element, if there is one.
+pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
+    let (plan, _) = ElementPlan::of(model, model.element(name)?);
+    plan.content_key().map(str::to_owned)
+}
+
+/// The property for a child of a payload, by the child's local name.
+pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
+    let (plan, _) = ElementPlan::of(model, model.element(name)?);
+    let PlanContent::Keyed { slots, .. } = plan.content else { return None };
+    let slot = slots.into_iter().find(|slot| *slot.element.name.local == *child)?;
+    Some(slot.key)
 }
 
 /// Replaces each character of a local name that providers do not accept.
@@ -143,7 +211,7 @@ fn plain(local: &str) -> String {
     local.chars().map(allowed).take(KEY_CHARS_MAX).collect()
 }
 
-fn free(taken: &[String], wanted: String) -> String {
+fn free(taken: &HashSet<String>, wanted: String) -> String {
     let mut name = wanted.clone();
     let mut n = 2;
     while taken.contains(&name) {
@@ -174,8 +242,15 @@ fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
         return PlanContent::Markup { key };
     }
 
-    let mut walk =
-        ModelWalk { model, slots: Vec::new(), wild: false, listed: false, ordered: true, depth: 0 };
+    let mut walk = ModelWalk {
+        model,
+        slots: Vec::new(),
+        known: HashMap::new(),
+        wild: false,
+        listed: false,
+        ordered: true,
+        depth: 0,
+    };
     walk.particles(&outline.content, ParticleTurn { required: true, many: false, choice: false });
     if walk.wild {
         return PlanContent::Markup { key };
@@ -193,21 +268,18 @@ fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
     }
 }
 
-fn distinct(slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
-    let mut out: Vec<ChildProperty> = Vec::new();
-    for slot in slots {
-        if out.iter().all(|known| known.element.name != slot.element.name) {
-            out.push(slot);
-        }
-    }
-
-    out
+fn distinct(mut slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
+    let mut seen = HashSet::new();
+    slots.retain(|slot| seen.insert(slot.element.name.clone()));
+    slots
 }
 
 /// Walks a content model. Finds its elements, and finds out whether their order may vary.
 struct ModelWalk<'a> {
     model: &'a SchemaModel,
     slots: Vec<ChildProperty>,
+    /// Index of the slot of each element.
+    known: HashMap<QName, usize>,
     wild: bool,
     listed: bool,
     ordered: bool,
@@ -282,10 +354,10 @@ impl ModelWalk<'_> {
     }
 
     fn add(&mut self, element: Arc<ElementDecl>, place: ParticleTurn) {
-        let known = |slot: &ChildProperty| slot.element.name == element.name;
-        match self.slots.iter().position(known) {
+        match self.known.get(&element.name).copied() {
             None => {
                 let ParticleTurn { required, many, .. } = place;
+                self.known.insert(element.name.clone(), self.slots.len());
                 self.slots.push(ChildProperty { key: String::new(), element, many, required });
             }
             // The same name twice in a row is a list as well.

@@ -2,30 +2,34 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
+use super::bounded_schema;
+use super::element_plan::{ChildProperty, ElementPlan, ElementPlans, PlanContent, PlannedType};
 use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
-use crate::limits;
 use crate::schema::bounded_outline;
-use crate::schema::describe;
+use crate::schema::describe::UndescribedParts;
 use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::schema::outline::{ElementOutline, SimpleTypeOutline};
 use crate::xml::shape::QName;
 
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
-/// Number of enumerated values in a shortened schema.
-const CHOICES: usize = 12;
+
+/// Keyword of the statement about left-out parts.
+pub const COMMENT: &str = "$comment";
 
 /// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
 /// that permits every object. The length of the schema has a bound: deeper levels are left out where
 /// it would be exceeded, and `$comment` then states this.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
+    let mut plans = ElementPlans::new(model);
     let mut best = None;
     for depth in 1..=DEPTH_MAX {
-        let (schema, left_out) = to_depth(model, element, depth);
-        let fits = schema.to_string().len() <= limits::TOOL_SCHEMA_BYTES_MAX;
+        let mut build = SchemaBuilder::new(&mut plans, element, depth);
+        let schema = build.payload(element);
+        let left_out = build.left_out;
+        let fits = bounded_schema::fits(&schema);
         if !fits && best.is_some() {
             break;
         }
@@ -36,7 +40,9 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     }
 
     let (mut schema, left_out) = best.unwrap_or_else(|| (json!({"type": "object"}), 0));
-    let removed = shorten(&mut schema);
+    let planned = plans.get(element);
+    let content = planned.plan.content_key();
+    let removed = bounded_schema::shorten(&mut schema, content);
     if left_out > 0 || removed > 0 {
         let comment = format!(
             "The definition leaves out {} parts. The schema checks them all the same, and a refusal \
@@ -47,101 +53,60 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
         put(&mut schema, COMMENT, Some(Json::String(comment)));
     }
 
-    if let Some(content) = schema.pointer_mut("/properties/content")
-        && is_markup(model, element)
+    if let PlanContent::Markup { key } = &planned.plan.content
+        && !planned.outline.content.is_empty()
+        && let Some(content) = schema.pointer_mut(&format!("/properties/{key}"))
     {
         let outline = bounded_outline::outline(model, name).to_string();
         let (_, parameters) = outline.split_once('\n').unwrap_or_default();
         *content = markup(&format!(" inside <{}>, by this outline:\n{parameters}", name.local));
     }
 
-    add_description(&mut schema, doc_of(element, &model.outline(&element.kind)).as_deref());
+    let mut doc = doc_of(element, &planned.outline);
+    doc.iter_mut().for_each(bounded_schema::shorten_doc);
+    add_description(&mut schema, doc.as_deref());
     schema
 }
 
-/// Keyword of the statement about left-out parts.
-pub const COMMENT: &str = "$comment";
-
-/// The JSON Schema of an element with `depth` levels of children, and the number of elements whose
-/// parts are left out.
-fn to_depth(model: &SchemaModel, element: &ElementDecl, depth: usize) -> (Json, usize) {
-    let above = vec![element.name.clone()];
-    let mut build = SchemaBuilder { model, above, nodes: 0, depth, left_out: 0 };
-    let (plan, _) = ElementPlan::of(model, element);
-    (build.object(&plan), build.left_out)
-}
-
-/// Whether the content of the element is one string of XML, and has children to describe.
-fn is_markup(model: &SchemaModel, element: &ElementDecl) -> bool {
-    let (plan, outline) = ElementPlan::of(model, element);
-    matches!(plan.content, PlanContent::Markup { .. }) && !outline.content.is_empty()
-}
-
-/// Shortens a schema of one level that is too long. First replaces long enumerations and removes
-/// descriptions, then removes optional properties. Returns the number of removed properties.
-fn shorten(schema: &mut Json) -> usize {
-    let fits = |schema: &Json| schema.to_string().len() <= limits::TOOL_SCHEMA_BYTES_MAX;
-    if fits(schema) {
-        return 0;
-    }
-
-    simplify(schema);
-    let required = schema.get("required").and_then(Json::as_array).cloned().unwrap_or_default();
-    let mut removed = 0;
-    while !fits(schema) {
-        let properties = schema.get_mut("properties").and_then(Json::as_object_mut);
-        let Some(properties) = properties else { break };
-        let is_optional = |key: &&String| !required.iter().any(|name| name == key.as_str());
-        let Some(last) = properties.keys().rev().find(is_optional).cloned() else { break };
-        properties.shift_remove(&last);
-        removed += 1;
-    }
-
-    if removed > 0
-        && let Some(object) = schema.as_object_mut()
-    {
-        object.shift_remove("additionalProperties");
-    }
-
-    removed
-}
-
-/// Replaces long enumerations by a few of their values, and removes descriptions.
-fn simplify(schema: &mut Json) {
-    match schema {
-        Json::Object(object) => {
-            object.retain(|key, value| key != "description" || !value.is_string());
-            let choices = object.get("enum").and_then(Json::as_array).cloned().unwrap_or_default();
-            if choices.len() > CHOICES {
-                let shown = choices.iter().take(CHOICES).filter_map(Json::as_str);
-                let shown = shown.collect::<Vec<_>>().join(", ");
-                let more = choices.len() - CHOICES;
-                object.shift_remove("enum");
-                let description = format!("one of {shown} and {more} more");
-                object.insert("description".to_owned(), Json::String(description));
-            }
-            object.values_mut().for_each(simplify);
-        }
-        Json::Array(items) => items.iter_mut().for_each(simplify),
-        _ => {}
-    }
+/// Returns the JSON Schema of a payload as tools before the eighth renderer version had it: without
+/// a bound on its length.
+pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
+    let Some(element) = model.element(name) else { return json!({"type": "object"}) };
+    let mut plans = ElementPlans::new(model);
+    let build = SchemaBuilder::new(&mut plans, element, DEPTH_MAX);
+    let mut schema = SchemaBuilder { is_early: true, ..build }.payload(element);
+    let doc = doc_of(element, &plans.get(element).outline);
+    add_description(&mut schema, doc.as_deref());
+    schema
 }
 
 fn doc_of(element: &ElementDecl, outline: &ElementOutline) -> Option<String> {
     element.notes.doc.clone().or_else(|| outline.notes.doc.clone())
 }
 
-struct SchemaBuilder<'a> {
-    model: &'a SchemaModel,
+struct SchemaBuilder<'p, 'm> {
+    plans: &'p mut ElementPlans<'m>,
     above: Vec<QName>,
     nodes: usize,
     /// Levels of children that the schema describes.
     depth: usize,
     /// Number of elements whose parts are left out.
     left_out: usize,
+    /// Whether the schema is the one before the eighth renderer version.
+    is_early: bool,
 }
 
-impl SchemaBuilder<'_> {
+impl<'p, 'm> SchemaBuilder<'p, 'm> {
+    fn new(plans: &'p mut ElementPlans<'m>, element: &ElementDecl, depth: usize) -> Self {
+        let above = vec![element.name.clone()];
+        Self { plans, above, nodes: 0, depth, left_out: 0, is_early: false }
+    }
+
+    fn payload(&mut self, element: &ElementDecl) -> Json {
+        let planned = self.plans.get(element);
+        self.object(&planned.plan)
+    }
+
     fn object(&mut self, plan: &ElementPlan) -> Json {
         let mut properties = Map::new();
         let mut required: Vec<Json> = Vec::new();
@@ -214,63 +179,107 @@ impl SchemaBuilder<'_> {
         }
     }
 
-    /// The schema of an element whose parts are left out. An element without children keeps what it
-    /// requires.
-    fn undescribed(&mut self, plan: &ElementPlan, outline: &ElementOutline) -> Json {
+    /// The schema of an element whose parts are left out. It has the form of the whole schema. An
+    /// element without children keeps what it requires.
+    fn undescribed(&mut self, planned: &PlannedType) -> Json {
+        let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
         if is_leaf && plan.attributes.iter().all(|(_, attribute)| attribute.required) {
             return self.object(plan);
         }
 
         self.left_out += 1;
-        if is_leaf {
-            let attributes = plan.attributes.iter().filter(|(_, attribute)| attribute.required);
-            let content = match &plan.content {
-                PlanContent::Text { key, value } => {
-                    PlanContent::Text { key: key.clone(), value: value.clone() }
-                }
-                _ => PlanContent::Nothing,
-            };
-            let plan = ElementPlan { attributes: attributes.cloned().collect(), content };
-            let mut schema = self.object(&plan);
-            if let Some(object) = schema.as_object_mut() {
-                object.shift_remove("additionalProperties");
+        let required = plan.attributes.iter().filter(|(_, attribute)| attribute.required);
+        let required: Vec<_> = required.cloned().collect();
+        let content = match &plan.content {
+            PlanContent::Text { key, value } => {
+                PlanContent::Text { key: key.clone(), value: value.clone() }
             }
-            return schema;
-        }
+            PlanContent::Nothing => PlanContent::Nothing,
+            content => {
+                let schema =
+                    planned.undescribed.get_or_init(|| undescribed_children(plan, content));
+                return schema.clone();
+            }
+        };
 
-        let parts = describe::parts_in_prose(&describe::parts_of(self.model, outline));
-        json!({"type": "object", "description": parts.unwrap_or_default()})
+        let plan = ElementPlan { attributes: required, content };
+        let mut schema = self.object(&plan);
+        if let Some(object) = schema.as_object_mut() {
+            object.shift_remove("additionalProperties");
+        }
+        schema
     }
 
     fn slot(&mut self, slot: &ChildProperty) -> Json {
         self.nodes += 1;
         let element = &slot.element;
-        let (plan, outline) = ElementPlan::of(self.model, element);
+        let planned = self.plans.get(element);
+        let PlannedType { plan, outline, parts, .. } = &*planned;
         let is_too_deep = self.above.len() >= self.depth || self.nodes >= NODES_MAX;
         let mut schema = match &plan.content {
             PlanContent::Text { value, .. } if plan.is_bare() => text(value),
-            PlanContent::Markup { .. } if plan.is_bare() => {
-                let parts = describe::parts_in_prose(&describe::parts_of(self.model, &outline));
-                markup(&parts.map(|parts| format!(" {parts}")).unwrap_or_default())
-            }
+            PlanContent::Markup { .. } if plan.is_bare() && self.is_early => markup(""),
+            PlanContent::Markup { .. } if plan.is_bare() => markup_with(parts),
             _ if self.above.contains(&element.name) => json!({"type": "object"}),
-            _ if is_too_deep => self.undescribed(&plan, &outline),
+            _ if is_too_deep && self.is_early => json!({"type": "object"}),
+            _ if is_too_deep => self.undescribed(&planned),
             _ => {
                 self.above.push(element.name.clone());
-                let schema = self.object(&plan);
+                let schema = self.object(plan);
                 self.above.pop();
                 schema
             }
         };
 
-        add_description(&mut schema, doc_of(element, &outline).as_deref());
+        add_description(&mut schema, doc_of(element, outline).as_deref());
         let fixed = typed(&schema, element.fixed.as_deref());
         put(&mut schema, "const", fixed);
         let default = typed(&schema, element.default.as_deref());
         put(&mut schema, "default", default);
         schema
     }
+}
+
+/// The schema of an element with children, of which it only states the names.
+fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
+    let of_slot = |slot: &ChildProperty| {
+        let list = if slot.many { " (a list)" } else { "" };
+        format!("{}{list}", slot.key)
+    };
+    let in_prose = |names: UndescribedParts| names.in_prose().unwrap_or_default();
+    let attributes = || plan.attributes.iter().map(|(key, _)| key.clone());
+    match content {
+        PlanContent::Keyed { slots, .. } => {
+            let mut slots: Vec<&ChildProperty> = slots.iter().collect();
+            slots.sort_by_key(|slot| !slot.required);
+            let names = attributes().chain(slots.into_iter().map(of_slot));
+            json!({"type": "object", "description": in_prose(UndescribedParts::of(names))})
+        }
+        PlanContent::Listed { key, slots, .. } => {
+            let names = slots.iter().map(|slot| slot.key.clone());
+            let names = in_prose(UndescribedParts::of(names));
+            let about = format!("in order, each an object with exactly one property, {names}");
+            let content = json!({"type": "array", "description": about});
+            with_content(key, content, &in_prose(UndescribedParts::of(attributes())))
+        }
+        PlanContent::Markup { key } => {
+            with_content(key, markup(""), &in_prose(UndescribedParts::of(attributes())))
+        }
+        _ => json!({"type": "object"}),
+    }
+}
+
+/// The schema of an object with the property for its content and `about` its other properties.
+fn with_content(key: &str, content: Json, about: &str) -> Json {
+    let mut schema = json!({"type": "object", "properties": {key: content}});
+    add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));
+    schema
+}
+
+/// A string of XML that holds these parts.
+fn markup_with(parts: &UndescribedParts) -> Json {
+    markup(&parts.in_prose().map(|parts| format!(" {parts}")).unwrap_or_default())
 }
 
 /// A string of XML; `about` continues its description.

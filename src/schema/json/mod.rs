@@ -8,6 +8,7 @@
 //! that JSON cannot express (`unsupported`) is XML in the property `content`. Must not know
 //! callers or listeners.
 
+mod bounded_schema;
 mod element_plan;
 mod json_schema;
 mod raw_json;
@@ -16,7 +17,8 @@ mod to_xml;
 mod unsupported;
 mod value;
 
-pub use json_schema::{COMMENT, payload as schema};
+pub use element_plan::{child_key, content_key};
+pub use json_schema::{COMMENT, early_payload as early_schema, payload as schema};
 pub use raw_json::members;
 pub use to_json::payload as to_json;
 pub use to_xml::payload as to_xml;

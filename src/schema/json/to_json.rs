@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::element_plan::{ChildProperty, ElementPlan, PlanContent, named};
+use super::element_plan::{ChildProperty, ElementPlan, ElementPlans, PlanContent, named};
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
@@ -26,14 +26,14 @@ pub fn payload(model: &SchemaModel, name: &PayloadName, text: &str) -> Result<Js
 
     let node = Element::read_document(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return failed(format!("this is no `{name}`")) };
-    let mut reader = JsonBuilder { model, findings: Vec::new() };
-    let (plan, _) = ElementPlan::of(model, declared);
-    let json = reader.object(&plan, &node, &format!("/{}", name.local));
+    let mut reader = JsonBuilder { plans: ElementPlans::new(model), findings: Vec::new() };
+    let planned = reader.plans.get(declared);
+    let json = reader.object(&planned.plan, &node, &format!("/{}", name.local));
     if reader.findings.is_empty() { Ok(json) } else { Err(reader.findings) }
 }
 
 struct JsonBuilder<'a> {
-    model: &'a SchemaModel,
+    plans: ElementPlans<'a>,
     findings: Vec<Finding>,
 }
 
@@ -46,12 +46,13 @@ impl JsonBuilder<'_> {
     }
 
     fn element(&mut self, declared: &ElementDecl, node: &Element, path: &str) -> Json {
-        let (plan, _) = ElementPlan::of(self.model, declared);
+        let planned = self.plans.get(declared);
+        let plan = &planned.plan;
         if !plan.is_bare() {
-            return self.object(&plan, node, path);
+            return self.object(plan, node, path);
         }
 
-        self.attributes(&plan, node, path, &mut Map::new());
+        self.attributes(plan, node, path, &mut Map::new());
         match &plan.content {
             PlanContent::Text { value, .. } => self.text(value, node, path),
             _ => Json::String(write::content(node)),

@@ -1,8 +1,10 @@
 //! Converts the arguments of a native call to a payload.
 
+use std::collections::HashSet;
+
 use serde_json::value::RawValue;
 
-use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
+use super::element_plan::{ChildProperty, ElementPlan, ElementPlans, PlanContent};
 use super::raw_json::RawJson;
 use super::value;
 use crate::ids::PayloadName;
@@ -33,9 +35,10 @@ pub fn payload(
         Err(error) => return Err(vec![unreadable(arguments, &error)]),
     };
 
-    let mut writer = PayloadBuilder { model, text: arguments, findings: Vec::new(), depth: 0 };
-    let (plan, _) = ElementPlan::of(model, declared);
-    let element = writer.object(declared, &plan, raw, "$");
+    let plans = ElementPlans::new(model);
+    let mut writer = PayloadBuilder { plans, text: arguments, findings: Vec::new(), depth: 0 };
+    let planned = writer.plans.get(declared);
+    let element = writer.object(declared, &planned.plan, raw, "$");
     if writer.findings.is_empty() { Ok(element.to_xml()) } else { Err(writer.findings) }
 }
 
@@ -50,7 +53,7 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Finding {
 }
 
 struct PayloadBuilder<'a> {
-    model: &'a SchemaModel,
+    plans: ElementPlans<'a>,
     text: &'a str,
     findings: Vec<Finding>,
     depth: usize,
@@ -87,10 +90,11 @@ impl<'a> PayloadBuilder<'a> {
     }
 
     fn element(&mut self, declared: &ElementDecl, raw: &'a RawValue, path: &str) -> Element {
-        let (plan, _) = ElementPlan::of(self.model, declared);
+        let planned = self.plans.get(declared);
+        let plan = &planned.plan;
         let is_plain = plan.is_text_with_optional_attributes() && !raw.get().starts_with('{');
         if !plan.is_bare() && !is_plain {
-            return self.object(declared, &plan, raw, path);
+            return self.object(declared, plan, raw, path);
         }
 
         let mut element = Element::new(declared.name.clone());
@@ -204,20 +208,21 @@ impl<'a> PayloadBuilder<'a> {
             return element;
         };
 
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         let mut children: Vec<(usize, Element)> = Vec::new();
 
         for (key, value) in &members {
             let at = format!("{path}.{key}");
-            if seen.contains(&key.as_str()) {
+            if seen.contains(key.as_str()) {
                 self.report("json-duplicate", value, &at, "is given twice");
                 continue;
             }
             // An optional value may be null.
-            if value.get() == "null" && !is_required(plan, key) && plan.keys().contains(&&**key) {
+            let is_optional = || plan.properties().contains(&(key.as_str(), false));
+            if value.get() == "null" && is_optional() {
                 continue;
             }
-            seen.push(key);
+            seen.insert(key);
             self.member(plan, key, value, &at, &mut element, &mut children);
         }
 
@@ -262,10 +267,10 @@ impl<'a> PayloadBuilder<'a> {
             PlanContent::Keyed { slots, .. } => {
                 match slots.iter().enumerate().find(|(_, slot)| slot.key == key) {
                     Some((at, slot)) => self.slot(at, slot, raw, path, children),
-                    None => self.unknown(plan.keys().into_iter(), key, raw, path),
+                    None => self.unknown(keys(plan), key, raw, path),
                 }
             }
-            _ => self.unknown(plan.keys().into_iter(), key, raw, path),
+            _ => self.unknown(keys(plan), key, raw, path),
         }
     }
 
@@ -296,9 +301,9 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    fn missing(&mut self, plan: &ElementPlan, seen: &[&str], raw: &RawValue, path: &str) {
-        for key in plan.keys() {
-            if is_required(plan, key) && !seen.contains(&key) {
+    fn missing(&mut self, plan: &ElementPlan, seen: &HashSet<&str>, raw: &RawValue, path: &str) {
+        for (key, is_required) in plan.properties() {
+            if is_required && !seen.contains(key) {
                 let at = format!("{path}.{key}");
                 self.report("json-missing", raw, &at, "is required and not there");
             }
@@ -325,18 +330,7 @@ impl<'a> PayloadBuilder<'a> {
     }
 }
 
-fn is_required(plan: &ElementPlan, key: &str) -> bool {
-    let attribute = plan.attributes.iter().find(|(known, _)| known == key);
-    if let Some((_, attribute)) = attribute {
-        return attribute.required;
-    }
-
-    match &plan.content {
-        PlanContent::Text { key: known, .. } | PlanContent::Markup { key: known } => known == key,
-        PlanContent::Listed { key: known, required, .. } => known == key && *required,
-        PlanContent::Keyed { slots, .. } => {
-            slots.iter().any(|slot| slot.key == key && slot.required)
-        }
-        PlanContent::Nothing | PlanContent::Abstract => false,
-    }
+/// Names of all properties.
+fn keys(plan: &ElementPlan) -> impl Iterator<Item = &str> {
+    plan.properties().into_iter().map(|(key, _)| key)
 }

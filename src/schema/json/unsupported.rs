@@ -1,5 +1,6 @@
 //! Parts of a payload that JSON cannot express.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
@@ -40,14 +41,14 @@ impl fmt::Display for UnsupportedPart {
 /// Lists the parts of a payload that JSON cannot express. Visits each element of the schema once.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
-    let mut search = GapSearch { model, seen: Vec::new(), found: Vec::new() };
+    let mut search = GapSearch { model, seen: HashSet::new(), found: Vec::new() };
     search.element(declared, &format!("/{}", name.local), true);
     search.found
 }
 
 struct GapSearch<'a> {
     model: &'a SchemaModel,
-    seen: Vec<QName>,
+    seen: HashSet<QName>,
     found: Vec<UnsupportedPart>,
 }
 
@@ -57,7 +58,7 @@ impl GapSearch<'_> {
             return;
         }
 
-        self.seen.push(declared.name.clone());
+        self.seen.insert(declared.name.clone());
         let (plan, _) = ElementPlan::of(self.model, declared);
 
         match &plan.content {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use organism::agent::{ActionTransport, AgentOptions, FinalMode, ModelAgent, RendererVersion};
+use organism::contract::Contracts;
 use organism::envelope::{MessageKind, RefusalRule};
 use organism::ids::{Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
@@ -240,4 +241,44 @@ fn a_version_is_read_back_from_what_turns_record_of_it() {
     }
     assert_eq!(RendererVersion::parse("2"), None);
     assert_eq!(RendererVersion::ALL.last(), Some(&RendererVersion::CURRENT));
+}
+
+/// The system prompt and the tools of an agent with a tool of 1,000 parameters.
+fn with_a_large_tool(version: RendererVersion, transport: ActionTransport) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("large.xsd");
+    let parameter = |index| format!("<xs:element name=\"part{index}\" type=\"xs:string\"/>");
+    let parameters: String = (0..1_000).map(parameter).collect();
+    let text = format!(
+        "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" targetNamespace=\"urn:large\">\
+         <xs:element name=\"large\"><xs:complexType><xs:sequence>{parameters}</xs:sequence>\
+         <xs:attribute name=\"kind\" type=\"xs:string\"/></xs:complexType></xs:element></xs:schema>"
+    );
+    std::fs::write(&file, text).unwrap();
+
+    let mut options = AgentOptions { version, transport, ..options() };
+    options.schemas.add_file(&file).unwrap();
+    let mut contracts: Vec<_> = options.contracts.iter().cloned().collect();
+    for contract in contracts.iter_mut().filter(|contract| contract.name.as_str() == "code") {
+        contract.accepts.push(PayloadName::new("urn:large", "large"));
+    }
+    options.contracts = Arc::new(Contracts::new(contracts).unwrap());
+    let (story, call) = question_thread();
+    let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+    let request = agent.rendered(&delivery(&story, call)).unwrap();
+    let tools =
+        request.tools.iter().map(|tool| format!("{} {}", tool.description, tool.parameters));
+    tools.fold(request.system, |all, tool| all + &tool)
+}
+
+#[test]
+fn texts_before_the_eighth_version_describe_large_payloads_as_a_whole() {
+    for transport in [ActionTransport::Xml, ActionTransport::Native] {
+        for version in RendererVersion::ALL {
+            let text = with_a_large_tool(version, transport);
+            let is_early = version < RendererVersion::V8;
+            assert_eq!(text.contains("part999"), is_early, "{version:?} {transport:?}");
+            assert_eq!(text.contains(" leaves out "), !is_early, "{version:?} {transport:?}");
+        }
+    }
 }

@@ -568,7 +568,7 @@ fn a_prompt_is_counted_against_its_window_and_its_largest_payload_is_named() {
     let shown = text(&roomy.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(shown.contains("prompts researcher "), "{shown}");
     assert!(
-        shown.contains("tokens of prompt and tools, of a window of 200000; the largest"),
+        shown.contains("beside an answer in a window of 200000; the largest part is "),
         "{shown}"
     );
 
@@ -576,4 +576,70 @@ fn a_prompt_is_counted_against_its_window_and_its_largest_payload_is_named() {
     let told = text(&narrow.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(narrow.status.code(), Some(78), "{told}");
     assert!(told.contains("the prompt of researcher does not fit: "), "{told}");
+}
+
+/// The sizes of the prompts, as `check --json` states them, and the exit code.
+fn prompt_sizes(config: &str, schema: &str) -> (Vec<serde_json::Value>, Option<i32>) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+    std::fs::write(directory.path().join("tasks.xsd"), schema).unwrap();
+    let output = organism(directory.path(), &["check", "--json"]);
+    let summary: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    (summary["prompts"].as_array().unwrap().clone(), output.status.code())
+}
+
+/// Declares a payload `sum`, and a payload `odd` of which no example can be generated.
+const TASKS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:tasks">
+  <xs:element name="sum" type="xs:string"/>
+  <xs:element name="odd"><xs:simpleType><xs:restriction base="xs:string">
+    <xs:pattern value="\p{IsGreek}{7}"/>
+  </xs:restriction></xs:simpleType></xs:element>
+</xs:schema>"#;
+
+#[test]
+fn a_prompt_is_compared_with_the_room_beside_an_answer() {
+    let config = |most: u32| {
+        format!(
+            "[organism]\nname = \"x\"\n[clients.desk]\npeers = [\"a\"]\n[models.m]\nprovider = \"openai\"\nmodel = \"m\"\n\
+             context_window = 20000\nmax_tokens = {most}\n[agents.a]\nmodel = \"m\"\n\
+             schema = \"tasks.xsd\"\naccepts = [\"sum\"]\n"
+        )
+    };
+    let (sizes, code) = prompt_sizes(&config(1_000), TASKS);
+    assert_eq!((&sizes[0]["room"], code), (&serde_json::json!(19_000), Some(0)), "{sizes:?}");
+    assert!(sizes[0]["with_task"].as_u64() > sizes[0]["tokens"].as_u64(), "{sizes:?}");
+
+    // The prompt fits into the window, but not beside the answer.
+    let (sizes, code) = prompt_sizes(&config(19_900), TASKS);
+    assert!(sizes[0]["tokens"].as_u64().unwrap() < 20_000, "{sizes:?}");
+    assert_eq!(code, Some(78), "{sizes:?}");
+}
+
+#[test]
+fn agents_without_an_example_and_agents_that_take_only_goals_are_counted() {
+    let config = "[organism]\nname = \"x\"\n[clients.desk]\n\
+        peers = [\"odd\", \"essay\"]\n[models.m]\nprovider = \"openai\"\nmodel = \"m\"\ncontext_window = 20000\n[agents.odd]\n\
+        model = \"m\"\nschema = \"tasks.xsd\"\naccepts = [\"odd\"]\n\
+        [agents.writer]\nmodel = \"m\"\n[workflows.essay]\ninput = { topic = \"text\" }\n\
+        [workflows.essay.goals]\n\
+        draft = { agent = \"writer\", output = { title = \"text\" }, prompt = \"{{input/topic}}\" }\n";
+    let (sizes, code) = prompt_sizes(config, TASKS);
+    assert_eq!(code, Some(0), "{sizes:?}");
+    let names: Vec<&str> = sizes.iter().filter_map(|size| size["agent"].as_str()).collect();
+    assert_eq!(names, ["odd", "writer"]);
+    assert!(sizes.iter().all(|size| size["tokens"].as_u64() > Some(300)), "{sizes:?}");
+}
+
+#[test]
+fn the_effective_config_states_the_catalogue() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("tasks.xsd"), TASKS).unwrap();
+    let config = "[organism]\nname = \"x\"\ncatalogue = [\".\"]\n[clients.desk]\n\
+        peers = [\"a\"]\n[models.m]\nprovider = \"openai\"\nmodel = \"m\"\n[agents.a]\n\
+        model = \"m\"\nschema = \"tasks.xsd\"\naccepts = [\"sum\"]\n";
+    std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+    let output = organism(directory.path(), &["check", "--json"]);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["config"]["catalogue"], serde_json::json!(["."]), "{output:?}");
 }

@@ -69,7 +69,11 @@ impl NativeTools {
         };
 
         for word in vocabulary.iter().filter(offered) {
-            let mut parameters = schemas.json(&word.name);
+            let mut parameters = if version >= RendererVersion::V8 {
+                schemas.json(&word.name)
+            } else {
+                schemas.early_json(&word.name)
+            };
             let is_final = word.meaning == Meaning::Reply;
             if is_final {
                 parameters = finals.parameters(&word.name, parameters);

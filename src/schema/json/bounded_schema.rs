@@ -1,0 +1,154 @@
+//! Shortens the JSON Schema of a payload to the bound on its length.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::limits;
+
+/// Number of enumerated values in a shortened schema.
+const CHOICES: usize = 12;
+/// Maximum characters of the documentation of a payload.
+const DOC_CHARS: usize = 1_000;
+/// Maximum bytes of a property in a schema that would otherwise be too long.
+const PROPERTY_BYTES: usize = 512;
+/// Bytes of a schema that its statement about left-out parts takes.
+const COMMENT_BYTES: usize = 512;
+
+pub fn fits(schema: &Json) -> bool {
+    excess(schema) == 0
+}
+
+/// Number of bytes beyond the bound.
+fn excess(schema: &Json) -> usize {
+    let bound = limits::TOOL_SCHEMA_BYTES_MAX - COMMENT_BYTES;
+    schema.to_string().len().saturating_sub(bound)
+}
+
+/// Cuts the documentation of a payload.
+pub fn shorten_doc(doc: &mut String) {
+    if let Some((end, _)) = doc.char_indices().nth(DOC_CHARS) {
+        doc.truncate(end);
+        doc.push('\u{2026}');
+    }
+}
+
+/// Shortens a schema that is too long. First replaces long enumerations and removes documentation,
+/// then removes the alternatives of ordered content and optional properties from the end, then
+/// required properties. The property `content` stays. Returns the number of removed properties.
+pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
+    if fits(schema) {
+        return 0;
+    }
+
+    simplify(schema);
+    if fits(schema) {
+        return 0;
+    }
+
+    simplify_properties(schema);
+    let required = names_of(schema.get("required"));
+    let stays = |name: &str| content == Some(name);
+    let mut excess = excess(schema);
+    let mut removed =
+        remove_last(schema, &mut excess, |name| !required.contains(name) && !stays(name));
+
+    let items =
+        content.and_then(|content| schema.pointer_mut(&format!("/properties/{content}/items")));
+    if let Some(items) = items {
+        removed += remove_last(items, &mut excess, |_| true);
+    }
+
+    removed + remove_last(schema, &mut excess, |name| !stays(name))
+}
+
+/// Removes the last properties of an object that may go, until nothing exceeds the bound.
+fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
+    let required = names_of(object.get("required"));
+    let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {
+        return 0;
+    };
+
+    let mut gone = HashSet::new();
+    for (name, schema) in properties.iter().rev().filter(|(name, _)| may_go(name)) {
+        if *excess == 0 {
+            break;
+        }
+        // Quotation marks, a colon and a comma stand around the two.
+        let property = name.len() + schema.to_string().len() + 4;
+        let needed = if required.contains(name) { name.len() + 3 } else { 0 };
+        *excess = excess.saturating_sub(property + needed);
+        gone.insert(name.clone());
+    }
+
+    if gone.is_empty() {
+        return 0;
+    }
+
+    properties.retain(|name, _| !gone.contains(name));
+    if let Some(required) = object.get_mut("required").and_then(Json::as_array_mut) {
+        required.retain(|name| name.as_str().is_none_or(|name| !gone.contains(name)));
+    }
+    if let Some(object) = object.as_object_mut() {
+        object.shift_remove("additionalProperties");
+    }
+    gone.len()
+}
+
+/// The texts of a list.
+fn names_of(list: Option<&Json>) -> HashSet<String> {
+    let names = list.and_then(Json::as_array).into_iter().flatten();
+    names.filter_map(Json::as_str).map(str::to_owned).collect()
+}
+
+/// Replaces long enumerations by a few of their values, and removes documentation.
+fn simplify(schema: &mut Json) {
+    match schema {
+        Json::Object(object) => {
+            object.retain(|key, value| key != "description" || states_the_form(value));
+            replace_choices(object);
+            object.values_mut().for_each(simplify);
+        }
+        Json::Array(items) => items.iter_mut().for_each(simplify),
+        _ => {}
+    }
+}
+
+/// Whether a description states the form of a value. Any other text is documentation.
+fn states_the_form(description: &Json) -> bool {
+    let begins = |text: &str| {
+        ["well-formed XML", "with ", "in order, "].iter().any(|start| text.starts_with(start))
+    };
+    description.as_str().is_none_or(begins)
+}
+
+fn replace_choices(object: &mut Map<String, Json>) {
+    let choices = object.get("enum").and_then(Json::as_array).map(Vec::as_slice);
+    let choices = choices.unwrap_or_default();
+    if choices.len() <= CHOICES {
+        return;
+    }
+
+    let shown = choices.iter().take(CHOICES).filter_map(Json::as_str);
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    let description = format!("one of {shown}, and {} more", choices.len() - CHOICES);
+    object.shift_remove("enum");
+    object.insert("description".to_owned(), Json::String(description));
+}
+
+/// Replaces each property that is long by the type of its value.
+fn simplify_properties(schema: &mut Json) {
+    let Some(properties) = schema.get_mut("properties").and_then(Json::as_object_mut) else {
+        return;
+    };
+
+    for (_, property) in properties.iter_mut() {
+        let items = property.get_mut("items").filter(|items| items.get("maxProperties").is_some());
+        if let Some(items) = items {
+            simplify_properties(items);
+        } else if property.to_string().len() > PROPERTY_BYTES {
+            let kind = property.get("type").cloned().unwrap_or_else(|| json!("object"));
+            *property = json!({"type": kind});
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Descriptions and definitions of tools for schemas that are large, deep or unusual: they are
+//! bounded, they say what a call must look like, and values stand in them as data.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+use organism::agent::protocol::{AgentFinals, AgentVocabulary};
+use organism::agent::{self, FinalFormat};
+use organism::contract::{Contract, Contracts, Role};
+use organism::ids::{ListenerName, PayloadName};
+use organism::limits;
+use organism::schema::Schemas;
+use organism::xml::findings::TextLocation;
+use serde_json::{Value, json};
+
+use super::{name, schema};
+
+/// The schemas of a file with these declarations.
+fn made(body: &str) -> Schemas {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schema.xsd");
+    std::fs::write(&file, schema(body)).unwrap();
+    let mut schemas = Schemas::default();
+    schemas.add_file(&file).unwrap_or_else(|problems| panic!("{problems:?}"));
+    schemas
+}
+
+/// The only payload of these schemas, and its JSON Schema.
+fn tool(schemas: &Schemas) -> (PayloadName, Value) {
+    let name = schemas.names().next().unwrap().clone();
+    let tool = schemas.json(&name);
+    (name, tool)
+}
+
+/// Declarations of elements `PREFIX0`, `PREFIX1` and so on.
+fn elements(prefix: &str, count: usize, kind: &str) -> String {
+    let mut out = String::new();
+    for index in 0..count {
+        write!(out, "<xs:element name=\"{prefix}{index}\" type=\"{kind}\"/>").unwrap();
+    }
+    out
+}
+
+fn root(content: &str) -> String {
+    format!("<xs:element name=\"root\"><xs:complexType>{content}</xs:complexType></xs:element>")
+}
+
+#[test]
+fn an_attribute_named_content_stands_beside_the_content() {
+    let markup = "<xs:element name=\"page\"><xs:complexType mixed=\"true\"><xs:sequence>\
+                  <xs:element name=\"bold\" form=\"qualified\" type=\"xs:string\" minOccurs=\"0\"/></xs:sequence>\
+                  <xs:attribute name=\"content\" type=\"xs:int\"/></xs:complexType></xs:element>";
+    let schemas = made(markup);
+    let (name, tool) = tool(&schemas);
+    assert_eq!(tool["properties"]["content"], json!({"type": "integer"}), "{tool}");
+    let outline = tool["properties"]["content.2"]["description"].as_str().unwrap();
+    assert!(outline.contains("by this outline:\n  - content:"), "{outline}");
+
+    let arguments = json!({"content": 3, "content.2": "so <bold>it</bold> is"});
+    let xml = schemas.to_xml(&name, &arguments.to_string()).unwrap();
+    assert_eq!(schemas.validate(&name, xml.as_bytes()), Ok(()), "{xml}");
+    assert_eq!(schemas.to_json(&name, &xml).unwrap(), arguments, "{xml}");
+}
+
+#[test]
+fn a_report_is_the_text_of_a_final_and_not_its_attribute_named_content() {
+    let mut schemas = made(
+        "<xs:element name=\"done\"><xs:complexType><xs:simpleContent>\
+         <xs:extension base=\"xs:string\"><xs:attribute name=\"content\" type=\"xs:string\"/>\
+         </xs:extension></xs:simpleContent></xs:complexType></xs:element>",
+    );
+    let done = schemas.names().next().unwrap().clone();
+    schemas.add_builtin("agent.xsd", agent::SCHEMA).unwrap();
+    let contract = Contract {
+        replies: vec![done.clone()],
+        ..Contract::new(ListenerName::parse("writer").unwrap(), Role::Agent)
+    };
+    let contracts = Contracts::new(vec![contract.clone()]).unwrap();
+    let vocabulary = AgentVocabulary::new(&contract, &contracts, &schemas);
+    let finals = AgentFinals::new(&vocabulary, &schemas, FinalFormat::Markdown);
+    let action = finals.write("the report", TextLocation::default()).unwrap();
+    let payload = String::from_utf8(action.payload).unwrap();
+    assert!(payload.ends_with(">the report</done>"), "{payload}");
+}
+
+#[test]
+fn a_wide_tool_is_bounded_and_never_empty() {
+    let sequence = |count| format!("<xs:sequence>{}</xs:sequence>", elements("e", count, "xs:int"));
+    let choice = format!(
+        "<xs:choice maxOccurs=\"unbounded\">{}</xs:choice>",
+        elements("e", 2_000, "xs:int")
+    );
+    let note = "<xs:documentation>".to_owned() + &"A long text. ".repeat(4_000);
+    let documented = "<xs:element name=\"root\"><xs:annotation>".to_owned()
+        + &note
+        + "</xs:documentation></xs:annotation><xs:complexType>"
+        + &sequence(3)
+        + "</xs:complexType></xs:element>";
+    let pattern = format!(
+        "<xs:element name=\"root\"><xs:complexType><xs:sequence><xs:element name=\"e0\">\
+         <xs:simpleType><xs:restriction base=\"xs:string\"><xs:pattern value=\"{}\"/>\
+         </xs:restriction></xs:simpleType></xs:element></xs:sequence></xs:complexType></xs:element>",
+        "abcdefghij".repeat(90)
+    );
+    for body in [root(&sequence(2_000)), root(&choice), documented, pattern] {
+        let schemas = made(&body);
+        let (name, tool) = tool(&schemas);
+        let length = tool.to_string().len();
+        assert!(length <= limits::TOOL_SCHEMA_BYTES_MAX + 1_024, "{length}");
+        let listed = tool.pointer("/properties/content/items/properties");
+        let properties = listed.or(tool.get("properties")).unwrap().as_object().unwrap();
+        assert!(properties.contains_key("e0"), "{tool}");
+        let is_full = length >= limits::TOOL_SCHEMA_BYTES_MAX - 1_024;
+        assert!(is_full || properties.len() <= 3, "{length}");
+
+        let outline = schemas.outline(&name);
+        let text = outline.to_string();
+        assert!(text.len() <= limits::OUTLINE_BYTES_MAX, "{}", text.len());
+        assert!(outline.parameters.iter().any(|parameter| parameter.name == "e0"), "{text}");
+    }
+}
+
+#[test]
+fn required_parameters_have_precedence_in_a_bounded_outline() {
+    let optional = |index| format!("<xs:attribute name=\"a{index}\" type=\"xs:string\"/>");
+    let many: String = (0..2_000).map(optional).collect();
+    let last = "<xs:attribute name=\"last\" type=\"xs:string\" use=\"required\"/>";
+    let schemas = made(&root(&format!("{many}{last}")));
+    let (name, tool) = tool(&schemas);
+    assert!(tool["properties"]["last"].is_object(), "{tool}");
+    assert_eq!(tool["required"], json!(["last"]));
+    let outline = schemas.outline(&name);
+    assert!(outline.parameters.iter().any(|parameter| parameter.name == "last"), "{outline}");
+    assert!(outline.left_out.is_some(), "{outline}");
+}
+
+/// A chain of elements `e0` to `e7`, the last of which has this type.
+fn chain(kind: &str) -> String {
+    let mut inner = format!("<xs:element name=\"e8\">{kind}</xs:element>");
+    for index in (1..8).rev() {
+        inner = format!("<xs:element name=\"e{index}\">{}</xs:element>", {
+            format!("<xs:complexType><xs:sequence>{inner}</xs:sequence></xs:complexType>")
+        });
+    }
+    root(&format!("<xs:sequence>{inner}</xs:sequence>"))
+}
+
+#[test]
+fn an_element_that_is_too_deep_is_taught_in_the_form_that_is_taken() {
+    let ordered = "<xs:complexType><xs:choice maxOccurs=\"unbounded\">\
+                   <xs:element name=\"a\" type=\"xs:int\"/><xs:element name=\"b\" type=\"xs:int\"/>\
+                   </xs:choice></xs:complexType>";
+    let repeated = "<xs:complexType><xs:sequence>\
+                    <xs:element name=\"note\" type=\"xs:int\" minOccurs=\"0\"/>\
+                    <xs:element name=\"item\" type=\"xs:int\" maxOccurs=\"unbounded\"/>\
+                    </xs:sequence></xs:complexType>";
+    let marked = "<xs:complexType mixed=\"true\"><xs:sequence><xs:any processContents=\"lax\"/>\
+                  </xs:sequence><xs:attribute name=\"lang\" type=\"xs:string\"/></xs:complexType>";
+    let deep = |kind: &str| {
+        let schemas = made(&chain(kind));
+        let (name, tool) = tool(&schemas);
+        let pointer: String = (1..=8).map(|index| format!("/properties/e{index}")).collect();
+        let taught = tool.pointer(&pointer).unwrap().to_string();
+        (schemas, name, taught)
+    };
+    let called = |schemas: &Schemas, name: &PayloadName, value: Value| {
+        let arguments =
+            (1..=8).rev().fold(value, |inner, index| json!({format!("e{index}"): inner}));
+        let xml = schemas.to_xml(name, &arguments.to_string()).unwrap();
+        assert_eq!(schemas.validate(name, xml.as_bytes()), Ok(()), "{xml}");
+    };
+
+    let (schemas, name, taught) = deep(ordered);
+    expect![[r#"{"type":"object","properties":{"content":{"type":"array","description":"in order, each an object with exactly one property, with a, b (not described here)"}}}"#]]
+        .assert_eq(&taught);
+    called(&schemas, &name, json!({"content": [{"a": 1}, {"b": 2}]}));
+
+    let (schemas, name, taught) = deep(repeated);
+    expect![[r#"{"type":"object","description":"with item (a list), note (not described here)"}"#]]
+        .assert_eq(&taught);
+    called(&schemas, &name, json!({"item": [1, 2], "note": 3}));
+
+    let (schemas, name, taught) = deep(marked);
+    expect![[r#"{"type":"object","properties":{"content":{"type":"string","description":"well-formed XML"}},"description":"with lang (not described here)"}"#]]
+        .assert_eq(&taught);
+    called(&schemas, &name, json!({"content": "<x xmlns=\"urn:x\"/>", "lang": "en"}));
+}
+
+#[test]
+fn the_work_for_a_wide_schema_grows_with_its_size_alone() {
+    let count = 700;
+    let shared = format!(
+        "<xs:complexType name=\"T\"><xs:sequence>{}</xs:sequence></xs:complexType>",
+        elements("inner", count, "xs:string")
+    );
+    let body = shared + &root(&format!("<xs:sequence>{}</xs:sequence>", elements("e", count, "T")));
+    let quickest = |work: &dyn Fn()| {
+        let timed = || {
+            let started = Instant::now();
+            work();
+            started.elapsed()
+        };
+        (0..3).map(|_| timed()).min().unwrap_or(Duration::MAX)
+    };
+
+    let loading = quickest(&|| drop(made(&body)));
+    let schemas = made(&body);
+    let name = name(&schemas, "root");
+    let derived = quickest(&|| {
+        assert!(!schemas.outline(&name).parameters.is_empty());
+        assert!(schemas.json(&name).is_object());
+    });
+    // With work in the third power of the width, this factor is beyond one hundred.
+    assert!(derived < loading * 30, "{derived:?} beside {loading:?} for loading it");
+}
+
+#[test]
+fn samples_of_dates_are_within_their_bounds() {
+    let kinds = [
+        ("xs:date", "<xs:minExclusive value=\"2030-05-01\"/>"),
+        ("xs:date", "<xs:maxExclusive value=\"2020-01-01\"/>"),
+        ("xs:date", "<xs:minInclusive value=\"2030-05-01Z\"/><xs:pattern value=\".*Z\"/>"),
+        (
+            "xs:date",
+            "<xs:minExclusive value=\"2030-05-01\"/><xs:maxExclusive value=\"2030-05-03\"/>",
+        ),
+        (
+            "xs:dateTime",
+            "<xs:minExclusive value=\"2030-05-01T00:00:00Z\"/><xs:pattern value=\".*:00Z\"/>",
+        ),
+        ("xs:time", "<xs:maxExclusive value=\"09:00:00\"/>"),
+        ("xs:gYear", "<xs:minExclusive value=\"2030\"/>"),
+        ("xs:duration", "<xs:minExclusive value=\"P3D\"/>"),
+        ("xs:duration", "<xs:maxExclusive value=\"PT10S\"/><xs:pattern value=\"PT.*\"/>"),
+    ];
+    for (base, facets) in kinds {
+        let schemas = made(&format!(
+            "<xs:element name=\"root\"><xs:simpleType><xs:restriction base=\"{base}\">{facets}\
+             </xs:restriction></xs:simpleType></xs:element>"
+        ));
+        let (name, _) = tool(&schemas);
+        assert!(schemas.example(&name).is_some(), "{base} {facets}");
+        let content = schemas.outline(&name).text.unwrap();
+        let Some((_, sample)) = content.kind.split_once(" such as ") else { continue };
+        let payload = format!("<root xmlns=\"urn:b\">{sample}</root>");
+        assert_eq!(schemas.validate(&name, payload.as_bytes()), Ok(()), "{base} {facets} {sample}");
+    }
+}
+
+#[test]
+fn enumerated_values_stand_as_data() {
+    let values = |count: usize| -> String {
+        (0..count).map(|index| format!("<xs:enumeration value=\"v{index}\"/>")).collect()
+    };
+    let body = |values: &str| {
+        format!(
+            "<xs:element name=\"root\"><xs:complexType><xs:sequence>{}<xs:element name=\"c\">\
+             <xs:simpleType><xs:restriction base=\"xs:string\"><xs:enumeration value=\"\"/>{values}\
+             </xs:restriction></xs:simpleType></xs:element></xs:sequence></xs:complexType>\
+             </xs:element>",
+            elements("e", 1, "xs:int")
+        )
+    };
+    let choices_of = |schemas: &Schemas| {
+        let (name, _) = tool(schemas);
+        let outline = schemas.outline(&name);
+        let content = outline.parameters[1].content.clone();
+        (serde_json::to_value(&content).unwrap(), content.to_string())
+    };
+
+    let (data, text) = choices_of(&made(&body("<xs:enumeration value=\"x\"/>")));
+    assert_eq!(data["choices"], json!(["", "x"]));
+    assert_eq!(text, "one of \"\" (nothing), x");
+
+    let (data, text) = choices_of(&made(&body(&values(5_000))));
+    assert_eq!(data["choices"].as_array().unwrap().len(), 12);
+    assert_eq!(data["more_choices"], 4_989);
+    assert!(text.ends_with("v9, v10, and 4989 more"), "{text}");
+}
