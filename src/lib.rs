@@ -4,6 +4,7 @@
 //! and `tests/tidy.rs` enforces it.
 
 // Ground.
+mod bounded_cache;
 pub mod children;
 pub mod clock;
 pub mod failpoint;
@@ -21,7 +22,7 @@ pub mod schema;
 pub mod contract;
 pub mod envelope;
 pub mod system;
-// Memory.
+// State.
 pub mod thread;
 // Wires.
 pub mod nats;
@@ -29,6 +30,8 @@ pub mod nats;
 pub mod bus;
 pub mod journal;
 pub mod model;
+// Memory.
+pub mod memory;
 // Heart.
 pub mod pump;
 // Guests.

@@ -465,6 +465,19 @@ pub const SPANS_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum characters of a model's name in a provider's response.
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
+// Memory of agents and workflows.
+/// Maximum trees whose records the memory has indexed.
+pub const MEMORY_TREES_MAX: usize = 10_000;
+/// Maximum bytes of the indexes of trees, except that of the tree that was read last.
+pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
+/// Maximum journal readers that the memory keeps between reads.
+pub const MEMORY_READERS_MAX: usize = 4;
+/// Maximum threads whose messages agents keep between turns.
+pub const MEMORY_THREADS_MAX: usize = 1_024;
+/// Maximum bytes of the messages that agents keep between turns, except those of the thread whose
+/// turn was last.
+pub const MEMORY_THREADS_BYTES_MAX: usize = 32 << 20;
+
 // Listeners that remember.
 /// Maximum calls whose messages a listener with `remembers = true` keeps between deliveries.
 pub const REMEMBERED_CALLS_MAX: usize = 1_024;

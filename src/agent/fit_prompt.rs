@@ -33,7 +33,7 @@ pub(super) fn fit(
     agent: &ListenerName,
     terms: &ModelTerms,
     version: RendererVersion,
-    render: impl Fn(&[MemoryItem], bool) -> ModelRequest,
+    mut render: impl FnMut(&[MemoryItem], bool) -> ModelRequest,
 ) -> Result<FittedRequest, AttemptFailure> {
     let mut left_out = Vec::new();
     let mut request = render(items, false);

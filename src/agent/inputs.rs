@@ -1,6 +1,8 @@
 //! The inputs of a turn's model request besides the thread. They are stored by digest. With them
 //! and the thread, the prompt can be rebuilt even if the config has changed since.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Digest, ThreadId};
@@ -117,10 +119,10 @@ impl TurnInputs {
 }
 
 /// Appends the notice of a turn to the last message. No other request contains this notice.
-pub(super) fn append_notice(messages: &mut Vec<ChatMessage>, notice: String) {
+pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
-        Some(message) => message.blocks.push(ChatBlock::Text(notice)),
-        None => messages.push(ChatMessage::text(ChatRole::User, notice)),
+        Some(message) => Arc::make_mut(message).blocks.push(ChatBlock::Text(notice)),
+        None => messages.push(Arc::new(ChatMessage::text(ChatRole::User, notice))),
     }
 }
 

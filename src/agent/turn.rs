@@ -7,21 +7,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::bus::native_host::{HandlerContext, NativeHandler};
+use crate::bus::native_host::{self, HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning, goal_answer, goal_name};
 use crate::envelope::{AttemptFailure, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
+use crate::memory::ThreadHistory;
 use crate::model::tokens::RequestSize;
 use crate::model::{ModelRequest, ModelRoute, ModelTerms, RequestOrigin, SharedModel, ToolChoice};
 use crate::schema::Schemas;
 
 use super::fit_prompt::{self, FittedRequest};
-use super::history::{self, AgentMemory, MemoryItem, ThreadHistory, Viewpoint};
+use super::history::{AgentMemories, AgentMemory, MemoryItem, ThreadMemory};
 use super::inputs::{SentDigests, TurnInputs, append_notice, older_digest};
+use super::protocol::render::ConversationForm;
 use super::protocol::xml_final::TurnSlots;
-use super::protocol::{AgentFinals, AgentProtocol, AgentVocabulary, TurnAction, notice, render};
+use super::protocol::{AgentFinals, AgentProtocol, AgentVocabulary, TurnAction, notice};
 use super::system_prompt::{self, AgentEnvironment, PromptInput};
 use super::turn_note::TurnNote;
 use super::{ActionTransport, FinalFormat, FinalMode, MemoryScope, RendererVersion};
@@ -90,20 +92,23 @@ pub struct ModelAgent {
     /// goals to the agent.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
-    history: Arc<dyn ThreadHistory>,
+    memories: Arc<AgentMemories>,
 }
 
 impl ModelAgent {
     pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn ThreadHistory>) -> Self {
-        let protocol = Arc::new(protocol_of_calls(&options));
-        let goal_protocols = Arc::new(protocols_of_goals(&options));
-        Self { options: Arc::new(options), protocol, goal_protocols, model, history }
+        Self::with_memories(options, model, Arc::new(AgentMemories::new(history)))
     }
 
-    /// The same agent with another source for its memory.
-    #[must_use]
-    pub fn remembering(&self, history: Arc<dyn ThreadHistory>) -> Self {
-        Self { history, ..self.clone() }
+    /// An agent that keeps its memories beside those of other agents.
+    pub fn with_memories(
+        options: AgentOptions,
+        model: SharedModel,
+        memories: Arc<AgentMemories>,
+    ) -> Self {
+        let protocol = Arc::new(protocol_of_calls(&options));
+        let goal_protocols = Arc::new(protocols_of_goals(&options));
+        Self { options: Arc::new(options), protocol, goal_protocols, model, memories }
     }
 
     /// Returns the same agent with another environment.
@@ -117,7 +122,7 @@ impl ModelAgent {
     #[must_use]
     pub fn in_version(&self, version: RendererVersion) -> Self {
         let options = AgentOptions { version, ..(*self.options).clone() };
-        Self::new(options, Arc::clone(&self.model), Arc::clone(&self.history))
+        Self::with_memories(options, Arc::clone(&self.model), Arc::clone(&self.memories))
     }
 
     /// Takes one turn for a delivery. Before each request of the model call is sent, its cost is
@@ -127,7 +132,17 @@ impl ModelAgent {
         delivery: &Delivery,
         context: &impl TurnContext,
     ) -> Result<Outcome, AttemptFailure> {
-        let rendered = self.render(delivery)?;
+        self.turn_with(self.kept_memory(delivery), delivery, context).await
+    }
+
+    /// Like [`ModelAgent::turn`], with the memory of the delivery's thread.
+    pub async fn turn_with(
+        &self,
+        memory: ThreadMemory,
+        delivery: &Delivery,
+        context: &impl TurnContext,
+    ) -> Result<Outcome, AttemptFailure> {
+        let rendered = self.render_aside(memory, delivery.clone()).await?;
         let started = Instant::now();
         let answered = match self.call(&rendered, context, delivery.timeout).await {
             Ok(answered) => answered,
@@ -221,7 +236,7 @@ impl ModelAgent {
     /// The model request for a delivery's turn. It is a pure function of the journal and the
     /// config.
     pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, AttemptFailure> {
-        Ok(self.render(delivery)?.request)
+        Ok(self.render(self.kept_memory(delivery), delivery)?.request)
     }
 
     /// Like [`ModelAgent::rendered`], but also returns the size of the request.
@@ -229,14 +244,15 @@ impl ModelAgent {
         &self,
         delivery: &Delivery,
     ) -> Result<(ModelRequest, RequestSize), AttemptFailure> {
-        let RenderedTurn { request, notice, .. } = self.render(delivery)?;
+        let rendered = self.render(self.kept_memory(delivery), delivery)?;
+        let RenderedTurn { request, notice, .. } = rendered;
         let size = self.options.terms.size(&request, notice.as_deref());
         Ok((request, size))
     }
 
     /// Body of the HTTP request that a turn for this delivery would send to its first route.
     pub fn wire(&self, delivery: &Delivery) -> Result<String, AttemptFailure> {
-        let rendered = self.render(delivery)?;
+        let rendered = self.render(self.kept_memory(delivery), delivery)?;
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
 
@@ -275,8 +291,43 @@ impl ModelAgent {
         }
     }
 
-    fn render(&self, delivery: &Delivery) -> Result<RenderedTurn, AttemptFailure> {
-        let mut remembered = self.remember(delivery)?;
+    /// The memory of a delivery's thread, as far as it was kept.
+    pub fn kept_memory(&self, delivery: &Delivery) -> ThreadMemory {
+        let name = &self.options.contract.name;
+        self.memories.take(name, &delivery.thread, self.options.memory, delivery.position)
+    }
+
+    /// Renders a turn aside from the async workers.
+    async fn render_aside(
+        &self,
+        memory: ThreadMemory,
+        delivery: Delivery,
+    ) -> Result<RenderedTurn, AttemptFailure> {
+        let agent = self.clone();
+        native_host::run_blocking(move || agent.render(memory, &delivery)).await
+    }
+
+    /// Adds what was recorded since to a memory, renders the turn, and keeps the memory.
+    fn render(
+        &self,
+        mut memory: ThreadMemory,
+        delivery: &Delivery,
+    ) -> Result<RenderedTurn, AttemptFailure> {
+        self.memories.extend(&mut memory, delivery.position).map_err(|error| {
+            AttemptFailure::Unreachable { detail: format!("the thread cannot be read: {error}") }
+        })?;
+        let rendered = self.render_memory(&mut memory, delivery);
+        self.memories.keep(memory);
+        rendered
+    }
+
+    fn render_memory(
+        &self,
+        memory: &mut ThreadMemory,
+        delivery: &Delivery,
+    ) -> Result<RenderedTurn, AttemptFailure> {
+        let ThreadMemory { fold, rendered, .. } = memory;
+        let mut remembered = fold.memory(delivery.call, delivery.position, self.options.version);
         let (protocol, tool_choice) = self.protocol(&remembered);
         let environment = self.options.environment.lines(remembered.began);
         let turn = remembered.turns + 1;
@@ -298,15 +349,18 @@ impl ModelAgent {
         };
 
         let system = system_prompt::system(protocol, &self.options.sections, &environment);
-        let render = |items: &[MemoryItem], window_full: bool| {
+        let mut render = |items: &[MemoryItem], window_full: bool| {
             let tools = protocol.tools(window_full);
             // Some providers refuse a request that contains native calls and results but offers no
             // tools.
             let plain = window_full && tools.is_empty();
             let native = self.options.transport.is_native() && !plain;
-            let provider = native.then(|| self.model.route().provider);
-            let version = self.options.version;
-            let mut messages = render::conversation(items, name, provider.as_deref(), version);
+            let form = ConversationForm {
+                viewer: name.clone(),
+                provider: native.then(|| self.model.route().provider),
+                version: self.options.version,
+            };
+            let mut messages = rendered.render(items, &form);
             if let Some(notice) = notice(window_full) {
                 append_notice(&mut messages, notice);
             }
@@ -323,7 +377,7 @@ impl ModelAgent {
 
         let terms = &self.options.terms;
         let version = self.options.version;
-        let fitted = fit_prompt::fit(&mut remembered.items, name, terms, version, render)?;
+        let fitted = fit_prompt::fit(&mut remembered.items, name, terms, version, &mut render)?;
         let FittedRequest { request, left_out } = fitted;
 
         let notice = notice(!left_out.is_empty());
@@ -342,25 +396,6 @@ impl ModelAgent {
             native,
             left_out,
         })
-    }
-
-    fn remember(&self, delivery: &Delivery) -> Result<AgentMemory, AttemptFailure> {
-        let records =
-            self.history.records(&delivery.thread, delivery.position).map_err(|error| {
-                AttemptFailure::Unreachable {
-                    detail: format!("the thread cannot be read: {error}"),
-                }
-            })?;
-        let view = Viewpoint {
-            agent: &self.options.contract.name,
-            thread: &delivery.thread,
-            call: delivery.call,
-            position: delivery.position,
-            memory: self.options.memory,
-            version: self.options.version,
-        };
-
-        Ok(history::of(&records, &view))
     }
 
     fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {

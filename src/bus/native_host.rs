@@ -39,6 +39,17 @@ pub trait NativeHandler: Send + Sync + 'static {
     ) -> impl Future<Output = HandlerResult> + Send;
 }
 
+/// Runs the work of a handler that may wait for the disk, aside from the async workers.
+pub async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
+) -> Result<T, AttemptFailure> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        Err(_) => Err(AttemptFailure::Lost { detail: "the program is stopping".to_owned() }),
+    }
+}
+
 /// Makes a [`NativeHandler`] of a plain function. The function must be quick, because it occupies a
 /// worker thread.
 pub fn from_fn<F>(handle: F) -> FromFn<F>

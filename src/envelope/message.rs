@@ -33,6 +33,11 @@ impl Payload {
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
     }
 
+    /// A payload of this digest and length whose bytes were not read.
+    pub fn unread(digest: Digest, len: usize) -> Self {
+        Self { digest, bytes: Arc::default(), len }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.bytes
     }
@@ -91,7 +96,7 @@ impl Serialize for Payload {
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let mark = PayloadMark::deserialize(d)?;
-        Ok(Self { digest: mark.digest, bytes: "".into(), len: mark.len })
+        Ok(Self::unread(mark.digest, mark.len))
     }
 }
 

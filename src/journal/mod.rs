@@ -245,7 +245,7 @@ impl Error {
         }
     }
 
-    fn broken(position: u64, detail: impl Into<String>) -> Self {
+    pub(crate) fn broken(position: u64, detail: impl Into<String>) -> Self {
         Self::Broken { position, detail: detail.into() }
     }
 

@@ -122,6 +122,25 @@ impl<'r> StoredRow<'r> {
         expected: Position,
         names: &mut InternedNames,
     ) -> Result<HashedRecord, Error> {
+        self.unseal_with(Some(self.payloads), expected, names)
+    }
+
+    /// Like [`StoredRow::unseal`], but leaves the bytes of the payloads unread. The hash does not
+    /// cover them; it covers their digests.
+    pub fn unseal_body(
+        &self,
+        expected: Position,
+        names: &mut InternedNames,
+    ) -> Result<HashedRecord, Error> {
+        self.unseal_with(None, expected, names)
+    }
+
+    fn unseal_with(
+        &self,
+        payloads: Option<&str>,
+        expected: Position,
+        names: &mut InternedNames,
+    ) -> Result<HashedRecord, Error> {
         let broken = |detail: String| Error::broken(expected.0, detail);
         let place = &self.place;
         if place.position != expected {
@@ -135,13 +154,14 @@ impl<'r> StoredRow<'r> {
         let unreadable =
             |error: &dyn std::fmt::Display| broken(format!("its body cannot be read: {error}"));
         let tree = names.thread(place.tree).map_err(|error| unreadable(&error))?;
-        let (input, facts) = text::read(self.body, self.payloads, &tree, place.time, names)
-            .map_err(|error| match error {
+        let (input, facts) = text::read(self.body, payloads, &tree, place.time, names).map_err(
+            |error| match error {
                 text::UnreadableRecord::Payload { .. } | text::UnreadableRecord::Beyond => {
                     broken(error.to_string())
                 }
                 error => unreadable(&error),
-            })?;
+            },
+        )?;
         let RecordHeader { position, previous, previous_hash, time, .. } = *place;
         let record = Record { position, tree, previous, previous_hash, time, input, facts };
         Ok(HashedRecord { record, hash: self.hash, mac: self.mac })

@@ -85,7 +85,7 @@ impl Request {
     /// Prepends the remembered messages of the call. Returns false if the delivery builds on other
     /// messages than the remembered ones.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
-        let remembered = memory.take(self.call);
+        let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };
         let Some(mut messages) = remembered.filter(|messages| messages.len() == after) else {
             return false;

@@ -1,5 +1,7 @@
 //! Requests to models.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -49,7 +51,7 @@ pub struct ModelRequest {
     pub system: String,
     /// The conversation, oldest message first. Roles alternate, and the first and the last message
     /// are those of the user.
-    pub messages: Vec<ChatMessage>,
+    pub messages: Vec<Arc<ChatMessage>>,
     /// Tools that the model may call natively. Empty if the model writes actions in its text.
     pub tools: Vec<ModelTool>,
     /// Whether the model may or must call a tool. Sent only together with tools. `None` leaves the

@@ -13,16 +13,19 @@ use super::health::{HealthMonitor, HostedHealth};
 use super::model_metrics::ModelCounts;
 use super::models::ConfiguredModels;
 use super::{Error, exporter, flush_spans, local_agents, nats_config, tracer, with_core_words};
-use crate::agent::ModelAgent;
-use crate::agent::history::transfer::TransferredThread;
+use crate::agent::history::transfer;
+use crate::agent::{AgentMemories, ModelAgent};
 use crate::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
-use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink};
+use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink, ThreadMark, ThreadTransfer};
 use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
 use crate::envelope::AttemptFailure;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, Position, ThreadId};
+use crate::journal;
+use crate::memory::ThreadHistory;
 use crate::nats::{self, Client, NatsCredentials, PermissionErrors};
 use crate::telemetry::SpanExporter;
+use crate::thread::Record;
 
 /// Reason why an agent cannot be hosted apart from the pump; `names` lists the agents that can.
 #[derive(Debug, thiserror::Error)]
@@ -110,16 +113,16 @@ impl HostedAgents {
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
         let models = ConfiguredModels::watched(&config, &counts, &tracer)?;
+        let memories = Arc::new(AgentMemories::new(Arc::new(NothingRecorded)));
         let (stop, stopped) = watch::channel(false);
         let mut posts = Vec::new();
         let mut connections = Vec::new();
 
         for spec in agents {
-            let memory = Arc::new(TransferredThread::default());
             let made = models.named(&spec.model)?;
             let route = made.model.route();
             let tracer = tracer.clone();
-            let agent = local_agents::agent(&config, spec, made, memory)?;
+            let agent = local_agents::agent(&config, spec, made, Arc::clone(&memories))?;
             let (client, denials) = client(&config, &spec.name, keys).await?;
             connections.push((spec.name.clone(), client.clone()));
             let relay = relay(&config, &spec.name, client);
@@ -209,10 +212,24 @@ fn refuse_without_rights(
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
-/// An agent that downloads its thread from the pump for every turn.
+/// An agent that downloads what is new in its thread from the pump for every turn.
 struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,
+}
+
+/// The journal is on the machine of the pump, which transfers each thread.
+struct NothingRecorded;
+
+impl ThreadHistory for NothingRecorded {
+    fn records(
+        &self,
+        _: &ThreadId,
+        _: Position,
+        _: Position,
+    ) -> Result<Vec<Record>, journal::Error> {
+        Ok(Vec::new())
+    }
 }
 
 impl NativeHandler for HostedAgent {
@@ -221,14 +238,14 @@ impl NativeHandler for HostedAgent {
         delivery: Delivery,
         context: HandlerContext,
     ) -> Result<Outcome, AttemptFailure> {
-        let transferred = self.relay.thread(&delivery).await?;
-        let transferred =
-            TransferredThread::read(&transferred, &delivery.thread).map_err(|error| {
-                AttemptFailure::Unreachable {
-                    detail: format!("the thread cannot be read: {error}"),
-                }
-            })?;
-        let agent = self.agent.remembering(Arc::new(transferred));
-        agent.turn(&delivery, &context).await
+        let mut memory = self.agent.kept_memory(&delivery);
+        let known = memory.transferred();
+        let known = known.map(|(position, hash)| ThreadMark { position, hash });
+        let ThreadTransfer { after, text, hash } = self.relay.thread(&delivery, known).await?;
+        let records = transfer::decode_thread(&text, &delivery.thread).map_err(|error| {
+            AttemptFailure::Unreachable { detail: format!("the thread cannot be read: {error}") }
+        })?;
+        memory.extend_transferred(&records, after, (delivery.position, hash));
+        self.agent.turn_with(memory, &delivery, &context).await
     }
 }

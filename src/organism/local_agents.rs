@@ -1,7 +1,6 @@
 //! Builds the agents that run in the pump's process: model, memory source and host.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::runtime;
 
@@ -10,16 +9,15 @@ use super::model_metrics::ModelCounts;
 use super::models::{ConfiguredModel, ConfiguredModels};
 use super::{Error, HostedListener};
 use crate::agent::history::transfer;
-use crate::agent::{AgentEnvironment, AgentOptions, ModelAgent, ThreadHistory};
+use crate::agent::{AgentEnvironment, AgentMemories, AgentOptions, ModelAgent};
 use crate::bus::Sink;
 use crate::bus::native_host::NativeHost;
-use crate::bus::nats::ThreadSource;
+use crate::bus::nats::{ThreadMark, ThreadSource, ThreadTransfer};
 use crate::config::{AgentSpec, Config};
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal;
-use crate::journal::sqlite::JournalReader;
+use crate::memory::{JournalMemory, ThreadHistory};
 use crate::pump::driver::PumpSink;
-use crate::thread::Record;
 use crate::trace::SpanTracer;
 
 pub(super) fn agents(
@@ -28,8 +26,9 @@ pub(super) fn agents(
     runtime: &runtime::Handle,
     counts: &Arc<ModelCounts>,
     tracer: &SpanTracer,
+    memory: Arc<JournalMemory>,
 ) -> Result<Vec<HostedListener>, Error> {
-    let history = history(config);
+    let memories = Arc::new(AgentMemories::new(memory));
     let models = ConfiguredModels::watched(config, counts, tracer)?;
     let mut hosts: Vec<HostedListener> = Vec::new();
 
@@ -37,7 +36,7 @@ pub(super) fn agents(
         let made = models.named(&spec.model)?;
         let name = spec.name.clone();
         let route = made.model.route();
-        let agent = agent(config, spec, made, Arc::clone(&history))?;
+        let agent = agent(config, spec, made, Arc::clone(&memories))?;
         let agent = TracedAgent { agent, name, route, tracer: tracer.clone() };
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(spec.name.clone(), agent, sink, runtime.clone());
@@ -50,19 +49,38 @@ pub(super) fn agents(
 /// Reads the threads of agents that run on other machines.
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
-    pub history: Arc<dyn ThreadHistory>,
+    pub memory: Arc<JournalMemory>,
 }
 
 impl ThreadSource for RemoteMemorySource {
-    fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
-        let records = self.history.records(thread, up_to).map_err(|error| error.to_string())?;
-        Ok(transfer::encode_thread(&records, &self.agent, thread))
+    fn thread(
+        &self,
+        thread: &ThreadId,
+        known: Option<ThreadMark>,
+        up_to: Position,
+    ) -> Result<ThreadTransfer, String> {
+        let read = || {
+            let is_ours = |mark: &ThreadMark| -> Result<bool, journal::Error> {
+                let is_before = mark.position <= up_to;
+                Ok(is_before && self.memory.hash(mark.position)? == Some(mark.hash))
+            };
+            let after = match known {
+                Some(mark) if is_ours(&mark)? => mark.position,
+                _ => Position(0),
+            };
+
+            let hash = self.memory.hash(up_to)?.unwrap_or_default();
+            let records = self.memory.records(thread, after, up_to)?;
+            let text = transfer::encode_thread(&records, &self.agent, thread);
+            Ok(ThreadTransfer { after, text, hash })
+        };
+        read().map_err(|error: journal::Error| error.to_string())
     }
 }
 
 /// The source of agents' memory: the journal of this config.
-pub(super) fn history(config: &Config) -> Arc<dyn ThreadHistory> {
-    Arc::new(JournalHistory { data: config.data.clone(), idle: Mutex::default() })
+pub(super) fn history(config: &Config) -> Arc<JournalMemory> {
+    Arc::new(JournalMemory::new(config.data.clone()))
 }
 
 /// Builds an agent from its config.
@@ -70,12 +88,12 @@ pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,
     made: ConfiguredModel,
-    history: Arc<dyn ThreadHistory>,
+    memories: Arc<AgentMemories>,
 ) -> Result<ModelAgent, Error> {
     let detail = || format!("the agent `{}` has no contract", spec.name);
     let mut options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
     options.terms = made.terms;
-    Ok(ModelAgent::new(options, made.model, history))
+    Ok(ModelAgent::with_memories(options, made.model, memories))
 }
 
 fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
@@ -92,32 +110,4 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     options.sections = spec.prompt.clone();
     options.environment = AgentEnvironment::detect();
     Some(options)
-}
-
-/// Memory source that reads threads from the journal.
-struct JournalHistory {
-    data: PathBuf,
-    /// A journal reader that is kept between turns. While kept, it holds no read transaction, so it
-    /// delays no checkpoint of the database.
-    idle: Mutex<Option<JournalReader>>,
-}
-
-impl JournalHistory {
-    fn idle(&self) -> MutexGuard<'_, Option<JournalReader>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ThreadHistory for JournalHistory {
-    fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
-        let idle = self.idle().take();
-        let reader = match idle {
-            Some(reader) => reader,
-            None => JournalReader::open(&self.data)?,
-        };
-
-        let walked = reader.walk_thread(thread, up_to)?;
-        *self.idle() = Some(reader);
-        Ok(walked.into_iter().map(|sealed| sealed.record).collect())
-    }
 }

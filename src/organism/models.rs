@@ -110,7 +110,7 @@ impl ConfiguredModels {
         let request = ModelRequest {
             origin,
             system: String::new(),
-            messages: vec![ChatMessage::text(ChatRole::User, "Say yes.")],
+            messages: vec![Arc::new(ChatMessage::text(ChatRole::User, "Say yes."))],
             tools: Vec::new(),
             tool_choice: None,
             one_call: false,

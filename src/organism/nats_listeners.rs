@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
-use super::local_agents::{self, RemoteMemorySource};
+use super::local_agents::RemoteMemorySource;
 use super::{Error, HostedListener};
 use crate::bus::Sink;
 use crate::bus::nats::{NatsConnection, NatsHost, Options, RemoteAgentOptions, check_max_payload};
 use crate::config::Config;
 use crate::ids::ListenerName;
+use crate::memory::JournalMemory;
 use crate::nats;
 use crate::pump::driver::PumpSink;
 
@@ -17,8 +18,9 @@ pub(super) async fn remotes(
     config: &Config,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
+    memory: &Arc<JournalMemory>,
 ) -> Result<Vec<HostedListener>, Error> {
-    let remote = remote_agents(config);
+    let remote = remote_agents(config, memory);
     let mut hosts: Vec<HostedListener> = Vec::new();
     let Some(servers) =
         config.nats.as_ref().filter(|_| !config.remotes.is_empty() || !remote.is_empty())
@@ -55,10 +57,12 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
 }
 
 /// The agents that run on other machines, with the settings of each agent's host.
-fn remote_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
-    let history = local_agents::history(config);
+fn remote_agents(
+    config: &Config,
+    memory: &Arc<JournalMemory>,
+) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
     let remote = |name: ListenerName| {
-        let memory = RemoteMemorySource { agent: name.clone(), history: Arc::clone(&history) };
+        let memory = RemoteMemorySource { agent: name.clone(), memory: Arc::clone(memory) };
         (name, Some(RemoteAgentOptions { memory: Arc::new(memory), config: config.digest }))
     };
     config.remote_agents().map(|spec| remote(spec.name.clone())).collect()

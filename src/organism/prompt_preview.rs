@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::models::ConfiguredModels;
 use super::{Error, local_agents, with_core_words};
 use crate::agent::{
-    AgentEnvironment, ModelAgent, PastTurn, RendererVersion, ThreadHistory, TurnInputs,
+    AgentEnvironment, AgentMemories, ModelAgent, PastTurn, RendererVersion, TurnInputs,
 };
 use crate::bus::Delivery;
 use crate::clock::Time;
@@ -22,6 +22,7 @@ use crate::ids::{
 };
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
+use crate::memory::ThreadHistory;
 use crate::model::tokens::RequestSize;
 use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
@@ -174,7 +175,8 @@ fn made(
     spec: &AgentSpec,
     history: Arc<dyn ThreadHistory>,
 ) -> Result<ModelAgent, Error> {
-    local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, history)
+    let memories = Arc::new(AgentMemories::new(history));
+    local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, memories)
 }
 
 /// Renders a turn that has not been taken yet.
@@ -208,7 +210,7 @@ fn rebuilt(
     let inputs = TurnInputs::read(&text).map_err(unreadable)?;
 
     let history = local_agents::history(config);
-    let records = history.records(thread, past.position)?;
+    let records = history.records(thread, Position(0), past.position)?;
     let request = inputs.request(&records, thread, past);
     let request = request.ok_or_else(|| no_renderer(past, &inputs.renderer))?;
     let wire = inputs.wire(&request);
@@ -429,7 +431,12 @@ impl ExampleThread {
 }
 
 impl ThreadHistory for ExampleThread {
-    fn records(&self, _: &ThreadId, _: Position) -> Result<Vec<Record>, journal::Error> {
+    fn records(
+        &self,
+        _: &ThreadId,
+        _: Position,
+        _: Position,
+    ) -> Result<Vec<Record>, journal::Error> {
         Ok(vec![self.record.clone()])
     }
 }

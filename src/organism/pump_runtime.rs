@@ -11,7 +11,6 @@ use tokio::runtime;
 use tokio::sync::watch;
 
 use super::health::PumpHealth;
-use super::model_metrics::ModelCounts;
 use super::workflow_runs::{self, JournalRuns, WorkflowRuns};
 use super::{Error, HostedListener, NativeHostBuilder};
 use super::{local_agents, nats_listeners};
@@ -22,6 +21,7 @@ use crate::config::{Config, ProcessSpec, StorageConfig};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
+use crate::memory::JournalMemory;
 use crate::pump::core::{Core, Schedules};
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
@@ -89,10 +89,14 @@ impl PumpRuntime {
         };
 
         let watched = PumpHealth::new(config, pump.counts());
+        let sink = pump.sink();
+        let memory = Arc::new(JournalMemory::new(config.data.clone()));
+        let models = &watched.models;
         let mut hosts =
-            hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;
-        hosts.extend(workflows(config, definitions, &pump.sink(), &runtime));
-        hosts.extend(nats_listeners::remotes(config, &pump.sink(), &runtime).await?);
+            local_agents::agents(config, &sink, &runtime, models, tracer, Arc::clone(&memory))?;
+        hosts.extend(listeners(config, &sink, natives, &runtime, &mark));
+        hosts.extend(workflows(config, definitions, &sink, &runtime, &memory));
+        hosts.extend(nats_listeners::remotes(config, &sink, &runtime, &memory).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }
@@ -196,15 +200,14 @@ async fn drain_all(hosts: &[Arc<dyn Host>]) {
     }
 }
 
-fn hosts(
+/// Hosts of child processes and of handlers in this process.
+fn listeners(
     config: &Arc<Config>,
     sink: &Arc<PumpSink>,
     mut natives: HashMap<ListenerName, NativeHostBuilder>,
     runtime: &runtime::Handle,
-    models: &Arc<ModelCounts>,
-    tracer: &SpanTracer,
     mark: &PumpMark,
-) -> Result<Vec<HostedListener>, Error> {
+) -> Vec<HostedListener> {
     let mut hosts: Vec<HostedListener> = Vec::new();
     for spec in &config.processes {
         let sink: Arc<dyn Sink> = sink.clone();
@@ -218,14 +221,13 @@ fn hosts(
         hosts.push((spec.name.clone(), host));
     }
 
-    hosts.extend(local_agents::agents(config, sink, runtime, models, tracer)?);
     // Handlers in place of agents, or of listeners that the config has elsewhere.
     let handlers = natives.into_iter().map(|(name, native)| {
         let host = native(sink.clone(), runtime);
         (name, host)
     });
     hosts.extend(handlers);
-    Ok(hosts)
+    hosts
 }
 
 /// The core with the schedules of its partition, if this process runs schedules.
@@ -250,13 +252,16 @@ fn workflows(
     definitions: BTreeMap<ListenerName, RunDefinitions>,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
+    memory: &Arc<JournalMemory>,
 ) -> Vec<HostedListener> {
     let hosts = definitions.into_iter().map(|(name, definitions)| {
-        let archive = Arc::new(JournalRuns { data: config.data.clone() });
+        let archive =
+            Arc::new(JournalRuns { data: config.data.clone(), memory: Arc::clone(memory) });
         let contracts = &config.contracts;
         let schemas = &config.schemas;
         let handler = WorkflowHandler::new(name.clone(), definitions, contracts, schemas, archive);
         let sink: Arc<dyn Sink> = sink.clone();
+        let handler = Arc::new(handler);
         let host = NativeHost::new(name.clone(), handler, sink, runtime.clone());
         (name, Arc::new(host) as Arc<dyn Host>)
     });

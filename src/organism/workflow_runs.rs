@@ -15,6 +15,7 @@ use crate::contract::{Contract, Contracts, Role};
 use crate::envelope::Message;
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
+use crate::memory::JournalMemory;
 use crate::pump::core::Core;
 use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::thread::{Fact, Record};
@@ -39,13 +40,13 @@ const RECORDS_AT_ONCE: u64 = 1_000;
 /// Reads ended runs from the journal.
 pub(super) struct JournalRuns {
     pub data: PathBuf,
+    pub memory: Arc<JournalMemory>,
 }
 
 impl RunArchive for JournalRuns {
     fn messages(&self, thread: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
-        let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
-        let records = reader.tree(&thread.root(), None).map_err(|error| error.to_string())?;
-        let facts = records.into_iter().flat_map(|sealed| sealed.record.facts);
+        let records = self.memory.thread(thread).map_err(|error| error.to_string())?;
+        let facts = records.into_iter().flat_map(|record| record.facts);
         let messages = facts.filter_map(|fact| match fact {
             Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
             _ => None,
@@ -59,9 +60,7 @@ impl RunArchive for JournalRuns {
     }
 
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String> {
-        let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
-        let records = reader.walk(up_to).map_err(|error| error.to_string())?;
-        Ok(records.into_iter().map(|sealed| sealed.record).collect())
+        self.memory.tree(up_to).map_err(|error| error.to_string())
     }
 
     fn handed_over(

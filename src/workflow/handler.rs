@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bus::memory::CallMemory;
-use crate::bus::native_host::{HandlerContext, NativeHandler};
+use crate::bus::native_host::{self, HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contracts, delegated_goal};
 use crate::envelope::{AttemptFailure, Message};
@@ -294,7 +294,7 @@ impl WorkflowHandler {
         let undo =
             UndoSource { rules: &self.undo, archive: &*self.archive, up_to: delivery.position };
         let last = known.checked_sub(1).and_then(|at| delivery.messages.get(at));
-        let run = self.remembered().take(delivery.call);
+        let run = self.remembered().take(&delivery.call);
         let is_next = |run: &RememberedRun| {
             run.messages == known && last.is_some_and(|message| message.id == run.last)
         };
@@ -426,13 +426,14 @@ impl WorkflowHandler {
     }
 }
 
-impl NativeHandler for WorkflowHandler {
+impl NativeHandler for Arc<WorkflowHandler> {
     async fn handle(
         &self,
         delivery: Delivery,
         _: HandlerContext,
     ) -> Result<Outcome, AttemptFailure> {
-        self.outcome(&delivery)
+        let handler = Self::clone(self);
+        native_host::run_blocking(move || handler.outcome(&delivery)).await
     }
 }
 

@@ -29,6 +29,7 @@ mod plain;
 mod provider;
 mod pumps;
 mod relay;
+mod remembered;
 mod remote;
 mod render;
 mod start;
@@ -58,7 +59,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 34] = [
+const FIGURES: [Figure; 36] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -78,6 +79,8 @@ const FIGURES: [Figure; 34] = [
     ("extract_share", provider::extract_share),
     ("turn_overhead", turn::overhead),
     ("prompt_render_1000", render::thousand),
+    ("turn_1000", remembered::turn_1000),
+    ("tree_1000", remembered::tree_1000),
     ("start_100k", start::hundred_thousand),
     ("start_1m", start::million),
     ("cold_start_check", start::check),

@@ -137,7 +137,7 @@ fn request() -> ModelRequest {
     ModelRequest {
         origin: RequestOrigin { agent, thread, turn: 1, trace: None },
         system: "You write.".to_owned(),
-        messages: vec![ChatMessage::text(ChatRole::User, "Hello.")],
+        messages: vec![ChatMessage::text(ChatRole::User, "Hello.").into()],
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use organism::agent::PastTurn;
 use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
@@ -94,6 +95,18 @@ impl Story {
         std::fs::write(&file, text).unwrap();
         let loaded = config::load(&file, &surroundings());
         loaded.unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    /// The turns of the thread, in their order.
+    pub fn turns(&self) -> Vec<PastTurn> {
+        let reader = JournalReader::open(&self.place.join("data")).unwrap();
+        let records = reader.tree(&ThreadId::parse(THREAD).unwrap(), None).unwrap();
+        let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+        let turns = facts.filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } => PastTurn::read(message.payload.as_str()),
+            _ => None,
+        });
+        turns.collect()
     }
 
     fn messages(&self) -> usize {

@@ -20,6 +20,7 @@ mod fixtures;
 mod gate;
 mod journal;
 mod listeners;
+mod memory;
 mod model;
 mod mutants;
 mod nats;

@@ -73,6 +73,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("builder", "a function that makes something later"),
     ("bus", "carries messages between programs; the engine's first noun in README.md"),
     ("byte", "eight bits"),
+    ("cache", "values that are kept because they would cost time to make again"),
     ("change", "a difference between two versions"),
     ("character", "a character of Unicode"),
     ("check", "judges something, and says what is wrong"),

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{Digest, ListenerName, Position, ThreadId};
-use crate::journal;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, Record};
 
-use super::{PastTurn, ThreadHistory, is_core, turn_note};
+use super::is_core;
+use crate::agent::turn_note::{self, PastTurn};
 
 /// The parts of one record that an agent's memory needs.
 #[derive(Serialize, Deserialize)]
@@ -84,39 +84,27 @@ pub enum TransferError {
     Payload { position: Position },
 }
 
-/// The records of a thread that the pump has transferred.
-#[derive(Debug, Default)]
-pub struct TransferredThread(Vec<Record>);
-
-impl TransferredThread {
-    /// Decodes a transferred thread.
-    ///
-    /// # Errors
-    ///
-    /// [`TransferError`] if a payload does not match its digest, or a line cannot be parsed.
-    pub fn read(bytes: &[u8], thread: &ThreadId) -> Result<Self, TransferError> {
-        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let read = |(index, line): (usize, &[u8])| {
-            let failed = |source| TransferError::Line { line: index + 1, source };
-            let TransferLine { position, facts, payloads } =
-                serde_json::from_slice(line).map_err(failed)?;
-            let mut record = Record { facts, ..bare(position, thread) };
-            let wrong = TransferError::Payload { position };
-            let mut texts = payloads.iter();
-            for payload in record.payloads_mut() {
-                if !texts.next().is_some_and(|text| payload.restore(text)) {
-                    return Err(wrong);
-                }
+/// Decodes the records of a thread that the pump has transferred.
+///
+/// # Errors
+///
+/// [`TransferError`] if a payload does not match its digest, or a line cannot be parsed.
+pub fn decode_thread(bytes: &[u8], thread: &ThreadId) -> Result<Vec<Record>, TransferError> {
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let read = |(index, line): (usize, &[u8])| {
+        let failed = |source| TransferError::Line { line: index + 1, source };
+        let TransferLine { position, facts, payloads } =
+            serde_json::from_slice(line).map_err(failed)?;
+        let mut record = Record { facts, ..bare(position, thread) };
+        let wrong = TransferError::Payload { position };
+        let mut texts = payloads.iter();
+        for payload in record.payloads_mut() {
+            if !texts.next().is_some_and(|text| payload.restore(text)) {
+                return Err(wrong);
             }
-            Ok(record)
-        };
+        }
+        Ok(record)
+    };
 
-        lines.enumerate().map(read).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl ThreadHistory for TransferredThread {
-    fn records(&self, _: &ThreadId, _: Position) -> Result<Vec<Record>, journal::Error> {
-        Ok(self.0.clone())
-    }
+    lines.enumerate().map(read).collect()
 }

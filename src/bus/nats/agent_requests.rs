@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bus::Outcome;
 use crate::envelope::{AttemptFailure, Money, Reservation, RouteLimit, Spending, Turn};
+use crate::ids::{Digest, Position};
 use crate::limits;
 use crate::nats::{HeaderMap, Message};
 
@@ -13,12 +14,22 @@ use super::header_names;
 /// A request of an agent host during a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
-    /// Requests the thread of the delivery, from this byte offset on.
-    Thread { offset: usize },
+    /// Requests the delivery's thread, without the part that the host has, from this byte offset
+    /// on.
+    Thread { known: Option<ThreadMark>, offset: usize },
     /// Requests a reservation for a model call.
     Reserve(Reservation),
     /// Sends a part of an answer: the bytes from `offset` on. The whole answer has `size` bytes.
     Answer { offset: usize, size: usize },
+}
+
+/// The part of a thread that an agent host has: everything up to the record at a position. The hash of the
+/// record identifies the whole tree before it, so a journal that was restored from a backup does
+/// not continue another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadMark {
+    pub position: Position,
+    pub hash: Digest,
 }
 
 const THREAD: &str = "thread";
@@ -99,7 +110,8 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     };
 
     Some(match what {
-        THREAD => number(header_names::OFFSET).map(|offset| AgentRequest::Thread { offset }),
+        THREAD => number(header_names::OFFSET)
+            .and_then(|offset| Ok(AgentRequest::Thread { known: known(headers)?, offset })),
         RESERVE => reservation(&message.payload),
         ANSWER => number(header_names::OFFSET).and_then(|offset| {
             Ok(AgentRequest::Answer { offset, size: number(header_names::SIZE)? })
@@ -109,6 +121,27 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
             format!("unknown request `{other}`"),
         )),
     })
+}
+
+/// Reads how much of the thread the host has. A host that has nothing of it states nothing.
+fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
+    if headers.get(header_names::AFTER).is_none() {
+        return Ok(None);
+    }
+    let (position, hash) = position_and_hash(headers).ok_or_else(|| {
+        let names = format!("`{}` and `{}`", header_names::AFTER, header_names::RECORD_HASH);
+        let detail = format!("{names} are not a position and a hash");
+        RequestRefusal::new(RequestRefusal::UNREADABLE, detail)
+    })?;
+    Ok(Some(ThreadMark { position, hash }))
+}
+
+/// Position and hash in the headers of a request for a thread or of its response; `None` if they
+/// contain none.
+pub(super) fn position_and_hash(headers: &HeaderMap) -> Option<(Position, Digest)> {
+    let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
+    let hash = Digest::parse(headers.get(header_names::RECORD_HASH)?.as_str()).ok()?;
+    Some((Position(position), hash))
 }
 
 fn reservation(body: &[u8]) -> Result<AgentRequest, RequestRefusal> {
@@ -126,7 +159,7 @@ fn reservation(body: &[u8]) -> Result<AgentRequest, RequestRefusal> {
 impl AgentRequest {
     pub fn headers(&self) -> HeaderMap {
         let (what, numbers): (_, &[(&'static str, usize)]) = match self {
-            Self::Thread { offset } => (THREAD, &[(header_names::OFFSET, *offset)]),
+            Self::Thread { offset, .. } => (THREAD, &[(header_names::OFFSET, *offset)]),
             Self::Reserve(_) => (RESERVE, &[]),
             Self::Answer { offset, size } => {
                 (ANSWER, &[(header_names::OFFSET, *offset), (header_names::SIZE, *size)])
@@ -136,6 +169,10 @@ impl AgentRequest {
         let mut headers = HeaderMap::new();
         headers.insert(header_names::ASK, what);
         numbers.iter().for_each(|(name, number)| headers.insert(*name, number.to_string()));
+        if let Self::Thread { known: Some(known), .. } = self {
+            headers.insert(header_names::AFTER, known.position.to_string());
+            headers.insert(header_names::RECORD_HASH, known.hash.to_string());
+        }
         headers
     }
 
@@ -270,10 +307,12 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
+        let mark = ThreadMark { position: Position(9), hash: Digest::of(b"a record") };
         let spending = Spending { tokens: 70_000, money: Money(12) };
         let route = Some(RouteLimit { route: "openai/m-1".to_owned(), most: 3 });
         for ask in [
-            AgentRequest::Thread { offset: 524_288 },
+            AgentRequest::Thread { known: None, offset: 524_288 },
+            AgentRequest::Thread { known: Some(mark), offset: 0 },
             AgentRequest::Reserve(Reservation { spending, counted: true, request: 0, route: None }),
             AgentRequest::Reserve(Reservation { spending, counted: false, request: 2, route }),
             AgentRequest::Answer { offset: 0, size: 1 },
@@ -281,8 +320,11 @@ mod tests {
             assert_eq!(read(&message(&ask)), Some(Ok(ask)));
         }
 
-        let mut odd = message(&AgentRequest::Thread { offset: 0 });
+        let mut odd = message(&AgentRequest::Thread { known: Some(mark), offset: 0 });
         odd.headers.as_mut().unwrap().insert(header_names::OFFSET, "-1");
+        assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
+        odd.headers.as_mut().unwrap().insert(header_names::OFFSET, "0");
+        odd.headers.as_mut().unwrap().insert(header_names::AFTER, "x");
         assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
         odd.headers.as_mut().unwrap().insert(header_names::ASK, "everything");
         assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);

@@ -75,7 +75,7 @@ impl ReplicaMemory {
         connection: u64,
         now: Instant,
     ) -> Option<RecalledDelivery> {
-        let (subject, mark) = self.calls().take(delivery.call)?;
+        let (subject, mark) = self.calls().take(&delivery.call)?;
         let count = mark.known_of(delivery)?;
         let is_denied = self.denial().applies(connection, now);
         (!is_denied).then_some(RecalledDelivery { subject, count })

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
-use super::agent_requests::{self, AgentRequest, RequestRefusal};
+use super::agent_requests::{self, AgentRequest, RequestRefusal, ThreadMark};
 use super::connection::{OutboundPublish, SendError};
 use super::encode::{self, EncodedDelivery};
 use super::header_names;
@@ -28,13 +28,29 @@ use super::tokens::AttemptToken;
 
 /// Source of an agent's threads, for a pump whose agent runs on another machine.
 pub trait ThreadSource: Send + Sync + 'static {
-    /// Encodes the part of a thread that the agent may read, up to a position. May block on the
-    /// disk.
+    /// Encodes the part of a thread that the agent may read and that its host lacks, up to a
+    /// position. May block on the disk.
     ///
     /// # Errors
     ///
     /// A description of the journal's error.
-    fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String>;
+    fn thread(
+        &self,
+        thread: &ThreadId,
+        known: Option<ThreadMark>,
+        up_to: Position,
+    ) -> Result<ThreadTransfer, String>;
+}
+
+/// An encoded part of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadTransfer {
+    /// Position after which the part begins. It is 0 if the host's part of the thread is unknown
+    /// to this journal.
+    pub after: Position,
+    pub text: Vec<u8>,
+    /// Hash of the record at the end of the part.
+    pub hash: Digest,
 }
 
 /// Settings of an agent that runs on another machine.
@@ -64,8 +80,8 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The encoded thread, once it was requested.
-    thread_text: Arc<OnceCell<Arc<Vec<u8>>>>,
+    /// The part of the thread that the host has, and the encoded rest, once it was requested.
+    transfer: (Option<ThreadMark>, Arc<OnceCell<Arc<ThreadTransfer>>>),
     /// The parts of the answer that were received so far.
     answer: Vec<u8>,
     /// Time at which the last part arrived.
@@ -113,7 +129,7 @@ impl RemoteAgentAttempts {
         self.open().retain(|token, open| {
             let status = status(*token);
             if status == AttemptStatus::GivenUp {
-                open.thread_text = Arc::default();
+                open.transfer = Default::default();
                 if open.came.is_none_or(|at| at.elapsed() >= limits::NATS_REQUEST_TOTAL_TIMEOUT) {
                     open.answer = Vec::new();
                 }
@@ -189,10 +205,10 @@ impl NatsShared {
                     }
                 }
             }
-            Ok(AgentRequest::Thread { offset }) => {
+            Ok(AgentRequest::Thread { known, offset }) => {
                 let shared = Arc::clone(self);
                 let attempts = Arc::clone(remote_agents);
-                let page = async move { shared.page(&attempts, token, offset).await };
+                let page = async move { shared.page(&attempts, token, known, offset).await };
                 self.aside(remote_agents, inbox, page);
             }
             Ok(AgentRequest::Reserve(request)) => {
@@ -249,19 +265,23 @@ impl NatsShared {
         &self,
         remote_agents: &RemoteAgentAttempts,
         token: AttemptToken,
+        known: Option<ThreadMark>,
         offset: usize,
     ) -> Result<AgentResponse, RequestRefusal> {
-        let whole = self.thread(remote_agents, token).await?;
+        let transfer = self.thread(remote_agents, token, known).await?;
+        let whole = &transfer.text;
         // The attempt may have ended while the journal was read.
         self.require_open(token)?;
         let room = self.client().max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
-        let part = agent_requests::part(&whole, offset, limits::NATS_PAGE_BYTES.min(room));
+        let part = agent_requests::part(whole, offset, limits::NATS_PAGE_BYTES.min(room));
         let beyond = || {
             RequestRefusal::new(RequestRefusal::UNREADABLE, format!("it has {} bytes", whole.len()))
         };
 
         let mut headers = HeaderMap::new();
         headers.insert(header_names::SIZE, whole.len().to_string());
+        headers.insert(header_names::AFTER, transfer.after.to_string());
+        headers.insert(header_names::RECORD_HASH, transfer.hash.to_string());
         Ok(AgentResponse { headers, body: part.ok_or_else(beyond)?.to_vec() })
     }
 
@@ -274,21 +294,25 @@ impl NatsShared {
         &self,
         remote_agents: &RemoteAgentAttempts,
         token: AttemptToken,
-    ) -> Result<Arc<Vec<u8>>, RequestRefusal> {
+        known: Option<ThreadMark>,
+    ) -> Result<Arc<ThreadTransfer>, RequestRefusal> {
         self.require_open(token)?;
-        let known = remote_agents
-            .open()
-            .get(&token)
-            .map(|open| (open.about.clone(), open.thread_text.clone()));
-        let ((thread, up_to), thread_text) = match known {
-            Some((Some(about), thread_text)) => (about, thread_text),
+        let open = remote_agents.open().get_mut(&token).map(|open| {
+            if open.transfer.0 != known {
+                open.transfer = (known, Arc::default());
+            }
+            (open.about.clone(), Arc::clone(&open.transfer.1))
+        });
+        let ((thread, up_to), transfer) = match open {
+            Some((Some(about), transfer)) => (about, transfer),
             _ => return Err(RequestRefusal::gone()),
         };
 
         // Requests that come while the thread is being read share this one read.
         let read = async || {
             let memory = Arc::clone(&remote_agents.options.memory);
-            let read = tokio::task::spawn_blocking(move || memory.thread(&thread, up_to)).await;
+            let read = move || memory.thread(&thread, known, up_to);
+            let read = tokio::task::spawn_blocking(read).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
             let failed = |detail| {
                 RequestRefusal::new(RequestRefusal::LATER, format!("the thread: {detail}"))
@@ -296,7 +320,7 @@ impl NatsShared {
             read.map(Arc::new).map_err(failed)
         };
 
-        thread_text.get_or_try_init(read).await.cloned()
+        transfer.get_or_try_init(read).await.cloned()
     }
 
     async fn set_aside(
@@ -347,8 +371,13 @@ mod tests {
     struct NothingToSend;
 
     impl ThreadSource for NothingToSend {
-        fn thread(&self, _: &ThreadId, _: Position) -> Result<Vec<u8>, String> {
-            Ok(Vec::new())
+        fn thread(
+            &self,
+            _: &ThreadId,
+            _: Option<ThreadMark>,
+            _: Position,
+        ) -> Result<ThreadTransfer, String> {
+            Ok(ThreadTransfer { after: Position(0), text: Vec::new(), hash: Digest::ZERO })
         }
     }
 
@@ -362,7 +391,8 @@ mod tests {
         for token in [1, 2, 3] {
             assert!(remote_agents.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));
             let mut open = remote_agents.open();
-            open.get_mut(&token).unwrap().thread_text.set(Arc::new(vec![0; 9])).unwrap();
+            let transfer = NothingToSend.thread(&ThreadId::organism(), None, Position(9)).unwrap();
+            open.get_mut(&token).unwrap().transfer.1.set(Arc::new(transfer)).unwrap();
         }
 
         let long_ago = Instant::now().checked_sub(limits::NATS_REQUEST_TOTAL_TIMEOUT);
@@ -374,7 +404,7 @@ mod tests {
         let kept = |token| {
             let open = remote_agents.open();
             let open = open.get(&token).unwrap();
-            (open.thread_text.initialized(), open.answer.len())
+            (open.transfer.1.initialized(), open.answer.len())
         };
 
         assert_eq!([kept(1), kept(2), kept(3)], [(false, 4), (false, 0), (true, 4)]);

@@ -177,7 +177,7 @@ impl DispatchState {
 
     /// The idle instance that remembers the call, or else the instance used last.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
-        let holder = self.memory.get(call).map(|(instance, _)| *instance);
+        let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
         match index {
             Some(index) => Some(self.idle.remove(index)),
@@ -280,7 +280,7 @@ impl InstanceHandle {
     /// Number of messages of this delivery that the child remembers, or `None` if the child must
     /// get all.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
-        let (instance, mark) = self.dispatch.state().memory.take(delivery.call)?;
+        let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }

@@ -15,6 +15,7 @@ mod row;
 mod scan;
 mod trees;
 mod wal_checkpointer;
+mod walk;
 mod write;
 
 use std::path::PathBuf;
@@ -45,6 +46,7 @@ pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;
 pub use scan::scan;
 pub use trees::TreeRow;
+pub use walk::WalkedRecord;
 
 /// Whether the journal in `data` has records and was written before MACs existed.
 pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result<bool, Error> {

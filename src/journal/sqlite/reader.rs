@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _};
 use uuid::Uuid;
 
-use crate::ids::{Digest, Position, ThreadId};
+use crate::ids::{Digest, Position};
 use crate::journal::record_codec::StoredRow;
 use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord};
-use crate::limits;
 use crate::metrics::Counter;
 use crate::thread::text::InternedNames;
-use crate::thread::{Fact, Record};
 
 use super::connect::{connect, unusable};
 use super::directory::DATABASE;
@@ -143,7 +141,13 @@ impl JournalReader {
         self.query_record(&mut self.by_position()?, position, &mut InternedNames::default())
     }
 
-    fn by_position(&self) -> Result<CachedStatement<'_>, Error> {
+    /// The record at `position`, which must exist.
+    pub fn existing_record(&self, position: Position) -> Result<HashedRecord, Error> {
+        let missing = || Error::broken(position.0, "its record is missing");
+        self.record(position)?.ok_or_else(missing)
+    }
+
+    pub(super) fn by_position(&self) -> Result<CachedStatement<'_>, Error> {
         let sql = format!("SELECT {} FROM step WHERE position = ?1", row::columns(self.has_mac));
         self.db.prepare_cached(&sql).map_err(|error| self.read_error("a record", error))
     }
@@ -218,82 +222,6 @@ impl JournalReader {
             Ok(())
         })?;
         Ok(is_it)
-    }
-
-    /// The records of a tree in order, up to and including `up_to`, or all of them.
-    pub fn tree(
-        &self,
-        root: &ThreadId,
-        up_to: Option<Position>,
-    ) -> Result<Vec<HashedRecord>, Error> {
-        let Some(head) = self.head(root)? else { return Ok(Vec::new()) };
-        let mut records = self.walk(head)?;
-        if let Some(up_to) = up_to {
-            records.retain(|sealed| sealed.record.position <= up_to);
-        }
-        Ok(records)
-    }
-
-    /// The record at `head` and everything before it in its tree, oldest first. Each is verified by
-    /// the hash that its successor names.
-    pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
-        self.walk_back(head, |_| false)
-    }
-
-    /// The record at `head` and what is before it in its tree, back to the record that opened
-    /// `thread`, oldest first. No earlier record concerns the thread.
-    pub fn walk_thread(
-        &self,
-        thread: &ThreadId,
-        head: Position,
-    ) -> Result<Vec<HashedRecord>, Error> {
-        let opens = |fact: &Fact| matches!(fact, Fact::ThreadOpened { thread: opened, .. } if opened == thread);
-        self.walk_back(head, |record| record.facts.iter().any(opens))
-    }
-
-    fn walk_back(
-        &self,
-        head: Position,
-        is_first: impl Fn(&Record) -> bool,
-    ) -> Result<Vec<HashedRecord>, Error> {
-        READS.increment();
-        let mut records = Vec::<HashedRecord>::new();
-        let mut names = InternedNames::default();
-        let mut query = self.by_position()?;
-        let mut reading = None;
-        let mut at = head;
-        let mut read = 0_u64;
-
-        while at != Position(0) {
-            if read.is_multiple_of(limits::SCAN_RECORDS) {
-                // One view of the file for many records, because each view costs locks; but not for
-                // all of them, because a view holds back the write-ahead log.
-                drop(reading.take());
-                let begun = self.db.unchecked_transaction();
-                reading = Some(begun.map_err(|error| self.read_error("a record", error))?);
-            }
-            let missing = || Error::broken(at.0, "its record is missing");
-            let sealed = self.query_record(&mut query, at, &mut names)?.ok_or_else(missing)?;
-            if let Some(next) = records.last() {
-                let follows = next.record.previous_hash == sealed.hash
-                    && next.record.tree == sealed.record.tree
-                    && sealed.record.position < next.record.position;
-                if !follows {
-                    let detail = format!("{} does not follow from it", next.record.position);
-                    return Err(Error::broken(at.0, detail));
-                }
-            }
-            let is_last = is_first(&sealed.record);
-            at = sealed.record.previous;
-            read += 1;
-            records.push(sealed);
-            if is_last {
-                break;
-            }
-        }
-
-        records.reverse();
-        Ok(records)
     }
 
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, Error> {
@@ -388,7 +316,7 @@ impl JournalReader {
         Ok((catalogue(&ours)?, catalogue(&self.db)?))
     }
 
-    fn failed_at(&self, position: Position, error: rusqlite::Error) -> Error {
+    pub(super) fn failed_at(&self, position: Position, error: rusqlite::Error) -> Error {
         match self.read_error("a record", error) {
             Error::Broken { detail, .. } => Error::broken(position.0, detail),
             other => other,

@@ -6,6 +6,7 @@ use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::record_codec::StoredRow;
 use crate::journal::{Error, HashedRecord, HeadMac, RecordHeader};
+use crate::thread::Record;
 use crate::thread::text::InternedNames;
 
 const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body, payloads";
@@ -28,16 +29,46 @@ pub fn decode(
     row.unseal(expected, names)
 }
 
+/// Decodes and verifies the record of the row at `expected` without the bytes of its payloads.
+pub fn decode_body(
+    expected: Position,
+    row: &rusqlite::Row<'_>,
+    names: &mut InternedNames,
+) -> Result<HashedRecord, Error> {
+    let row = read(row).map_err(|error| unreadable(expected, error))?;
+    row.unseal_body(expected, names)
+}
+
+/// Reads the bytes of the payloads of `record`, whose row this is.
+pub fn restore_payloads(record: &mut Record, row: &rusqlite::Row<'_>) -> Result<(), Error> {
+    let position = record.position;
+    let mut rest = payloads(row).map_err(|error| unreadable(position, error))?;
+    let broken = |detail: &str| Error::broken(position.0, detail);
+
+    for payload in record.payloads_mut() {
+        let split = rest.split_at_checked(payload.len());
+        let split = split.filter(|(bytes, _)| payload.restore(bytes));
+        (_, rest) = split.ok_or_else(|| broken("a payload does not match its digest"))?;
+    }
+
+    if rest.is_empty() { Ok(()) } else { Err(broken("bytes are left after the last payload")) }
+}
+
 /// Reads the row at `expected` as stored.
 pub fn read_at<'r>(expected: Position, row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, Error> {
-    read(row).map_err(|error| match error {
+    let stored = read(row).and_then(|stored| Ok(StoredRow { payloads: payloads(row)?, ..stored }));
+    stored.map_err(|error| unreadable(expected, error))
+}
+
+fn unreadable(expected: Position, error: UnreadableRow) -> Error {
+    match error {
         UnreadableRow::Row(error) => {
             Error::broken(expected.0, format!("the row cannot be read: {error}"))
         }
         UnreadableRow::Column(name) => {
             Error::broken(expected.0, format!("its {name} is of the wrong type"))
         }
-    })
+    }
 }
 
 enum UnreadableRow {
@@ -51,6 +82,17 @@ impl From<rusqlite::Error> for UnreadableRow {
     }
 }
 
+/// The bytes of all payloads of the row, one after another.
+fn payloads<'r>(row: &'r rusqlite::Row<'_>) -> Result<&'r str, UnreadableRow> {
+    match row.get_ref(7)? {
+        ValueRef::Blob(bytes) => {
+            std::str::from_utf8(bytes).map_err(|_| UnreadableRow::Column("payloads"))
+        }
+        _ => Err(UnreadableRow::Column("payloads")),
+    }
+}
+
+/// The row without the bytes of its payloads, which may be long.
 fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> {
     let integer = |at: usize, name| match row.get_ref(at)? {
         ValueRef::Integer(value) => Ok(value),
@@ -62,13 +104,11 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> 
         u64::try_from(value).map(Position).map_err(|_| UnreadableRow::Column(name))
     };
 
-    let text = |at: usize, name, blob: bool| {
-        let bytes = match row.get_ref(at)? {
-            ValueRef::Text(bytes) if !blob => bytes,
-            ValueRef::Blob(bytes) if blob => bytes,
-            _ => return Err(UnreadableRow::Column(name)),
-        };
-        std::str::from_utf8(bytes).map_err(|_| UnreadableRow::Column(name))
+    let text = |at: usize, name| match row.get_ref(at)? {
+        ValueRef::Text(bytes) => {
+            std::str::from_utf8(bytes).map_err(|_| UnreadableRow::Column(name))
+        }
+        _ => Err(UnreadableRow::Column(name)),
     };
 
     let digest = |at: usize, name| match row.get_ref(at)? {
@@ -80,7 +120,7 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> 
 
     let place = RecordHeader {
         position: position(0, "position")?,
-        tree: text(1, "tree", false)?,
+        tree: text(1, "tree")?,
         previous: position(2, "previous")?,
         previous_hash: digest(3, "previous_hash")?,
         time: Time(integer(4, "time")?),
@@ -94,7 +134,6 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> 
         _ => return Err(UnreadableRow::Column("mac")),
     };
 
-    let body = text(6, "body", false)?;
-    let payloads = text(7, "payloads", true)?;
-    Ok(StoredRow { place, hash: digest(5, "hash")?, body, payloads, mac })
+    let body = text(6, "body")?;
+    Ok(StoredRow { place, hash: digest(5, "hash")?, body, payloads: "", mac })
 }

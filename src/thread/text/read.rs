@@ -36,10 +36,11 @@ pub enum UnreadableRecord {
 }
 
 /// Parses the text of a record of the thread tree `tree`, written at `time`. `payloads` are the
-/// bytes of all payloads of the record, one after another, possibly redacted.
+/// bytes of all payloads of the record, one after another, possibly redacted. Without `payloads`,
+/// each payload keeps its digest and length, and its bytes can be restored later.
 pub fn read(
     text: &str,
-    payloads: &str,
+    payloads: Option<&str>,
     tree: &ThreadId,
     time: Time,
     names: &mut InternedNames,
@@ -54,7 +55,7 @@ pub fn read(
         taken: 0,
         wrong: None,
     };
-    let quick = fast_path::outcome(&mut reader, text).filter(|_| reader.payloads.is_empty());
+    let quick = fast_path::outcome(&mut reader, text).filter(|_| !reader.has_bytes_left());
     if let Some(read) = quick {
         return Ok(read);
     }
@@ -72,7 +73,7 @@ pub fn read(
     }
 
     read?;
-    if !whole.reader.payloads.is_empty() {
+    if whole.reader.has_bytes_left() {
         return Err(UnreadableRecord::Beyond);
     }
 
@@ -88,14 +89,18 @@ pub(super) struct RecordReader<'r> {
     pub(super) about: Option<(CallId, Attempt)>,
     /// Call of the message that was read last.
     pub(super) latest: Option<CallId>,
-    /// Payload bytes that are not assigned to a message yet.
-    payloads: &'r str,
+    /// Payload bytes that are not assigned to a message yet; `None` if none are read.
+    payloads: Option<&'r str>,
     taken: usize,
     /// The reason why the text is no valid record, if it is not a JSON error.
     wrong: Option<UnreadableRecord>,
 }
 
 impl RecordReader<'_> {
+    fn has_bytes_left(&self) -> bool {
+        self.payloads.is_some_and(|payloads| !payloads.is_empty())
+    }
+
     fn input(&mut self, input: InputForm<'_>, facts: &[Fact]) -> Result<Input, UnreadableRecord> {
         Ok(match input {
             InputForm::Submitted(form) => Input::Submitted {
@@ -184,8 +189,9 @@ impl RecordReader<'_> {
 
     fn payload(&mut self, digest: Digest, length: usize) -> Result<Payload, UnreadableRecord> {
         self.taken += 1;
-        let payload = self.payloads.split_at_checked(length).and_then(|(bytes, rest)| {
-            self.payloads = rest;
+        let Some(payloads) = self.payloads else { return Ok(Payload::unread(digest, length)) };
+        let payload = payloads.split_at_checked(length).and_then(|(bytes, rest)| {
+            self.payloads = Some(rest);
             Payload::recorded(digest, bytes)
         });
         payload.ok_or(UnreadableRecord::Payload { number: self.taken, digest })

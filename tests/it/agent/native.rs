@@ -511,7 +511,7 @@ fn two_prompts_that_differ_have_two_digests() {
             trace: None,
         },
         system: String::new(),
-        messages: vec![ChatMessage { role: ChatRole::User, blocks: vec![block] }],
+        messages: vec![ChatMessage { role: ChatRole::User, blocks: vec![block] }.into()],
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,

@@ -43,7 +43,7 @@ fn request(thread: &str, turn: u32, heard: &[(ChatRole, &str)]) -> ModelRequest 
             trace: None,
         },
         system: "system".to_owned(),
-        messages: heard.iter().map(|(role, text)| ChatMessage::text(*role, *text)).collect(),
+        messages: heard.iter().map(|(role, text)| ChatMessage::text(*role, *text).into()).collect(),
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,

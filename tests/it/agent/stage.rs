@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use organism::agent::history::ThreadHistory;
 use organism::agent::{ActionTransport, AgentOptions, ModelAgent, PastTurn};
 use organism::bus::Delivery;
 use organism::clock::Time;
@@ -16,6 +15,7 @@ use organism::contract::{
 use organism::envelope::{Message, Turn};
 use organism::ids::{Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use organism::journal;
+use organism::memory::ThreadHistory;
 use organism::model::SharedModel;
 use organism::pump::core::{Core, Effect, Event, Submission, Target};
 use organism::pump::gate::Gate;
@@ -34,9 +34,18 @@ use super::story::listener;
 struct Records(Arc<Mutex<Vec<Record>>>);
 
 impl ThreadHistory for Records {
-    fn records(&self, _: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
+    fn records(
+        &self,
+        _: &ThreadId,
+        after: Position,
+        up_to: Position,
+    ) -> Result<Vec<Record>, journal::Error> {
         let records = self.0.lock().unwrap();
-        Ok(records.iter().filter(|record| record.position <= up_to).cloned().collect())
+        Ok(records
+            .iter()
+            .filter(|record| record.position > after && record.position <= up_to)
+            .cloned()
+            .collect())
     }
 }
 

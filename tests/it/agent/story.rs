@@ -1,6 +1,5 @@
 //! Handwritten records: a journal as a pump would write it, for the memory of one agent.
 
-use organism::agent::history::ThreadHistory;
 use organism::clock::Time;
 use organism::contract::Gather;
 use organism::envelope::{Message, MessageKind, Payload, Refusal, RefusalRule};
@@ -8,6 +7,7 @@ use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
 use organism::journal;
+use organism::memory::ThreadHistory;
 use organism::system;
 use organism::thread::{Fact, Input, Opener, Opening, Record};
 use uuid::Uuid;
@@ -238,7 +238,17 @@ impl Step<'_> {
 }
 
 impl ThreadHistory for Story {
-    fn records(&self, _: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
-        Ok(self.records.iter().filter(|record| record.position <= up_to).cloned().collect())
+    fn records(
+        &self,
+        _: &ThreadId,
+        after: Position,
+        up_to: Position,
+    ) -> Result<Vec<Record>, journal::Error> {
+        Ok(self
+            .records
+            .iter()
+            .filter(|record| record.position > after && record.position <= up_to)
+            .cloned()
+            .collect())
     }
 }

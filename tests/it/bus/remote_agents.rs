@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
-use organism::bus::nats::{RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadSource};
+use organism::bus::nats::{
+    RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadMark, ThreadSource, ThreadTransfer,
+};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::{AttemptFailure, MessageKind, Turn};
 use organism::ids::{Attempt, CallId, Digest, MessageId, Position, ThreadId};
@@ -35,8 +37,16 @@ fn noted() -> Option<Turn> {
 struct PositionText;
 
 impl ThreadSource for PositionText {
-    fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
-        Ok(format!("{thread} up to {up_to}").into_bytes())
+    fn thread(
+        &self,
+        thread: &ThreadId,
+        known: Option<ThreadMark>,
+        up_to: Position,
+    ) -> Result<ThreadTransfer, String> {
+        let after = known.map_or(Position(0), |known| known.position);
+        let from = known.map_or_else(String::new, |known| format!(" after {}", known.position));
+        let text = format!("{thread}{from} up to {up_to}").into_bytes();
+        Ok(ThreadTransfer { after, text, hash: Digest::of(up_to.to_string().as_bytes()) })
     }
 }
 
@@ -48,10 +58,18 @@ struct Counted(AtomicUsize);
 const LONG_BYTES: usize = 3 << 20;
 
 impl ThreadSource for Counted {
-    fn thread(&self, _: &ThreadId, _: Position) -> Result<Vec<u8>, String> {
+    fn thread(
+        &self,
+        _: &ThreadId,
+        _: Option<ThreadMark>,
+        _: Position,
+    ) -> Result<ThreadTransfer, String> {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0 => Err("not now".to_owned()),
-            _ => Ok(vec![b'x'; LONG_BYTES]),
+            _ => {
+                let text = vec![b'x'; LONG_BYTES];
+                Ok(ThreadTransfer { after: Position(0), text, hash: Digest::ZERO })
+            }
         }
     }
 }
@@ -67,10 +85,10 @@ impl NativeHandler for Asks {
         delivery: Delivery,
         _: HandlerContext,
     ) -> Result<Outcome, AttemptFailure> {
-        let ask = || self.relay.thread(&delivery);
+        let ask = || self.relay.thread(&delivery, None);
         let mut told = try_join_all([ask(), ask()]).await?;
         told.push(ask().await?);
-        assert!(told.iter().all(|told| told.len() == LONG_BYTES));
+        assert!(told.iter().all(|told| told.text.len() == LONG_BYTES));
         Ok(Outcome { payloads: vec![b"<told/>".to_vec()], turn: noted() })
     }
 }
@@ -88,7 +106,7 @@ impl NativeHandler for Waits {
         context: HandlerContext,
     ) -> Result<Outcome, AttemptFailure> {
         assert_eq!(delivery.trace.unwrap().to_string(), super::harness::TRACEPARENT);
-        let told = String::from_utf8(self.relay.thread(&delivery).await?).unwrap();
+        let told = String::from_utf8(self.relay.thread(&delivery, None).await?.text).unwrap();
         context.heartbeat();
         context.cancelled().await;
         Ok(Outcome { payloads: vec![format!("<told>{told}</told>").into()], turn: noted() })

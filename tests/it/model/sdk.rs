@@ -196,8 +196,10 @@ async fn a_foreign_server_supports_both_formats() {
             let (id, text) = (call.id.clone(), text.to_owned());
             ChatBlock::Result { id, text, failed: false }
         });
-        request.messages.push(ChatMessage { role: ChatRole::Assistant, blocks: spoken });
-        request.messages.push(ChatMessage { role: ChatRole::User, blocks: results.collect() });
+        request.messages.push(ChatMessage { role: ChatRole::Assistant, blocks: spoken }.into());
+        request
+            .messages
+            .push(ChatMessage { role: ChatRole::User, blocks: results.collect() }.into());
         let (end, heard) = call(&model, &request).await;
         assert_eq!((&*heard.text, end.unwrap().calls), ("It is there.", Vec::new()), "{preset}");
     }

@@ -219,7 +219,7 @@ pub fn ask(text: &str) -> ModelRequest {
             trace: None,
         },
         system: "You write.".to_owned(),
-        messages: vec![ChatMessage::text(ChatRole::User, text)],
+        messages: vec![ChatMessage::text(ChatRole::User, text).into()],
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,

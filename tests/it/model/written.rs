@@ -46,6 +46,7 @@ fn long(own: Vec<OwnBlock>) -> ModelRequest {
         },
     ];
     let (tools, tool_choice) = (vec![tool()], Some(ToolChoice::Auto));
+    let messages = messages.into_iter().map(Into::into).collect();
     ModelRequest { messages, tools, tool_choice, max_tokens: Some(99), ..ask("") }
 }
 
@@ -241,10 +242,10 @@ async fn opaque_provider_blocks_are_sent_back_unchanged() {
     blocks.push(ChatBlock::Text(heard.text));
     blocks.extend(end.calls.into_iter().map(ChatBlock::Call));
     let mut request = ask("Hello.");
-    request.messages.push(ChatMessage { role: ChatRole::Assistant, blocks });
-    request
-        .messages
-        .push(ChatMessage { role: ChatRole::User, blocks: vec![result("call_1", "x", false)] });
+    request.messages.push(ChatMessage { role: ChatRole::Assistant, blocks }.into());
+    request.messages.push(
+        ChatMessage { role: ChatRole::User, blocks: vec![result("call_1", "x", false)] }.into(),
+    );
     call(&model, &request).await.0.unwrap();
     let sent = server.body(1)["messages"][1]["content"].clone();
     let expected = json!([

@@ -1,8 +1,5 @@
 //! Runs of workflows in a whole organism, with recorded agents.
 
-use organism::ids::{Position, ThreadId};
-use organism::journal::HashedRecord;
-use organism::thread::{Fact, Record};
 use serde_json::Value as Json;
 
 use super::kill::start;
@@ -227,46 +224,6 @@ fn two_hundred_items_that_all_fail_are_collected_and_the_run_goes_on() {
     assert_eq!(messages(&house, "huh").len(), 200);
     assert_eq!(messages(&house, "thread-spawned").len(), 8);
     house.verified();
-}
-
-#[test]
-fn a_goals_thread_is_read_back_to_where_it_was_opened() {
-    let house = house(CONFIG);
-    let sent = send(&house, &[3, 1, 2], &[]);
-    assert_eq!(sent.code, Some(0), "{sent:?}");
-
-    let reader = house.reader();
-    let last = reader.last().unwrap();
-    let records = reader.records(Position(1), last).unwrap();
-    let opened_in = |record: &Record| -> Vec<ThreadId> {
-        let opened = record.facts.iter().filter_map(|fact| match fact {
-            Fact::ThreadOpened { thread, .. } => Some(thread.clone()),
-            _ => None,
-        });
-        opened.collect()
-    };
-    let concerns = |record: &Record, thread: &ThreadId| {
-        let mut facts = record.facts.iter();
-        facts
-            .any(|fact| matches!(fact, Fact::Accepted { message, .. } if message.thread == *thread))
-    };
-    let opened = records.iter().flat_map(|one| opened_in(&one.record));
-    let beneath: Vec<_> = opened.filter(|thread| *thread != thread.root()).collect();
-    assert!(beneath.len() >= 4, "{beneath:?}");
-
-    for thread in beneath {
-        let tree = reader.tree(&thread.root(), None).unwrap();
-        let head = tree.last().unwrap().record.position;
-        let read = reader.walk_thread(&thread, head).unwrap();
-        let first = &read.first().unwrap().record;
-        assert!(opened_in(first).contains(&thread), "{thread}");
-        let (before, from) = tree.split_at(tree.len() - read.len());
-        assert!(!before.is_empty() && !before.iter().any(|one| concerns(&one.record, &thread)));
-        let positions = |records: &[HashedRecord]| -> Vec<Position> {
-            records.iter().map(|one| one.record.position).collect()
-        };
-        assert_eq!(positions(&read), positions(from));
-    }
 }
 
 #[test]

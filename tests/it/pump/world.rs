@@ -691,7 +691,7 @@ pub fn reread(record: &Record) -> Record {
     let payloads: String = record.payloads().map(|payload| payload.as_str()).collect();
     let mut names = InternedNames::default();
     let mut read = |text: &str| {
-        let (input, facts) = read(text, &payloads, &record.tree, record.time, &mut names)
+        let (input, facts) = read(text, Some(&payloads), &record.tree, record.time, &mut names)
             .unwrap_or_else(|error| panic!("{error}: {text}"));
         Record { input, facts, ..record.clone() }
     };

@@ -1,7 +1,12 @@
 //! The order of a conversation: the model's own turns, and between them the results in the order of
 //! their calls, followed by all other messages.
+//!
+//! A conversation is a sequence of segments: the items before the first turn, then each turn with
+//! the items after it. A segment depends on nothing outside itself, so its messages are rendered
+//! once and kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::ids::ListenerName;
 use crate::model::{ChatBlock, ChatMessage, ChatRole};
@@ -20,133 +25,213 @@ const CLEARED: &str = "What came before is no longer shown.";
 /// Text in place of a turn that was empty.
 const SILENT: &str = "(nothing)";
 
-/// Renders the messages of a model request for the agent `viewer`. Roles alternate, and the first
-/// and the last message are the user's. Native calls of `provider` and their results become blocks;
-/// those of other providers become XML.
+/// Everything besides its items that determines how a conversation is rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationForm {
+    /// The agent that reads the conversation.
+    pub viewer: ListenerName,
+    /// Provider whose native calls and their results become blocks. Those of other providers become
+    /// XML.
+    pub provider: Option<String>,
+    pub version: RendererVersion,
+}
+
+/// Rendered segments of a conversation, kept between turns.
+#[derive(Debug, Default)]
+pub struct RenderedConversation {
+    form: Option<ConversationForm>,
+    /// Segments by the `seq` of their turn; 0 for the segment before the first turn.
+    segments: HashMap<u64, RenderedSegment, foldhash::fast::RandomState>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct RenderedSegment {
+    items: Vec<MemoryItem>,
+    /// The message of the turn; `None` before the first turn.
+    turn: Option<Arc<ChatMessage>>,
+    /// The user message after the turn.
+    answer: Arc<ChatMessage>,
+}
+
+impl RenderedConversation {
+    /// Approximate size in memory.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Renders the messages of a model request. Roles alternate, and the first and the last message
+    /// are the user's.
+    pub fn render(
+        &mut self,
+        items: &[MemoryItem],
+        form: &ConversationForm,
+    ) -> Vec<Arc<ChatMessage>> {
+        if self.form.as_ref() != Some(form) {
+            *self = Self { form: Some(form.clone()), ..Self::default() };
+        }
+
+        let mut messages = Vec::new();
+        let mut segments = items.chunk_by(|_, next| !is_turn(next)).peekable();
+        if segments.peek().is_none_or(|first| first.first().is_some_and(is_turn)) {
+            messages.extend(self.segment(&[], form));
+        }
+        for segment in segments {
+            messages.extend(self.segment(segment, form));
+        }
+        messages
+    }
+
+    /// The messages of a segment, which begins with its turn, if it has one.
+    fn segment(
+        &mut self,
+        items: &[MemoryItem],
+        form: &ConversationForm,
+    ) -> impl Iterator<Item = Arc<ChatMessage>> {
+        let (turn, after) = match items.split_first() {
+            Some((MemoryItem::ModelText(turn), after)) => (Some(turn), after),
+            _ => (None, items),
+        };
+        let key = turn.map_or(0, |turn| turn.turn);
+
+        let known = self.segments.get(&key).filter(|known| known.items == items);
+        if let Some(RenderedSegment { turn, answer, .. }) = known {
+            return turn.iter().chain([answer]).cloned().collect::<Vec<_>>().into_iter();
+        }
+
+        let answer = Arc::new(SegmentRenderer::new(turn, form).answer(after));
+        let turn = turn.map(|turn| Arc::new(model_message(turn, form)));
+        self.bytes += turn.iter().chain([&answer]).map(|message| bytes(message)).sum::<usize>();
+        let messages: Vec<_> = turn.iter().chain([&answer]).cloned().collect();
+        let segment = RenderedSegment { items: items.to_vec(), turn, answer };
+        let replaced = self.segments.insert(key, segment);
+        let replaced = replaced.iter().flat_map(|old| old.turn.iter().chain([&old.answer]));
+        self.bytes -= replaced.map(|message| bytes(message)).sum::<usize>();
+        messages.into_iter()
+    }
+}
+
+fn is_turn(item: &MemoryItem) -> bool {
+    matches!(item, MemoryItem::ModelText(_))
+}
+
+fn bytes(message: &ChatMessage) -> usize {
+    message.texts().map(str::len).sum()
+}
+
+/// Renders a conversation of which nothing is kept.
 pub fn conversation(
     items: &[MemoryItem],
     viewer: &ListenerName,
     provider: Option<&str>,
     version: RendererVersion,
-) -> Vec<ChatMessage> {
-    let mut talk = ConversationBuilder::new(viewer, version);
-    for item in items {
-        match item {
-            MemoryItem::ModelText(model_text) => talk.push_model_turn(model_text, provider),
-            MemoryItem::ThreadMessage(seen) => talk.push_message(seen),
-            MemoryItem::Cleared => talk.incoming.push(CLEARED.to_owned()),
-        }
-    }
-
-    talk.finish()
+) -> Vec<Arc<ChatMessage>> {
+    let provider = provider.map(str::to_owned);
+    let form = ConversationForm { viewer: viewer.clone(), provider, version };
+    RenderedConversation::default().render(items, &form)
 }
 
-/// Builds the messages of a conversation.
-struct ConversationBuilder<'a> {
-    viewer: &'a ListenerName,
-    version: RendererVersion,
-    messages: Vec<ChatMessage>,
-    /// `seq` of the last turn.
-    turn: u64,
+impl ConversationForm {
+    /// Whether native calls of this turn become blocks.
+    fn is_native(&self, turn: &ModelText) -> bool {
+        self.provider.as_ref() == Some(&turn.provider)
+    }
+}
+
+/// The message of a turn.
+fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
+    let mut blocks = Vec::new();
+    if form.is_native(turn) {
+        blocks.extend(turn.own.iter().cloned().map(ChatBlock::Own));
+        if !turn.raw.trim().is_empty() {
+            blocks.push(ChatBlock::Text(turn.raw.clone()));
+        }
+        blocks.extend(turn.calls.iter().map(|call| ChatBlock::Call(call.call.clone())));
+    } else {
+        blocks.push(ChatBlock::Text(as_xml(turn)));
+    }
+
+    if blocks.iter().all(|block| matches!(block, ChatBlock::Own(_))) {
+        blocks.push(ChatBlock::Text(SILENT.to_owned()));
+    }
+    ChatMessage { role: ChatRole::Assistant, blocks }
+}
+
+/// Renders the user message after a turn.
+struct SegmentRenderer<'a> {
+    form: &'a ConversationForm,
+    turn: Option<&'a ModelText>,
     owed: Vec<PendingToolResult<'a>>,
-    /// Results of the last turn's actions by the index of the action, if results are not sent as
-    /// blocks.
+    /// Results of the turn's actions by the index of the action, if results are not sent as blocks.
     results: BTreeMap<usize, Vec<RenderedMessage<'a>>>,
-    /// All other texts of the next user message.
+    /// All other texts of the message.
     incoming: Vec<String>,
 }
 
 struct PendingToolResult<'a> {
-    id: String,
+    id: &'a str,
     /// Text in place of a missing result.
     silent: &'static str,
     results: Vec<RenderedMessage<'a>>,
 }
 
-impl<'a> ConversationBuilder<'a> {
-    fn new(viewer: &'a ListenerName, version: RendererVersion) -> Self {
-        Self {
-            viewer,
-            version,
-            messages: Vec::new(),
-            turn: 0,
-            owed: Vec::new(),
-            results: BTreeMap::new(),
-            incoming: Vec::new(),
-        }
+impl<'a> SegmentRenderer<'a> {
+    fn new(turn: Option<&'a Arc<ModelText>>, form: &'a ConversationForm) -> Self {
+        let turn = turn.map(|turn| &**turn);
+        let native = turn.filter(|turn| form.is_native(turn));
+        let calls = native.into_iter().flat_map(|turn| &turn.calls);
+        let owed = calls.map(|call| PendingToolResult {
+            id: &call.call.id,
+            silent: silence(call),
+            results: Vec::new(),
+        });
+        let owed = owed.collect();
+        Self { form, turn, owed, results: BTreeMap::new(), incoming: Vec::new() }
     }
 
-    fn push_model_turn(&mut self, model_text: &ModelText, provider: Option<&str>) {
-        let first = self.messages.is_empty();
-        self.answer(if first { CLEARED } else { GO_ON });
-        self.turn = model_text.turn;
-        let native = provider.is_some_and(|provider| provider == model_text.provider);
-        let mut blocks = Vec::new();
-        if native {
-            blocks.extend(model_text.own.iter().cloned().map(ChatBlock::Own));
-            if !model_text.raw.trim().is_empty() {
-                blocks.push(ChatBlock::Text(model_text.raw.clone()));
+    /// The user message of these items. The results come first, in the order of their calls.
+    fn answer(mut self, items: &'a [MemoryItem]) -> ChatMessage {
+        for item in items {
+            match item {
+                MemoryItem::ThreadMessage(seen) => self.push_message(seen),
+                MemoryItem::Cleared => self.incoming.push(CLEARED.to_owned()),
+                MemoryItem::ModelText(_) => {}
             }
-            for call in &model_text.calls {
-                blocks.push(ChatBlock::Call(call.call.clone()));
-                let silent = silence(call);
-                self.owed.push(PendingToolResult {
-                    id: call.call.id.clone(),
-                    silent,
-                    results: Vec::new(),
-                });
-            }
-        } else {
-            blocks.push(ChatBlock::Text(as_xml(model_text)));
         }
 
-        if blocks.iter().all(|block| matches!(block, ChatBlock::Own(_))) {
-            blocks.push(ChatBlock::Text(SILENT.to_owned()));
-        }
+        let version = self.form.version;
+        let owed = self.owed.into_iter().map(|owed| owed.block(version));
+        let mut blocks: Vec<ChatBlock> = owed.collect();
 
-        self.messages.push(ChatMessage { role: ChatRole::Assistant, blocks });
-    }
-
-    fn push_message(&mut self, seen: &'a ThreadMessage) {
-        let shown = shown_or_stub(seen, self.viewer, self.version);
-        let call = seen.native.filter(|(turn, _)| *turn == self.turn);
-        if let Some(owed) = call.and_then(|(_, at)| self.owed.get_mut(at)) {
-            owed.results.push(shown);
-            return;
-        }
-
-        let action = seen.action.filter(|(turn, _)| *turn == self.turn);
-        match action.filter(|_| self.version >= RendererVersion::V4) {
-            Some((_, place)) => self.results.entry(place).or_default().push(shown),
-            None => self.incoming.push(shown.block(self.version)),
-        }
-    }
-
-    /// Writes the next user message. The results come first, in the order of their calls.
-    fn answer(&mut self, otherwise: &str) {
-        let version = self.version;
-        let mut blocks: Vec<ChatBlock> =
-            self.owed.drain(..).map(|owed| owed.block(version)).collect();
-
-        let results = std::mem::take(&mut self.results).into_values().flat_map(merged);
+        let results = self.results.into_values().flat_map(merged);
         let results = results.map(|shown| shown.block(version));
-        let incoming = std::mem::take(&mut self.incoming);
-        let incoming = results.chain(incoming).collect::<Vec<_>>().join("\n\n");
+        let incoming = results.chain(self.incoming).collect::<Vec<_>>().join("\n\n");
         if !incoming.is_empty() {
             blocks.push(ChatBlock::Text(incoming));
         }
 
         if blocks.is_empty() {
+            let otherwise = if self.turn.is_none() { CLEARED } else { GO_ON };
             blocks.push(ChatBlock::Text(otherwise.to_owned()));
         }
-
-        self.messages.push(ChatMessage { role: ChatRole::User, blocks });
+        ChatMessage { role: ChatRole::User, blocks }
     }
 
-    fn finish(mut self) -> Vec<ChatMessage> {
-        let first = self.messages.is_empty();
-        self.answer(if first { CLEARED } else { GO_ON });
-        self.messages
+    fn push_message(&mut self, seen: &'a ThreadMessage) {
+        let version = self.form.version;
+        let shown = shown_or_stub(seen, &self.form.viewer, version);
+        let turn = self.turn.map_or(0, |turn| turn.turn);
+        let call = seen.native.filter(|(of, _)| *of == turn);
+        if let Some(owed) = call.and_then(|(_, at)| self.owed.get_mut(at)) {
+            owed.results.push(shown);
+            return;
+        }
+
+        let action = seen.action.filter(|(of, _)| *of == turn);
+        match action.filter(|_| version >= RendererVersion::V4) {
+            Some((_, place)) => self.results.entry(place).or_default().push(shown),
+            None => self.incoming.push(shown.block(version)),
+        }
     }
 }
 
@@ -168,7 +253,7 @@ impl PendingToolResult<'_> {
             }
         };
 
-        ChatBlock::Result { id: self.id, text, failed }
+        ChatBlock::Result { id: self.id.to_owned(), text, failed }
     }
 }
 

@@ -5,5 +5,5 @@ mod conversation;
 mod rendered_message;
 mod tool_result;
 
-pub use conversation::conversation;
+pub use conversation::{ConversationForm, RenderedConversation, conversation};
 pub use rendered_message::text_of;

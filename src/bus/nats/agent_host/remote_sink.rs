@@ -13,9 +13,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::nats::ListenerSubjects;
-use crate::bus::nats::agent_requests::{self, AgentRequest, RequestRefusal};
+use crate::bus::nats::agent_requests::{self, AgentRequest, RequestRefusal, ThreadMark};
 use crate::bus::nats::header_names;
 use crate::bus::nats::live::HostTexts;
+use crate::bus::nats::remote_agents::ThreadTransfer;
 use crate::bus::{Delivery, ModelState, Outcome, Reserved, Sink};
 use crate::envelope::{AttemptFailure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -101,12 +102,17 @@ impl RemoteSink {
         }
     }
 
-    /// Downloads the thread of a delivery from the pump, up to the position of the delivery.
+    /// Downloads the thread of a delivery from the pump, up to the position of the delivery and
+    /// without the part that is `known`.
     ///
     /// # Errors
     ///
     /// [`AttemptFailure::Unreachable`] if the pump does not send the thread.
-    pub async fn thread(&self, delivery: &Delivery) -> Result<Vec<u8>, AttemptFailure> {
+    pub async fn thread(
+        &self,
+        delivery: &Delivery,
+        known: Option<ThreadMark>,
+    ) -> Result<ThreadTransfer, AttemptFailure> {
         let unread = |detail: String| AttemptFailure::Unreachable {
             detail: format!("the thread cannot be read: {detail}"),
         };
@@ -114,17 +120,27 @@ impl RemoteSink {
         let reply = self.reply((delivery.call, delivery.attempt));
         let reply = reply.ok_or_else(|| unread("its delivery is not here any more".to_owned()))?;
         let mut whole = Vec::new();
+        let mut begun = None;
 
         loop {
-            let ask = AgentRequest::Thread { offset: whole.len() };
+            let ask = AgentRequest::Thread { known, offset: whole.len() };
             let response = self.ask(&reply, &ask, Vec::new()).await;
             let response = response.map_err(|refused| unread(refused.detail))?;
             whole.extend_from_slice(&response.payload);
+            // A pump of an earlier version sends the whole thread, and states no hash.
+            let mark = response.headers.as_ref().and_then(agent_requests::position_and_hash);
+            let mark = mark.unwrap_or_default();
+            if *begun.get_or_insert(mark) != mark {
+                return Err(unread("another pump sent the rest of it".to_owned()));
+            }
             let size =
                 response.headers.as_ref().and_then(|headers| headers.get(header_names::SIZE));
             let size: Option<usize> = size.and_then(|size| size.as_str().parse().ok());
             match size {
-                Some(size) if whole.len() == size => return Ok(whole),
+                Some(size) if whole.len() == size => {
+                    let (after, hash) = mark;
+                    return Ok(ThreadTransfer { after, text: whole, hash });
+                }
                 Some(size) if whole.len() < size && !response.payload.is_empty() => {}
                 _ => return Err(unread("its parts do not fit together".to_owned())),
             }

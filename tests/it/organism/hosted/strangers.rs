@@ -203,6 +203,53 @@ fn a_transfer_holds_only_the_thread_of_the_turn() {
 }
 
 #[test]
+fn a_host_is_sent_what_is_new_and_the_whole_thread_if_it_has_that_of_another_journal() {
+    let (server, house, running, runtime) = setting();
+    let mut stranger = runtime.block_on(Stranger::at(&server));
+    let sent = sending(&house);
+    runtime.block_on(async {
+        let delivery = stranger.next().await;
+        let own = reply(&delivery);
+        let whole = stranger.thread(&own).await;
+        assert!(text(&whole).contains(">write</say>"), "{whole:?}");
+        assert_eq!(header(&whole, "Organism-After"), "0");
+        let hash = header(&whole, "Organism-Record-Hash");
+        let position = header(&delivery, "Organism-Position");
+
+        let ask = async |after: &str, hash: &str| {
+            let known = [
+                ("Organism-Ask", "thread"),
+                ("Organism-Offset", "0"),
+                ("Organism-After", after),
+                ("Organism-Record-Hash", hash),
+            ];
+            stranger.ask(&own, &known, "").await
+        };
+        let rest = ask(&position, &hash).await;
+        assert_eq!((text(&rest).as_str(), code(&rest)), ("", None), "{rest:?}");
+        assert_eq!(header(&rest, "Organism-After"), position);
+        assert_eq!(header(&rest, "Organism-Record-Hash"), hash);
+
+        // The record there is another one, or there is none: the host has another journal's thread.
+        let other = hash.chars().rev().collect::<String>();
+        for (after, hash) in [(&*position, &*other), ("99999999", &*hash), ("1", &*hash)] {
+            let told = ask(after, hash).await;
+            assert_eq!(text(&told), text(&whole), "{after} {hash}");
+            assert_eq!(header(&told, "Organism-After"), "0");
+        }
+        for (after, hash) in [("x", &*hash), (&*position, "x"), (&*position, "")] {
+            assert_eq!(code(&ask(after, hash).await), Some("400"), "{after} {hash}");
+        }
+        let call = header(&delivery, "Organism-Call");
+        let done = stranger.answer(&own, &turn("writer", &call, "done")).await;
+        assert_eq!(code(&done), None, "{done:?}");
+    });
+    assert_eq!(finish(sent).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
 fn responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else() {
     let (server, house, running, runtime) = setting();
     let mut stranger = runtime.block_on(Stranger::at(&server));

@@ -1,0 +1,113 @@
+//! Memories that agents keep between turns: the fold of each thread and its rendered messages.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::agent::MemoryScope;
+use crate::agent::protocol::render::RenderedConversation;
+use crate::bounded_cache::BoundedCache;
+use crate::ids::{Digest, ListenerName, Position, ThreadId};
+use crate::journal;
+use crate::limits;
+use crate::memory::ThreadHistory;
+use crate::thread::Record;
+
+use super::ThreadFold;
+
+/// One agent's memory of one thread, up to a position.
+pub struct ThreadMemory {
+    pub(in crate::agent) fold: ThreadFold,
+    pub(in crate::agent) rendered: RenderedConversation,
+    agent: ListenerName,
+    thread: ThreadId,
+    scope: MemoryScope,
+    /// Hash of the record at the end, if another machine has transferred the thread.
+    hash: Option<Digest>,
+}
+
+impl ThreadMemory {
+    fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
+        let fold = ThreadFold::new(agent.clone(), thread.clone(), scope);
+        Self { fold, rendered: RenderedConversation::default(), agent, thread, scope, hash: None }
+    }
+
+    /// Position up to which the thread is in this memory.
+    pub const fn up_to(&self) -> Position {
+        self.fold.up_to()
+    }
+
+    /// Position and hash of the record up to which another machine has transferred the thread;
+    /// `None` if nothing was transferred.
+    pub fn transferred(&self) -> Option<(Position, Digest)> {
+        self.hash.map(|hash| (self.up_to(), hash))
+    }
+
+    /// Adds records that another machine has transferred: those of the thread after `after`, up to
+    /// the record at `up_to`, which has this hash. What this memory contains after `after` is
+    /// dropped, because the journal is another one.
+    pub fn extend_transferred(
+        &mut self,
+        records: &[Record],
+        after: Position,
+        (up_to, hash): (Position, Digest),
+    ) {
+        if after < self.up_to() {
+            *self = Self::new(self.agent.clone(), self.thread.clone(), self.scope);
+        }
+        self.extend(records, up_to);
+        self.hash = Some(hash);
+    }
+
+    /// Adds the records of the thread after [`ThreadMemory::up_to`] and up to `up_to`.
+    pub fn extend(&mut self, records: &[Record], up_to: Position) {
+        self.fold.extend(records, up_to);
+    }
+}
+
+/// Memories of all agents of a process. Those used last are kept between turns.
+pub struct AgentMemories {
+    history: Arc<dyn ThreadHistory>,
+    kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
+}
+
+impl AgentMemories {
+    pub fn new(history: Arc<dyn ThreadHistory>) -> Self {
+        let kept = BoundedCache::new(limits::MEMORY_THREADS_MAX, limits::MEMORY_THREADS_BYTES_MAX);
+        Self { history, kept: Mutex::new(kept) }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BoundedCache<(ListenerName, ThreadId), ThreadMemory>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what `agent` has kept of `thread`, or an empty memory. A memory that contains more
+    /// than the thread up to `up_to` is not used.
+    pub fn take(
+        &self,
+        agent: &ListenerName,
+        thread: &ThreadId,
+        scope: MemoryScope,
+        up_to: Position,
+    ) -> ThreadMemory {
+        let kept = self.kept().take(&(agent.clone(), thread.clone()));
+        let usable = kept.filter(|memory| memory.up_to() <= up_to && memory.scope == scope);
+        usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
+    }
+
+    /// Adds what was recorded since, up to `up_to`. May wait for the disk.
+    pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
+        if memory.up_to() < up_to {
+            let records = self.history.records(&memory.thread, memory.up_to(), up_to)?;
+            memory.extend(&records, up_to);
+        }
+        Ok(())
+    }
+
+    /// Keeps a memory for the next turn.
+    pub fn keep(&self, memory: ThreadMemory) {
+        let bytes = memory.fold.bytes() + memory.rendered.bytes();
+        let key = (memory.agent.clone(), memory.thread.clone());
+        // The thread whose turn was last is kept whatever its size: forgotten, it would be read
+        // again from its beginning with each turn.
+        self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
+    }
+}

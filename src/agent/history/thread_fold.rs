@@ -1,0 +1,266 @@
+//! The records of a thread, folded into tables, for one agent. A fold grows with each new record of
+//! the thread, so a turn reads only what is new.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::contract::{GoalRoles, goal_name, read_goal_answer};
+use crate::envelope::{Message, MessageKind};
+use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::thread::{Fact, Record};
+
+use super::action_order::ActionIndices;
+use super::memory_items;
+use super::native_results::CallOutcomes;
+use super::{AgentMemory, ModelText, is_core};
+use crate::agent::turn_note::{self, PastTurn};
+use crate::agent::{MemoryScope, RendererVersion};
+
+/// A table by message.
+type ByMessage<V> = HashMap<MessageId, V, foldhash::fast::RandomState>;
+
+/// Approximate bytes of a message or a turn besides its text.
+const ITEM_BYTES: usize = 512;
+
+/// Turns, messages and calls of one agent in one thread, up to a position.
+pub struct ThreadFold {
+    agent: ListenerName,
+    thread: ThreadId,
+    scope: MemoryScope,
+    /// Position of the last record in the fold.
+    up_to: Position,
+    /// Approximate size in memory.
+    bytes: usize,
+    pub(super) turns: Vec<OwnTurn>,
+    pub(super) seen: Vec<(Position, Arc<Message>)>,
+    /// The agent's own calls, by the message that opened each of them.
+    pub(super) calls: ByMessage<OwnCall>,
+    /// Native calls as turn and index, by the message that is the result of the call.
+    pub(super) results: ByMessage<(u64, usize)>,
+    /// Refused actions as turn and index, by the message that reports the refusal.
+    pub(super) refusals: ByMessage<(u64, usize)>,
+    /// Messages that an earlier turn replaced by stubs.
+    pub(super) left_out: HashSet<MessageId>,
+    /// Each clearing of the window as `(before, kept)`, oldest first.
+    pub(super) windows: Vec<(u64, u32)>,
+    /// The requests of the thread's calls.
+    requests: ByMessage<Arc<Message>>,
+    /// Calls in which an action of the agent was accepted.
+    acted: HashSet<CallId>,
+    began: Option<crate::clock::Time>,
+}
+
+/// One of the agent's turns.
+pub(super) struct OwnTurn {
+    pub call: CallId,
+    /// Position from which the turn was rendered.
+    pub position: Position,
+    pub text: Arc<ModelText>,
+}
+
+pub(super) struct OwnCall {
+    pub name: PayloadName,
+    pub group: bool,
+    /// `seq` of the turn that opened the call.
+    pub turn: u64,
+    /// Index of the native call that opened the call, if it was a native call.
+    pub native: Option<usize>,
+    /// Index among the turn's actions of the action that opened the call.
+    pub place: Option<usize>,
+}
+
+/// The turn in the record that is being read.
+struct TurnRecord {
+    past: PastTurn,
+    seq: u64,
+    outcomes: CallOutcomes,
+    places: ActionIndices,
+}
+
+impl ThreadFold {
+    /// The fold before the first record.
+    pub fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
+        Self {
+            agent,
+            thread,
+            scope,
+            up_to: Position(0),
+            bytes: 0,
+            turns: Vec::new(),
+            seen: Vec::new(),
+            calls: ByMessage::default(),
+            results: ByMessage::default(),
+            refusals: ByMessage::default(),
+            left_out: HashSet::new(),
+            windows: Vec::new(),
+            requests: ByMessage::default(),
+            acted: HashSet::new(),
+            began: None,
+        }
+    }
+
+    /// Position up to which the fold contains the thread.
+    pub const fn up_to(&self) -> Position {
+        self.up_to
+    }
+
+    /// Approximate size in memory.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) const fn agent(&self) -> &ListenerName {
+        &self.agent
+    }
+
+    /// Adds the records of the thread up to the position `up_to`. Records that the fold contains
+    /// are skipped.
+    pub fn extend(&mut self, records: &[Record], up_to: Position) {
+        for record in records.iter().filter(|record| record.position <= up_to) {
+            self.read(record);
+        }
+        self.up_to = self.up_to.max(up_to);
+    }
+
+    /// Adds a record, unless the fold contains it.
+    pub(super) fn read(&mut self, record: &Record) {
+        if record.position <= self.up_to {
+            return;
+        }
+        self.up_to = record.position;
+        let turn = record.facts.iter().find_map(|fact| self.own_turn(fact, record));
+
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening, .. } if message.thread == self.thread => {
+                    self.began.get_or_insert(message.time);
+                    if message.kind == MessageKind::Call {
+                        self.requests.insert(message.id, Arc::clone(message));
+                    }
+                    let group = opening.as_ref().is_some_and(|opening| opening.group.is_some());
+                    self.note(record.position, message, group, turn.as_ref());
+                }
+                Fact::Window { agent, thread, before, kept }
+                    if *agent == self.agent && *thread == self.thread =>
+                {
+                    // The turn that requested the clearing is shown, too, and does not count
+                    // towards `kept`.
+                    let before = turn.as_ref().map_or(*before, |turn| turn.seq.min(*before));
+                    self.windows.push((before, *kept));
+                }
+                _ => {}
+            }
+        }
+
+        if let Some(turn) = turn {
+            self.push_turn(turn);
+        }
+    }
+
+    fn own_turn(&self, fact: &Fact, record: &Record) -> Option<TurnRecord> {
+        let Fact::Accepted { message, .. } = fact else { return None };
+        if message.thread != self.thread || !is_core(&message.name, turn_note::WORD) {
+            return None;
+        }
+
+        let past = PastTurn::read(message.payload.as_str())?;
+        if past.agent != self.agent {
+            return None;
+        }
+
+        let outcomes = CallOutcomes::of(&past.calls, &record.facts, &self.agent);
+        let places = ActionIndices::of(&record.facts, &self.agent);
+        Some(TurnRecord { past, seq: message.seq, outcomes, places })
+    }
+
+    fn push_turn(&mut self, turn: TurnRecord) {
+        let TurnRecord { past, seq, outcomes, .. } = turn;
+        let PastTurn { call, position, provider, raw, calls, own, left_out, .. } = past;
+        let calls = outcomes.with_payloads(calls);
+        let payloads = calls.iter().filter_map(|call| call.payload.as_ref()).map(String::len);
+        let own_bytes = own.iter().map(|block| block.json.len());
+        self.bytes += ITEM_BYTES + raw.len() + payloads.chain(own_bytes).sum::<usize>();
+        self.left_out.extend(left_out);
+        let text = Arc::new(ModelText { turn: seq, raw, provider, calls, own });
+        self.turns.push(OwnTurn { call, position, text });
+    }
+
+    fn note(
+        &mut self,
+        position: Position,
+        message: &Arc<Message>,
+        group: bool,
+        turn: Option<&TurnRecord>,
+    ) {
+        // Only the agent that took a turn sees its raw text. Other agents see the payloads.
+        if is_core(&message.name, turn_note::WORD) {
+            return;
+        }
+
+        let own = message.from == self.agent;
+        if let Some(turn) = turn.filter(|_| own) {
+            if message.kind != MessageKind::Note {
+                self.acted.insert(turn.past.call);
+            }
+            let name = message.name.clone();
+            let native = turn.outcomes.call_of(message.id);
+            if let (Some(native), MessageKind::Own) = (native, message.kind) {
+                self.results.insert(message.id, (turn.seq, native));
+            }
+            let place = turn.places.of_action(message.id);
+            self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq, native, place });
+            // The raw text of the turn already shows this message.
+            if message.kind != MessageKind::Own {
+                return;
+            }
+        }
+
+        if let Some(turn) = turn
+            && let Some(native) = turn.outcomes.refusal_of(message.id)
+        {
+            self.results.insert(message.id, (turn.seq, native));
+        }
+
+        if let Some(turn) = turn
+            && let Some(place) = turn.places.of_refusal(message.id)
+        {
+            self.refusals.insert(message.id, (turn.seq, place));
+        }
+
+        if own || message.to == self.agent || self.scope == MemoryScope::Thread {
+            self.bytes += ITEM_BYTES + message.payload.len();
+            self.seen.push((position, Arc::clone(message)));
+        }
+    }
+
+    /// The memory of a call at a delivery, whose position is not before the last record.
+    pub fn memory(
+        &self,
+        call: CallId,
+        position: Position,
+        version: RendererVersion,
+    ) -> AgentMemory {
+        let mut memory = AgentMemory {
+            items: memory_items::of(self, call, position, version),
+            turns: count(self.turns.len()),
+            iterations: count(self.turns.iter().filter(|turn| turn.call == call).count()),
+            acted: self.acted.contains(&call),
+            began: self.began,
+            ..AgentMemory::default()
+        };
+
+        if let Some(request) = self.requests.get(&call.0) {
+            memory.request = Some(request.name.clone());
+            if request.name == goal_name(&self.agent) {
+                let payload = request.payload.as_str();
+                memory.answer = read_goal_answer(payload);
+                memory.delegate = GoalRoles::read(payload).map(|roles| roles.payload);
+            }
+        }
+        memory
+    }
+}
+
+fn count(items: usize) -> u32 {
+    u32::try_from(items).unwrap_or(u32::MAX)
+}

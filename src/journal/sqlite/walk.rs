@@ -1,0 +1,142 @@
+//! Walks back along the hash chain of a tree, newest record first. The hash that each record names
+//! verifies the record before it.
+
+use std::ops::ControlFlow;
+
+use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::{Error, HashedRecord};
+use crate::limits;
+use crate::thread::Record;
+use crate::thread::text::InternedNames;
+
+use super::reader::JournalReader;
+use super::row;
+
+/// A record on a walk, whose payloads are not read yet.
+pub struct WalkedRecord<'r> {
+    sealed: HashedRecord,
+    row: &'r rusqlite::Row<'r>,
+}
+
+impl WalkedRecord<'_> {
+    /// The record; its payloads have digests and lengths, but no bytes.
+    pub const fn record(&self) -> &Record {
+        &self.sealed.record
+    }
+
+    pub const fn hash(&self) -> Digest {
+        self.sealed.hash
+    }
+
+    /// The record with the bytes of its payloads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Broken`] if the bytes do not match the digests.
+    pub fn with_payloads(mut self) -> Result<HashedRecord, Error> {
+        row::restore_payloads(&mut self.sealed.record, self.row)?;
+        Ok(self.sealed)
+    }
+}
+
+/// Data of the record that was visited last, against which the record before it is verified.
+struct NextRecord {
+    position: Position,
+    tree: ThreadId,
+    previous_hash: Digest,
+}
+
+impl JournalReader {
+    /// The records of a tree in order, up to and including `up_to`, or all of them.
+    pub fn tree(
+        &self,
+        root: &ThreadId,
+        up_to: Option<Position>,
+    ) -> Result<Vec<HashedRecord>, Error> {
+        let Some(head) = self.head(root)? else { return Ok(Vec::new()) };
+        let mut records = self.walk(head)?;
+        if let Some(up_to) = up_to {
+            records.retain(|sealed| sealed.record.position <= up_to);
+        }
+        Ok(records)
+    }
+
+    /// The record at `head` and everything before it in its tree, oldest first.
+    pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
+        let mut records = Vec::new();
+        self.walk_back(head, |walked| {
+            records.push(walked.with_payloads()?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+
+        records.reverse();
+        Ok(records)
+    }
+
+    /// Visits the record at `head`, and then each record before it in its tree, until `visit`
+    /// breaks or the first record of the tree was visited.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Broken`] if a record is missing or does not match the hash that the record after it
+    /// names.
+    pub fn walk_back(
+        &self,
+        head: Position,
+        mut visit: impl FnMut(WalkedRecord<'_>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        Self::reads().increment();
+        let mut names = InternedNames::default();
+        let mut query = self.by_position()?;
+        let mut reading = None;
+        let mut next: Option<NextRecord> = None;
+        let mut at = head;
+        let mut read = 0_u64;
+
+        while at != Position(0) {
+            if read.is_multiple_of(limits::SCAN_RECORDS) {
+                // One view of the file for many records, because each view costs locks; but not for
+                // all of them, because a view holds back the write-ahead log.
+                drop(reading.take());
+                let begun = self.db.unchecked_transaction();
+                reading = Some(begun.map_err(|error| self.read_error("a record", error))?);
+            }
+            let mut rows =
+                query.query([at.0]).map_err(|error| self.read_error("a record", error))?;
+            let row = rows.next().map_err(|error| self.failed_at(at, error))?;
+            let row = row.ok_or_else(|| Error::broken(at.0, "its record is missing"))?;
+            let sealed = row::decode_body(at, row, &mut names)?;
+            if let Some(next) = next {
+                check_chain(&sealed, &next)?;
+            }
+
+            let record = &sealed.record;
+            let previous = record.previous;
+            next = Some(NextRecord {
+                position: record.position,
+                tree: record.tree.clone(),
+                previous_hash: record.previous_hash,
+            });
+            if visit(WalkedRecord { sealed, row })?.is_break() {
+                break;
+            }
+            at = previous;
+            read += 1;
+        }
+
+        Ok(())
+    }
+}
+
+fn check_chain(sealed: &HashedRecord, next: &NextRecord) -> Result<(), Error> {
+    let record = &sealed.record;
+    let follows = next.previous_hash == sealed.hash
+        && next.tree == record.tree
+        && record.position < next.position;
+    if follows {
+        return Ok(());
+    }
+
+    let detail = format!("{} does not follow from it", next.position);
+    Err(Error::broken(record.position.0, detail))
+}

@@ -1,0 +1,110 @@
+//! Memory that is read from the journal of this machine.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::ThreadHistory;
+use super::tree_index::TreeIndex;
+use crate::bounded_cache::BoundedCache;
+use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::thread::Record;
+
+/// Reads threads from the journal in one data directory. All listeners of a process share it.
+pub struct JournalMemory {
+    data: PathBuf,
+    /// Journal readers that are kept between reads. While kept, they hold no read transaction, so
+    /// they delay no checkpoint of the database.
+    idle: Mutex<Vec<JournalReader>>,
+    /// Indexes by the root of their tree. Each is locked while its tree is read, so that threads of
+    /// one tree that are read at the same time walk the tree once.
+    trees: Mutex<BoundedCache<ThreadId, Arc<Mutex<TreeIndex>>>>,
+}
+
+impl JournalMemory {
+    pub fn new(data: PathBuf) -> Self {
+        let trees = BoundedCache::new(limits::MEMORY_TREES_MAX, limits::MEMORY_INDEX_BYTES_MAX);
+        Self { data, idle: Mutex::default(), trees: Mutex::new(trees) }
+    }
+
+    /// A reader of the journal, used by `read`.
+    fn reading<T>(
+        &self,
+        read: impl FnOnce(&JournalReader) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let idle = locked(&self.idle).pop();
+        let reader = match idle {
+            Some(reader) => reader,
+            None => JournalReader::open(&self.data)?,
+        };
+
+        let result = read(&reader)?;
+        let mut idle = locked(&self.idle);
+        if idle.len() < limits::MEMORY_READERS_MAX {
+            idle.push(reader);
+        }
+        Ok(result)
+    }
+
+    /// Every record that concerns `thread`, oldest first; none if the thread is unknown.
+    pub fn thread(&self, thread: &ThreadId) -> Result<Vec<Record>, Error> {
+        match self.reading(|reader| reader.head(&thread.root()))? {
+            Some(head) => self.records(thread, Position(0), head),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The records of the tree that holds the position `up_to`, up to that position, oldest first.
+    pub fn tree(&self, up_to: Position) -> Result<Vec<Record>, Error> {
+        let records = self.reading(|reader| reader.walk(up_to))?;
+        Ok(records.into_iter().map(|sealed| sealed.record).collect())
+    }
+
+    /// Hash of the record at `position`; `None` if there is no record.
+    pub fn hash(&self, position: Position) -> Result<Option<Digest>, Error> {
+        let record = self.reading(|reader| reader.record(position))?;
+        Ok(record.map(|sealed| sealed.hash))
+    }
+
+    fn index_of(&self, root: ThreadId) -> Arc<Mutex<TreeIndex>> {
+        let mut trees = locked(&self.trees);
+        if let Some(index) = trees.get(&root) {
+            return Arc::clone(index);
+        }
+
+        let index = Arc::default();
+        trees.put(root, Arc::clone(&index), 0);
+        index
+    }
+}
+
+impl ThreadHistory for JournalMemory {
+    fn records(
+        &self,
+        thread: &ThreadId,
+        after: Position,
+        up_to: Position,
+    ) -> Result<Vec<Record>, Error> {
+        let root = thread.root();
+        let shared = self.index_of(root.clone());
+        let mut index = locked(&shared);
+        let records = self.reading(|reader| index.records(reader, thread, after, up_to));
+        let bytes = index.bytes();
+        drop(index);
+
+        let mut trees = locked(&self.trees);
+        match records {
+            // The tree that was read last is kept whatever its size: forgotten, it would be walked
+            // again from its beginning with each turn.
+            Ok(_) => drop(trees.put(root, shared, bytes.min(limits::MEMORY_INDEX_BYTES_MAX))),
+            Err(_) => drop(trees.take(&root)),
+        }
+        records
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,205 @@
+//! The positions of a tree's records, by the threads that they concern.
+//!
+//! The index covers one stretch of the tree's hash chain. It grows at its newer end with what was
+//! recorded since, and at its older end when a thread is read whose records begin before it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::ControlFlow;
+
+use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::{JournalReader, WalkedRecord};
+use crate::thread::{Fact, Record};
+
+/// Approximate bytes that a thread takes in the index besides its positions.
+const THREAD_BYTES: usize = 256;
+
+/// Positions of records by thread, for one stretch of a tree's chain.
+#[derive(Debug, Default)]
+pub(super) struct TreeIndex {
+    /// Position and hash of the newest record in the index.
+    newest: Option<(Position, Digest)>,
+    /// Position and hash of the record before the oldest one in the index. The position is 0 if
+    /// the index contains the tree's first record.
+    before: (Position, Digest),
+    threads: HashMap<ThreadId, VecDeque<Position>, foldhash::fast::RandomState>,
+    /// Threads whose opening the index contains.
+    opened: HashSet<ThreadId, foldhash::fast::RandomState>,
+    /// Number of positions in `threads`.
+    positions: usize,
+}
+
+/// A record that a walk has visited, and the threads that it concerns.
+struct VisitedRecord {
+    position: Position,
+    threads: Vec<ThreadId>,
+    opened: Vec<ThreadId>,
+}
+
+impl TreeIndex {
+    /// Approximate size in memory.
+    pub fn bytes(&self) -> usize {
+        self.positions * size_of::<Position>() + self.threads.len() * THREAD_BYTES
+    }
+
+    /// The records of `thread` after `after`, up to and including `up_to`, which is a position in
+    /// the tree; oldest first.
+    pub fn records(
+        &mut self,
+        reader: &JournalReader,
+        thread: &ThreadId,
+        after: Position,
+        up_to: Position,
+    ) -> Result<Vec<Record>, Error> {
+        let mut read = HashMap::new();
+        self.extend_to(reader, thread, (after, up_to), &mut read)?;
+        self.extend_back(reader, thread, after, &mut read)?;
+
+        let positions = self.threads.get(thread).into_iter().flatten().copied();
+        let wanted = positions.filter(|position| *position > after && *position <= up_to);
+        let record = |position: Position| match read.remove(&position) {
+            Some(record) => Ok(record),
+            None => Ok(reader.existing_record(position)?.record),
+        };
+        wanted.map(record).collect()
+    }
+
+    /// Adds the records up to `up_to` that are newer than the index. An empty index begins with the
+    /// opening of `thread`, or after `after`.
+    fn extend_to(
+        &mut self,
+        reader: &JournalReader,
+        thread: &ThreadId,
+        (after, up_to): (Position, Position),
+        read: &mut HashMap<Position, Record>,
+    ) -> Result<(), Error> {
+        let newest = self.newest;
+        if newest.is_some_and(|(newest, _)| up_to <= newest) {
+            return Ok(());
+        }
+
+        let mut visited = Vec::new();
+        let mut head = None;
+        let mut before = (Position(0), Digest::ZERO);
+        reader.walk_back(up_to, |walked| {
+            let hash = walked.hash();
+            let record = walked.record();
+            head.get_or_insert((record.position, hash));
+            before = (record.previous, record.previous_hash);
+            let is_joined = joins(record, newest)?;
+            let one = VisitedRecord::of(record);
+            let is_first = newest.is_none() && (one.opens(thread) || record.previous <= after);
+            one.keep(walked, thread, &mut visited, read)?;
+            Ok(if is_joined || is_first {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })?;
+
+        if newest.is_none() {
+            self.before = before;
+        }
+        self.newest = head.or(newest);
+        for one in visited.into_iter().rev() {
+            self.add(one, VecDeque::push_back);
+        }
+        Ok(())
+    }
+
+    /// Adds the records before the index, back to the opening of `thread` or to `after`.
+    fn extend_back(
+        &mut self,
+        reader: &JournalReader,
+        thread: &ThreadId,
+        after: Position,
+        read: &mut HashMap<Position, Record>,
+    ) -> Result<(), Error> {
+        let (from, expected) = self.before;
+        if from <= after || self.opened.contains(thread) {
+            return Ok(());
+        }
+
+        let mut visited = Vec::new();
+        let mut before = self.before;
+        let mut is_checked = false;
+        reader.walk_back(from, |walked| {
+            if !std::mem::replace(&mut is_checked, true) && walked.hash() != expected {
+                return Err(Error::broken(from.0, "the record after it does not follow from it"));
+            }
+            let record = walked.record();
+            before = (record.previous, record.previous_hash);
+            let one = VisitedRecord::of(record);
+            let is_last = one.opens(thread) || record.previous <= after;
+            one.keep(walked, thread, &mut visited, read)?;
+            Ok(if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+
+        self.before = before;
+        for one in visited {
+            self.add(one, VecDeque::push_front);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, one: VisitedRecord, put: fn(&mut VecDeque<Position>, Position)) {
+        self.positions += one.threads.len();
+        for thread in one.threads {
+            put(self.threads.entry(thread).or_default(), one.position);
+        }
+        self.opened.extend(one.opened);
+    }
+}
+
+/// Whether the record before `record` is the newest one in the index.
+fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
+    let Some((newest, hash)) = newest else { return Ok(false) };
+    if record.previous > newest {
+        return Ok(false);
+    }
+    if record.previous == newest && record.previous_hash == hash {
+        return Ok(true);
+    }
+    let detail = format!("it does not follow from the record {newest}, which was read before");
+    Err(Error::broken(record.position.0, detail))
+}
+
+impl VisitedRecord {
+    fn of(record: &Record) -> Self {
+        let mut one = Self { position: record.position, threads: Vec::new(), opened: Vec::new() };
+        for fact in &record.facts {
+            let concerned = match fact {
+                Fact::ThreadOpened { thread, .. } => {
+                    one.opened.push(thread.clone());
+                    thread
+                }
+                Fact::Accepted { message, .. } => &message.thread,
+                Fact::Window { thread, .. } => thread,
+                _ => continue,
+            };
+            if !one.threads.contains(concerned) {
+                one.threads.push(concerned.clone());
+            }
+        }
+        one
+    }
+
+    fn opens(&self, thread: &ThreadId) -> bool {
+        self.opened.contains(thread)
+    }
+
+    /// Adds this record to `visited`. Its payloads are read only if it concerns `thread`.
+    fn keep(
+        self,
+        walked: WalkedRecord<'_>,
+        thread: &ThreadId,
+        visited: &mut Vec<Self>,
+        read: &mut HashMap<Position, Record>,
+    ) -> Result<(), Error> {
+        if self.threads.contains(thread) {
+            read.insert(self.position, walked.with_payloads()?.record);
+        }
+        visited.push(self);
+        Ok(())
+    }
+}
