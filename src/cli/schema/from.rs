@@ -24,8 +24,11 @@ pub struct Args {
     #[arg(long, value_name = "URI")]
     namespace: Option<String>,
     /// Take JSON for an example, although it looks like a JSON Schema.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json_schema")]
     example: bool,
+    /// Take JSON for a JSON Schema, although it looks like an example.
+    #[arg(long)]
+    json_schema: bool,
     /// Write the short form for a config, [payloads.NAME], in place of XSD.
     #[arg(long)]
     short: bool,
@@ -44,8 +47,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = text.trim_start_matches('\u{feff}');
     let origin = match origin_of(text) {
         SchemaOrigin::JsonSchema if args.example => SchemaOrigin::ExampleJson,
+        SchemaOrigin::ExampleJson if args.json_schema => SchemaOrigin::JsonSchema,
         found => found,
     };
+    if origin == SchemaOrigin::ExampleXml && args.json_schema {
+        let text = "this is XML; leave out --json-schema";
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
     if origin == SchemaOrigin::ExampleXml && args.name.is_some() {
         let text = "XML has the name of its root; leave out --name";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
@@ -55,8 +63,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let namespace = args.namespace.as_deref();
     let made = convert_schema(text, origin, &name, namespace, &mut SchemaCompiler::default());
     let made = made.map_err(refused)?;
+    note!("{}", description(origin));
     show(made, args.short)?;
     Ok(CommandExit::Done.into())
+}
+
+/// How the text was read, and how to have it read otherwise.
+fn description(origin: SchemaOrigin) -> &'static str {
+    match origin {
+        SchemaOrigin::JsonSchema => "read as a JSON Schema; --example reads it as an example",
+        SchemaOrigin::ExampleJson => {
+            "read as an example in JSON; --json-schema reads it as a JSON Schema"
+        }
+        SchemaOrigin::ExampleXml => "read as an example in XML",
+    }
 }
 
 fn refused(error: ConversionError) -> CommandFailure {

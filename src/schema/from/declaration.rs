@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 
 use super::super::xsd::XSD;
-use super::Losses;
+use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
+
+/// Stands for the type of a value that no example shows, until the whole example is read.
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a conversion writes.
 pub(super) const FACETS: [&str; 8] = [
@@ -75,6 +78,27 @@ impl ValueType {
 impl ElementDeclaration {
     pub fn new(name: String, of: ContentType) -> Self {
         Self { name, documentation: None, min: 1, max: Some(1), of }
+    }
+
+    /// Number of elements that this declares, with itself.
+    pub fn size(&self) -> usize {
+        let ContentType::Fields(fields) = &self.of else { return 1 };
+        1 + fields.children.iter().map(Self::size).sum::<usize>()
+    }
+
+    /// Gives up the order of children where too many of them are optional.
+    pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
+        let ContentType::Fields(fields) = &mut self.of else { return };
+        let optional = fields.children.iter().filter(|child| child.min == 0).count();
+        if optional > OPTIONAL_MAX && !fields.is_unordered {
+            fields.is_unordered = true;
+            let what = "the order and number of its children, as too many of them are optional";
+            losses.add(path, what);
+        }
+        for child in &mut fields.children {
+            let path = format!("{path}/{}", child.name);
+            child.loosen(&path, losses);
+        }
     }
 
     /// Removes these facets, for a schema that does not compile with them. Returns whether there

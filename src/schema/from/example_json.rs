@@ -1,10 +1,12 @@
 //! Declarations from one JSON value: what it shows, and no more.
 
+use std::collections::HashSet;
+
 use serde_json::Value as Json;
 
-use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
+use super::declaration::{ContentType, ElementDeclaration, FieldsType, UNKNOWN, ValueType};
 use super::example_xml::{merge, value_of};
-use super::{ConversionError, DEPTH_MAX, Losses, count, element_name};
+use super::{ConversionError, DEPTH_MAX, Losses, check_count, element_name};
 
 /// Declares the payload `name` for this example.
 pub(super) fn read(
@@ -14,15 +16,41 @@ pub(super) fn read(
 ) -> Result<ElementDeclaration, ConversionError> {
     let name = element_name(name, "", losses);
     losses.add("", "everything that this one example does not show");
-    let mut elements = 0;
-    let declared = element(name, example, "", 0, (losses, &mut elements))?;
-    if declared.max == Some(1) {
-        return Ok(declared);
-    }
+    let mut declared = element(name, example, "", 0, losses)?;
+    settle(&mut declared, "", losses);
+    let is_list = declared.max != Some(1);
+    Ok(if is_list { with_items(declared) } else { declared })
+}
 
-    let child = ElementDeclaration { name: "item".to_owned(), ..declared.clone() };
+/// An element that holds a list: an element `item` for each of its items.
+fn with_items(list: ElementDeclaration) -> ElementDeclaration {
+    let name = list.name.clone();
+    let child = ElementDeclaration { name: "item".to_owned(), ..list };
     let fields = FieldsType { children: vec![child], ..FieldsType::default() };
-    Ok(ElementDeclaration::new(declared.name, ContentType::Fields(fields)))
+    ElementDeclaration::new(name, ContentType::Fields(fields))
+}
+
+fn unknown() -> ContentType {
+    ContentType::Value(ValueType::plain(UNKNOWN))
+}
+
+/// Makes text of what the example shows no value for.
+fn settle(declared: &mut ElementDeclaration, path: &str, losses: &mut Losses) {
+    match &mut declared.of {
+        ContentType::Value(of) if of.base == UNKNOWN => {
+            *of = ValueType::plain("string");
+            match declared.max {
+                Some(_) => losses.add(path, "null: text that may be absent"),
+                None => losses.add(&format!("{path}[]"), "an empty list: its items become text"),
+            }
+        }
+        ContentType::Value(_) => {}
+        ContentType::Fields(fields) => {
+            for child in &mut fields.children {
+                settle(child, &format!("{path}/{}", child.name), losses);
+            }
+        }
+    }
 }
 
 fn element(
@@ -30,9 +58,8 @@ fn element(
     value: &Json,
     path: &str,
     depth: usize,
-    (losses, elements): (&mut Losses, &mut usize),
+    losses: &mut Losses,
 ) -> Result<ElementDeclaration, ConversionError> {
-    count(elements)?;
     if depth > DEPTH_MAX {
         let text = format!("{path}: more than {DEPTH_MAX} levels");
         return Err(ConversionError::Unsupported(text));
@@ -40,9 +67,7 @@ fn element(
 
     let of = match value {
         Json::Null => {
-            losses.add(path, "null: text that may be absent");
-            let of = ContentType::Value(ValueType::plain("string"));
-            return Ok(ElementDeclaration { min: 0, ..ElementDeclaration::new(name, of) });
+            return Ok(ElementDeclaration { min: 0, ..ElementDeclaration::new(name, unknown()) });
         }
         Json::Bool(_) => ContentType::Value(ValueType::plain("boolean")),
         Json::Number(number) => ContentType::Value(value_of(&number.to_string())),
@@ -52,42 +77,47 @@ fn element(
             let is_time = matches!(guessed.base, "date" | "dateTime");
             ContentType::Value(if is_time { guessed } else { ValueType::plain("string") })
         }
-        Json::Array(items) => {
-            let path = format!("{path}[]");
-            let mut all: Option<ElementDeclaration> = None;
-            for item in items {
-                let next = element(name.clone(), item, &path, depth + 1, (losses, elements))?;
-                all = Some(match all {
-                    None => next,
-                    Some(known) => merge(known, next, &path, losses),
-                });
-            }
-            let of = all.map_or_else(
-                || {
-                    losses.add(&path, "an empty list: its items become text");
-                    ContentType::Value(ValueType::plain("string"))
-                },
-                |item| item.of,
-            );
-            return Ok(ElementDeclaration {
-                min: 0,
-                max: None,
-                ..ElementDeclaration::new(name, of)
-            });
-        }
+        Json::Array(items) => return list(name, items, path, depth, losses),
         Json::Object(object) => {
             let mut children: Vec<ElementDeclaration> = Vec::new();
+            let mut names = HashSet::new();
             for (key, value) in object {
                 let path = format!("{path}/{key}");
                 let mut name = element_name(key, &path, losses);
-                while children.iter().any(|child| child.name == name) {
+                while !names.insert(name.clone()) {
                     name.push('_');
                     losses.add(&path, format_args!("the name {key:?} becomes `{name}`"));
                 }
-                children.push(element(name, value, &path, depth + 1, (losses, elements))?);
+                children.push(element(name, value, &path, depth + 1, losses)?);
             }
             ContentType::Fields(FieldsType { children, ..FieldsType::default() })
         }
     };
     Ok(ElementDeclaration::new(name, of))
+}
+
+/// A list: the element stands once for each item, and takes each of them.
+fn list(
+    name: String,
+    items: &[Json],
+    path: &str,
+    depth: usize,
+    losses: &mut Losses,
+) -> Result<ElementDeclaration, ConversionError> {
+    let path = format!("{path}[]");
+    let mut all = ElementDeclaration::new(name.clone(), unknown());
+    for item in items {
+        if item.is_null() {
+            losses.add(&path, "null becomes an absent element");
+            continue;
+        }
+        let mut next = element(name.clone(), item, &path, depth + 1, losses)?;
+        if item.is_array() {
+            losses.add(&path, "a list of lists: the inner items are elements `item`");
+            next = with_items(next);
+        }
+        all = merge(all, next, &path, losses);
+        check_count(all.size())?;
+    }
+    Ok(ElementDeclaration { min: 0, max: None, ..all })
 }

@@ -1,9 +1,11 @@
 //! Declarations from one XML element: what it shows, and no more.
 
+use std::collections::{BTreeMap, HashMap};
+
 use super::declaration::{
-    AttributeDeclaration, ContentType, ElementDeclaration, FieldsType, ValueType,
+    AttributeDeclaration, ContentType, ElementDeclaration, FieldsType, UNKNOWN, ValueType,
 };
-use super::{ConversionError, DEPTH_MAX, Losses, count};
+use super::{ConversionError, DEPTH_MAX, Losses, check_count};
 use crate::xml::element::Element;
 
 /// The declaration of an example.
@@ -19,9 +21,8 @@ pub(super) fn read(root: &Element, losses: &mut Losses) -> Result<ReadExample, C
         root.children().next().is_none_or(|child| child.name.namespace == root.name.namespace);
     let expected = if is_qualified { target } else { "" };
     losses.add("", "everything that this one example does not show");
-    let mut elements = 0;
     let path = format!("/{}", root.name.local);
-    let declared = element(root, expected, &path, 0, (losses, &mut elements))?;
+    let declared = element(root, expected, &path, 0, losses)?;
     Ok(ReadExample { root: declared, is_qualified })
 }
 
@@ -30,30 +31,14 @@ fn element(
     expected: &str,
     path: &str,
     depth: usize,
-    (losses, elements): (&mut Losses, &mut usize),
+    losses: &mut Losses,
 ) -> Result<ElementDeclaration, ConversionError> {
-    count(elements)?;
     let refuse = |what: String| Err(ConversionError::Unsupported(format!("{path}: {what}")));
     if depth > DEPTH_MAX {
         return refuse(format!("more than {DEPTH_MAX} levels"));
     }
 
-    let mut attributes = Vec::new();
-    for (name, value) in &source.attributes {
-        if name.namespace.is_some() {
-            return refuse(format!(
-                "the attribute `{}` has a namespace; write its XSD by hand",
-                name.local
-            ));
-        }
-        let of = value_of(value);
-        attributes.push(AttributeDeclaration {
-            name: name.local.to_string(),
-            is_required: true,
-            of,
-        });
-    }
-
+    let attributes = attributes_of(source, path)?;
     let name = source.name.local.to_string();
     if source.children().next().is_none() {
         let of = value_of(&source.text());
@@ -70,6 +55,7 @@ fn element(
     }
     let mut fields = FieldsType { attributes, ..FieldsType::default() };
     let mut last = String::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for child in source.children() {
         if child.name.namespace.as_deref().unwrap_or_default() != expected {
             let local = &child.name.local;
@@ -80,15 +66,20 @@ fn element(
             ));
         }
         let path = format!("{path}/{}", child.name.local);
-        let next = element(child, expected, &path, depth + 1, (losses, elements))?;
+        let next = element(child, expected, &path, depth + 1, losses)?;
         let next_name = next.name.clone();
-        match fields.children.iter_mut().find(|known| known.name == next.name) {
-            None => fields.children.push(next),
+        let place = places.get(&next_name).copied();
+        match place.and_then(|place| fields.children.get_mut(place)) {
+            None => {
+                places.insert(next_name.clone(), fields.children.len());
+                fields.children.push(next);
+                check_count(fields.children.len())?;
+            }
             Some(known) => {
                 fields.is_unordered |= last != next_name;
-                let mut both = merge(known.clone(), next, &path, losses);
-                both.max = None;
-                *known = both;
+                let before = std::mem::replace(known, next.clone());
+                *known = merge(before, next, &path, losses);
+                known.max = None;
             }
         }
         last = next_name;
@@ -97,6 +88,23 @@ fn element(
         losses.add(path, "the order and number of its children");
     }
     Ok(ElementDeclaration::new(name, ContentType::Fields(fields)))
+}
+
+fn attributes_of(
+    source: &Element,
+    path: &str,
+) -> Result<Vec<AttributeDeclaration>, ConversionError> {
+    let declared = source.attributes.iter().map(|(name, value)| {
+        let local = &name.local;
+        if name.namespace.is_some() {
+            return Err(ConversionError::Unsupported(format!(
+                "{path}: the attribute `{local}` has a namespace; write its XSD by hand"
+            )));
+        }
+        let name = local.to_string();
+        Ok(AttributeDeclaration { name, is_required: true, of: value_of(value) })
+    });
+    declared.collect()
 }
 
 /// A declaration that takes both.
@@ -113,6 +121,11 @@ pub(super) fn merge(
     };
     let of = match (one.of, other.of) {
         (ContentType::Value(a), ContentType::Value(b)) => ContentType::Value(common(&a, &b)),
+        (of, ContentType::Value(unknown)) | (ContentType::Value(unknown), of)
+            if unknown.base == UNKNOWN =>
+        {
+            of
+        }
         (ContentType::Fields(a), ContentType::Fields(b)) => {
             ContentType::Fields(merge_fields(a, b, path, losses))
         }
@@ -165,49 +178,91 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
         }
     }
 
-    let (names, others): (Vec<String>, Vec<String>) = (
-        a.children.iter().map(|child| child.name.clone()).collect(),
-        b.children.iter().map(|child| child.name.clone()).collect(),
-    );
-    let shared = |list: &[String], with: &[String]| -> Vec<String> {
-        list.iter().filter(|name| with.contains(name)).cloned().collect()
-    };
-    let mut is_unordered = a.is_unordered || b.is_unordered;
-    is_unordered |= shared(&names, &others) != shared(&others, &names);
-    let mut children = a.children;
-    for child in &mut children {
-        if !others.contains(&child.name) {
-            child.min = 0;
-        }
-    }
-    // A child that only the second has stands behind the one before it there.
-    let mut at = 0;
-    for other in b.children {
-        match children.iter().position(|known| known.name == other.name) {
-            Some(found) => {
-                let path = format!("{path}/{}", other.name);
-                if let Some(known) = children.get_mut(found) {
-                    *known = merge(known.clone(), other, &path, losses);
-                }
-                at = found + 1;
-            }
-            None => {
-                children.insert(at, ElementDeclaration { min: 0, ..other });
-                at += 1;
-            }
-        }
-    }
+    let (children, is_mixed_up) = merge_children(a.children, b.children, path, losses);
+    let is_unordered = a.is_unordered || b.is_unordered || is_mixed_up;
     if is_unordered {
         losses.add(path, "the order and number of its children");
     }
     FieldsType { attributes, children, is_unordered, text }
 }
 
+/// Number of names that are looked for one by one.
+const FEW: usize = 8;
+
+/// For each of `names` its place in `known`. A map is made only where many names stand in another
+/// order.
+fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
+    let mut map: Option<HashMap<&str, usize>> = None;
+    let mut next = 0;
+    let mut found = Vec::with_capacity(names.len());
+    for name in names.iter().map(|child| child.name.as_str()) {
+        let is_next = known.get(next).is_some_and(|child| child.name == name);
+        let place = if is_next {
+            Some(next)
+        } else if names.len() <= FEW {
+            known.iter().position(|child| child.name == name)
+        } else {
+            let pairs = || known.iter().enumerate().map(|(at, child)| (child.name.as_str(), at));
+            map.get_or_insert_with(|| pairs().collect()).get(name).copied()
+        };
+        next = place.map_or(next, |place| place + 1);
+        found.push(place);
+    }
+    found
+}
+
+/// The children of both, and whether the two have them in different orders.
+fn merge_children(
+    mut known: Vec<ElementDeclaration>,
+    others: Vec<ElementDeclaration>,
+    path: &str,
+    losses: &mut Losses,
+) -> (Vec<ElementDeclaration>, bool) {
+    let places = places(&known, &others);
+    let mut is_shared = vec![false; known.len()];
+    // Those that only the second has, behind the one with this place there.
+    let mut added: BTreeMap<usize, Vec<ElementDeclaration>> = BTreeMap::new();
+    let mut at = 0;
+    let mut is_mixed_up = false;
+    for (other, place) in others.into_iter().zip(places) {
+        let Some((place, child)) = place.and_then(|place| Some((place, known.get_mut(place)?)))
+        else {
+            added.entry(at).or_default().push(ElementDeclaration { min: 0, ..other });
+            continue;
+        };
+        let path = format!("{path}/{}", other.name);
+        let before = std::mem::replace(child, other.clone());
+        *child = merge(before, other, &path, losses);
+        if let Some(shared) = is_shared.get_mut(place) {
+            *shared = true;
+        }
+        is_mixed_up |= place + 1 < at;
+        at = place + 1;
+    }
+
+    for (child, is_shared) in known.iter_mut().zip(is_shared) {
+        if !is_shared {
+            child.min = 0;
+        }
+    }
+    if added.is_empty() {
+        return (known, is_mixed_up);
+    }
+    let mut children = added.remove(&0).unwrap_or_default();
+    for (place, child) in known.into_iter().enumerate() {
+        children.push(child);
+        children.extend(added.remove(&(place + 1)).unwrap_or_default());
+    }
+    (children, is_mixed_up)
+}
+
 /// The type that takes the values of both.
 fn common(a: &ValueType, b: &ValueType) -> ValueType {
     let is_number = |of: &ValueType| matches!(of.base, "integer" | "decimal");
-    if a.base == b.base {
+    if a.base == b.base || b.base == UNKNOWN {
         a.clone()
+    } else if a.base == UNKNOWN {
+        b.clone()
     } else if is_number(a) && is_number(b) {
         ValueType::plain("decimal")
     } else {

@@ -1,9 +1,11 @@
 //! Declarations from a JSON Schema, also one that Pydantic or Zod exports.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value as Json};
 
 use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
-use super::{ConversionError, DEPTH_MAX, Losses, count, element_name, pattern};
+use super::{ConversionError, DEPTH_MAX, Losses, check_count, element_name, pattern};
 
 /// Declares the payload `name` for this schema.
 pub(super) fn read(
@@ -45,12 +47,11 @@ struct ResolvedSchema {
 }
 
 /// Keywords that say nothing about the value.
-const SILENT: [&str; 12] = [
+const SILENT: [&str; 11] = [
     "$schema",
     "$id",
     "$defs",
     "definitions",
-    "$ref",
     "$comment",
     "$anchor",
     "title",
@@ -108,12 +109,13 @@ impl JsonSchemaReader<'_> {
 
     /// Follows references, and unwraps `allOf` and unions with null.
     fn resolve(&mut self, schema: &Json, path: &str) -> Result<ResolvedSchema, ConversionError> {
-        count(&mut self.elements)?;
+        self.elements += 1;
+        check_count(self.elements)?;
         let mut keys = schema.as_object().cloned().unwrap_or_default();
         let mut is_nullable = false;
         let mut followed = 0;
         loop {
-            if let Some(Json::String(reference)) = keys.remove("$ref") {
+            if let Some(reference) = taken(&mut keys, "$ref", Json::as_str) {
                 let target = reference.strip_prefix('#').and_then(|at| self.root.pointer(at));
                 match target.and_then(Json::as_object) {
                     Some(_) if self.open.contains(&reference) => {
@@ -131,6 +133,7 @@ impl JsonSchemaReader<'_> {
                     Some(found) => {
                         self.open.push(reference);
                         followed += 1;
+                        self.note_conflicts("$ref", found, &keys, path);
                         keys = merged(found.clone(), keys);
                     }
                     None => {
@@ -138,13 +141,13 @@ impl JsonSchemaReader<'_> {
                         self.losses.add(path, what);
                     }
                 }
-            } else if let Some(Json::Array(parts)) = keys.remove("allOf") {
+            } else if let Some(parts) = taken(&mut keys, "allOf", Json::as_array) {
                 // Each part goes before those behind it, and before what stands beside `allOf`.
                 for part in parts.iter().rev() {
                     let part = self.resolve(part, path)?;
                     is_nullable |= part.is_nullable;
                     followed += part.followed;
-                    self.note_conflicts(&part.keys, &keys, path);
+                    self.note_conflicts("allOf", &part.keys, &keys, path);
                     keys = merged(part.keys, keys);
                 }
             } else if let Some((word, parts)) = union(&mut keys) {
@@ -153,9 +156,13 @@ impl JsonSchemaReader<'_> {
                 is_nullable |= rest.len() < all;
                 if rest.len() == 1 {
                     let only = rest.pop().and_then(|part| part.as_object().cloned());
-                    keys = merged(only.unwrap_or_default(), keys);
+                    let only = only.unwrap_or_default();
+                    self.note_conflicts(word, &only, &keys, path);
+                    keys = merged(only, keys);
                 } else if let Some(words) = words_of(&rest) {
-                    keys.insert("enum".to_owned(), words);
+                    let words = Map::from_iter([("enum".to_owned(), words)]);
+                    self.note_conflicts(word, &words, &keys, path);
+                    keys = merged(words, keys);
                 } else if ["type", "properties", "items"].iter().any(|key| keys.contains_key(*key))
                 {
                     self.losses.add(path, format_args!("{word} of {} alternatives", rest.len()));
@@ -171,8 +178,15 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Names what two parts of an `allOf` say of one thing; only one of them is kept.
-    fn note_conflicts(&mut self, part: &Map<String, Json>, over: &Map<String, Json>, path: &str) {
+    /// Names each keyword of `part` that `over` has with another value: only that of `over` is kept.
+    /// `word` is the keyword that holds `part`.
+    fn note_conflicts(
+        &mut self,
+        word: &str,
+        part: &Map<String, Json>,
+        over: &Map<String, Json>,
+        path: &str,
+    ) {
         for (key, value) in part {
             let Some(kept) = over.get(key).filter(|kept| *kept != value) else { continue };
             match (value.as_object(), kept.as_object()) {
@@ -180,12 +194,12 @@ impl JsonSchemaReader<'_> {
                     for (name, _) in one.iter().filter(|(name, schema)| {
                         other.get(*name).is_some_and(|known| known != *schema)
                     }) {
-                        let what = format_args!("allOf: one of its schemas for {name:?}");
+                        let what = format_args!("{word}: one of its schemas for {name:?}");
                         self.losses.add(path, what);
                     }
                 }
                 _ if key == "required" || SILENT.contains(&key.as_str()) && key != "type" => {}
-                _ => self.losses.add(path, format_args!("allOf: {key} {}", short(value))),
+                _ => self.losses.add(path, format_args!("{word}: {key} {}", short(value))),
             }
         }
     }
@@ -221,7 +235,14 @@ impl JsonSchemaReader<'_> {
 
         for (key, value) in keys {
             let is_known = SILENT.contains(&key.as_str()) || known(base).contains(&key.as_str());
-            if !is_known {
+            // The value of such a keyword is of another kind than JSON Schema has there.
+            let is_malformed = match key.as_str() {
+                "enum" => !value.is_array(),
+                "properties" => !value.is_object(),
+                "required" => !value.is_array(),
+                _ => false,
+            };
+            if !is_known || is_malformed {
                 self.losses.add(path, format_args!("{key} {}", short(value)));
             }
         }
@@ -241,9 +262,9 @@ impl JsonSchemaReader<'_> {
             self.losses.add(path, what);
         }
 
-        let required: Vec<&str> = match keys.get("required") {
+        let required: BTreeSet<&str> = match keys.get("required") {
             Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect(),
-            _ => Vec::new(),
+            _ => BTreeSet::new(),
         };
         let mut children: Vec<ElementDeclaration> = Vec::new();
         let properties = keys.get("properties").and_then(Json::as_object);
@@ -255,7 +276,7 @@ impl JsonSchemaReader<'_> {
                 self.losses.add(&path, format_args!("the name {property:?} becomes `{name}`"));
             }
             let mut child = self.element(name, schema, &path, depth + 1)?;
-            if !required.contains(&property.as_str()) {
+            if !required.contains(property.as_str()) {
                 if child.min > 1 {
                     self.losses.add(&path, format_args!("at least {} where any", child.min));
                 }
@@ -309,16 +330,18 @@ impl JsonSchemaReader<'_> {
     }
 
     fn value(&mut self, base: &'static str, keys: &Map<String, Json>, path: &str) -> ValueType {
-        let words = match (keys.get("enum"), keys.get("const")) {
-            (Some(Json::Array(words)), _) => words.clone(),
-            (_, Some(word)) => vec![word.clone()],
-            _ => Vec::new(),
-        };
+        let words = self.words(keys, path);
         let mut of = ValueType::plain(match base {
             "integer" => "integer",
             "number" => "decimal",
             "boolean" => "boolean",
-            _ if !words.is_empty() => "string",
+            // The words are those of a text, whatever their format.
+            _ if !words.is_empty() => {
+                if let Some(format) = keys.get("format") {
+                    self.losses.add(path, format_args!("the format {}", shown(format)));
+                }
+                "string"
+            }
             _ => self.format(keys, path),
         });
         if !words.is_empty() && base == "boolean" {
@@ -339,6 +362,21 @@ impl JsonSchemaReader<'_> {
             self.text_facets(keys, path, &mut of);
         }
         of
+    }
+
+    /// The values that `enum` and `const` leave, without null.
+    fn words(&mut self, keys: &Map<String, Json>, path: &str) -> Vec<Json> {
+        let listed = keys.get("enum").and_then(Json::as_array);
+        let words = match (listed, keys.get("const")) {
+            (Some(words), Some(only)) if !words.contains(only) => {
+                self.losses.add(path, format_args!("const {}, which enum lacks", short(only)));
+                words.clone()
+            }
+            (_, Some(only)) => vec![only.clone()],
+            (Some(words), None) => words.clone(),
+            (None, None) => Vec::new(),
+        };
+        words.into_iter().filter(|word| !word.is_null()).collect()
     }
 
     fn bounds(&mut self, keys: &Map<String, Json>, path: &str, of: &mut ValueType) {
@@ -378,17 +416,28 @@ impl JsonSchemaReader<'_> {
 
     /// The type of XSD for a format of texts.
     fn format(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
-        match keys.get("format").and_then(Json::as_str) {
-            None => "string",
+        let Some(format) = keys.get("format") else { return "string" };
+        match format.as_str() {
             Some("date") => "date",
             Some("date-time") => "dateTime",
             Some("uri" | "uri-reference" | "iri") => "anyURI",
-            Some(format) => {
-                self.losses.add(path, format_args!("the format {format}"));
+            _ => {
+                self.losses.add(path, format_args!("the format {}", shown(format)));
                 "string"
             }
         }
     }
+}
+
+/// Removes the value of a keyword, where it is of the expected kind.
+fn taken<T: ToOwned + ?Sized>(
+    keys: &mut Map<String, Json>,
+    keyword: &str,
+    kind: fn(&Json) -> Option<&T>,
+) -> Option<T::Owned> {
+    let value = keys.get(keyword).and_then(kind)?.to_owned();
+    keys.remove(keyword);
+    Some(value)
 }
 
 fn text(name: String) -> ElementDeclaration {
@@ -416,7 +465,7 @@ fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json
 
 fn union(keys: &mut Map<String, Json>) -> Option<(&'static str, Vec<Json>)> {
     for word in ["anyOf", "oneOf"] {
-        if let Some(Json::Array(parts)) = keys.remove(word) {
+        if let Some(parts) = taken(keys, word, Json::as_array) {
             return Some((word, parts));
         }
     }
@@ -427,12 +476,12 @@ fn is_null(schema: &Json) -> bool {
     schema.get("type").and_then(Json::as_str) == Some("null")
 }
 
-/// Whether the type is null, or a list with null.
+/// Whether the type is null, or a list with null, or there is no type and null is a word.
 fn takes_null(keys: &Map<String, Json>) -> bool {
     match keys.get("type") {
         Some(Json::Array(types)) => types.iter().any(|one| one == "null"),
         Some(one) => one == "null",
-        None => false,
+        None => keys.get("enum").and_then(Json::as_array).is_some_and(|w| w.contains(&Json::Null)),
     }
 }
 

@@ -10,18 +10,25 @@ mod json_schema;
 mod pattern;
 mod short;
 
+use std::collections::HashSet;
+
 use declaration::{ElementDeclaration, FACETS};
 use serde_json::Value as Json;
 
 use super::file::{SchemaFile, SchemaVerdict};
 use super::libxml2::ParsedDocument;
 use super::trial_compile::SchemaCompiler;
+use crate::limits;
 use crate::xml::element::Element;
+use crate::xml::scan::{BrokenRule, scan_within};
 
 /// Maximum elements that one conversion declares. References can multiply without a bound.
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
+/// Maximum optional children of an element whose order a schema can say: a compiler takes time that
+/// grows with the square of their number.
+const OPTIONAL_MAX: usize = 300;
 /// Maximum losses that are listed.
 const LOSSES_MAX: usize = 500;
 
@@ -74,7 +81,9 @@ pub fn origin_of(text: &str) -> SchemaOrigin {
     let is_schema = json.as_object().is_some_and(|root| {
         let has = |key: &str| root.contains_key(key);
         let names_type = root.get("type").and_then(Json::as_str).is_some_and(is_type);
-        let has_parts = root.get("properties").is_some_and(Json::is_object);
+        // A feature of GeoJSON has `properties` and a `type` that JSON Schema does not know.
+        let is_other_type = root.get("type").and_then(Json::as_str).is_some_and(|of| !is_type(of));
+        let has_parts = root.get("properties").is_some_and(Json::is_object) && !is_other_type;
         let refers = has("$defs") || has("$ref") && has("definitions");
         let is_union = ["allOf", "anyOf", "oneOf"]
             .iter()
@@ -112,9 +121,11 @@ pub fn convert(
         SchemaOrigin::JsonSchema => json_schema::read(&json(text)?, name, &mut losses)?,
         SchemaOrigin::ExampleJson => example_json::read(&json(text)?, name, &mut losses)?,
     };
+    check_count(root.size())?;
 
     root.min = 1;
     root.max = Some(1);
+    root.loosen("", &mut losses);
     let target = target.unwrap_or_else(|| match origin {
         SchemaOrigin::ExampleXml => String::new(),
         SchemaOrigin::JsonSchema | SchemaOrigin::ExampleJson => {
@@ -160,12 +171,21 @@ fn json(text: &str) -> Result<Json, ConversionError> {
 }
 
 fn parsed_xml(text: &str) -> Result<Element, ConversionError> {
-    let parsed = ParsedDocument::parse(text.as_bytes());
-    if has_doctype(text) || parsed.as_ref().is_ok_and(ParsedDocument::has_doctype) {
+    if has_doctype(text) {
         let text = "this XML has a DOCTYPE; remove it, and entities with it";
         return Err(ConversionError::Unsupported(text.to_owned()));
     }
-    if let Err(found) = parsed {
+    // The limits come before a parser that takes long for what is beyond them.
+    scan_within(text.as_bytes(), limits::SCHEMA_BYTES_MAX).map_err(|violation| {
+        let before = text.get(..violation.offset).unwrap_or_default();
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let text = format!("{} at line {line}", violation.message);
+        match violation.breach {
+            BrokenRule::Form | BrokenRule::Roots => ConversionError::Unreadable(text),
+            _ => ConversionError::Unsupported(text),
+        }
+    })?;
+    if let Err(found) = ParsedDocument::parse(text.as_bytes()) {
         let first = found.into_iter().next();
         let text = first.map(|d| format!("{} at line {}", d.message.trim(), d.line));
         return Err(ConversionError::Unreadable(text.unwrap_or_default()));
@@ -193,6 +213,7 @@ fn has_doctype(text: &str) -> bool {
 #[derive(Debug, Default)]
 struct Losses {
     texts: Vec<String>,
+    known: HashSet<String>,
 }
 
 impl Losses {
@@ -202,7 +223,7 @@ impl Losses {
         }
         let place = if path.is_empty() { "/" } else { path };
         let text = format!("{place}: {what}");
-        if self.texts.contains(&text) {
+        if !self.known.insert(text.clone()) {
             return;
         }
         let is_last = self.texts.len() == LOSSES_MAX;
@@ -223,10 +244,9 @@ fn element_name(text: &str, path: &str, losses: &mut Losses) -> String {
     name
 }
 
-/// Refuses a conversion that would declare too many elements.
-fn count(elements: &mut usize) -> Result<(), ConversionError> {
-    *elements += 1;
-    if *elements > ELEMENTS_MAX {
+/// Refuses a conversion that would declare so many elements, if they are too many.
+fn check_count(elements: usize) -> Result<(), ConversionError> {
+    if elements > ELEMENTS_MAX {
         let text = format!("the schema would declare more than {ELEMENTS_MAX} elements");
         return Err(ConversionError::Unsupported(text));
     }

@@ -4,7 +4,6 @@
 pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
     let chars: Vec<char> = pattern.chars().collect();
     let mut out = String::new();
-    let mut is_in_class = false;
     let mut depth = 0_usize;
     let mut alternatives = false;
     let mut starts = false;
@@ -14,19 +13,17 @@ pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
         let next = chars.get(at + 1).copied();
         match c {
             '\\' => {
-                out.push_str(&escape(next?, is_in_class)?);
+                out.push_str(&escape(next?)?);
                 at += 1;
             }
-            '[' if !is_in_class => {
-                is_in_class = true;
-                out.push('[');
+            '[' => {
+                let (class, length) = class(chars.get(at + 1..)?)?;
+                out.push_str(&class);
+                at += length;
             }
-            '[' => out.push_str("\\["),
-            ']' => {
-                is_in_class = false;
-                out.push(']');
-            }
-            _ if is_in_class => out.push(*c),
+            // XSD could take what is a text in JSON Schema for a number of repetitions.
+            ']' => out.push_str("\\]"),
+            '{' if !next.is_some_and(|c| c.is_ascii_digit()) => return None,
             '^' if at == 0 => starts = true,
             '$' if at + 1 == chars.len() => ends = true,
             '^' | '$' => return None,
@@ -59,7 +56,7 @@ pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
     }
 
     // Anchors belong to one alternative, so that the whole pattern cannot be completed.
-    if is_in_class || depth > 0 || alternatives && (starts || ends) {
+    if depth > 0 || alternatives && (starts || ends) {
         return None;
     }
     let open = if starts { "" } else { "[\\s\\S]*" };
@@ -68,16 +65,70 @@ pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
     Some(format!("{open}{out}{close}"))
 }
 
-/// The escape sequence of XSD for the one of this letter.
-fn escape(letter: char, is_in_class: bool) -> Option<String> {
+/// One member of a class: the text of XSD, and whether it is a set such as `\d`.
+struct ClassMember {
+    text: String,
+    is_set: bool,
+}
+
+/// The class whose characters follow its `[`, and their number with the `]`.
+fn class(chars: &[char]) -> Option<(String, usize)> {
+    let mut out = "[".to_owned();
+    let mut at = 0;
+    if chars.first() == Some(&'^') {
+        out.push('^');
+        at = 1;
+    }
+    let start = at;
+    loop {
+        if *chars.get(at)? == ']' {
+            // XSD has no class without members.
+            let is_empty = at == start;
+            out.push(']');
+            return (!is_empty).then_some((out, at + 1));
+        }
+        let (first, length) = class_member(chars.get(at..)?)?;
+        at += length;
+        out.push_str(&first.text);
+
+        // A hyphen before the end of the class, or beside a set, stands for itself.
+        let is_range = chars.get(at) == Some(&'-') && chars.get(at + 1) != Some(&']');
+        if !is_range {
+            continue;
+        }
+        let (last, length) = class_member(chars.get(at + 1..)?)?;
+        at += 1 + length;
+        out.push_str(if first.is_set || last.is_set { "\\-" } else { "-" });
+        out.push_str(&last.text);
+    }
+}
+
+/// The first member of these characters of a class, and its length.
+fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
+    let first = *chars.first()?;
+    if first == '\\' {
+        let letter = *chars.get(1)?;
+        let text = match letter {
+            'd' => "0-9".to_owned(),
+            'w' => "A-Za-z0-9_".to_owned(),
+            'D' | 'W' => return None,
+            _ => escape(letter)?,
+        };
+        return Some((ClassMember { text, is_set: matches!(letter, 'd' | 'w' | 's' | 'S') }, 2));
+    }
+    let is_marked = matches!(first, '[' | '-' | '^' | '\\');
+    let text = if is_marked { format!("\\{first}") } else { first.to_string() };
+    Some((ClassMember { text, is_set: false }, 1))
+}
+
+/// The escape sequence of XSD for the one of this letter, outside a class.
+fn escape(letter: char) -> Option<String> {
     Some(match letter {
         // XSD takes digits and letters of all scripts; JSON Schema those of ASCII.
-        'd' if is_in_class => "0-9".to_owned(),
         'd' => "[0-9]".to_owned(),
-        'D' if !is_in_class => "[^0-9]".to_owned(),
-        'w' if is_in_class => "A-Za-z0-9_".to_owned(),
+        'D' => "[^0-9]".to_owned(),
         'w' => "[A-Za-z0-9_]".to_owned(),
-        'W' if !is_in_class => "[^A-Za-z0-9_]".to_owned(),
+        'W' => "[^A-Za-z0-9_]".to_owned(),
         's' | 'S' | 'n' | 'r' | 't' => format!("\\{letter}"),
         '/' | '"' | '\'' | ':' | ',' | '=' | '@' | '#' | '%' | '&' | ';' | '!' | '~' | '<'
         | '>' | ' ' | '_' | '`' => letter.to_string(),

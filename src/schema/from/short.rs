@@ -1,5 +1,6 @@
 //! A declaration in the short form of a config.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::super::short_form::is_element_name;
@@ -122,8 +123,8 @@ fn value(of: &ValueType, path: &str, losses: &mut Losses) -> String {
             && !word.contains(|c: char| c.is_whitespace() || c.is_control())
             && !is_other
     };
-    let is_first = |(at, word)| !words.iter().take(at).any(|before| before == word);
-    let are_once = words.iter().enumerate().all(is_first);
+    let mut once = HashSet::new();
+    let are_once = words.iter().all(|word| once.insert(word));
     let are_words = are_once && words.iter().all(is_word);
     for (facet, value) in &of.facets {
         if !(*facet == "enumeration" && are_words && words.len() > 1) {
