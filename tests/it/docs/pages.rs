@@ -20,7 +20,7 @@ const PAGES: [(&str, usize); 9] = [
     ("docs/CONFIG.md", 0),
     ("docs/PROTOCOL.md", 2),
     ("docs/AGENTS.md", 0),
-    ("docs/WORKFLOWS.md", 1),
+    ("docs/WORKFLOWS.md", 0),
     ("docs/OPERATIONS.md", 10),
     ("docs/ARCHITECTURE.md", 1),
     ("docs/errors/hosted-process.md", 0),
@@ -42,7 +42,9 @@ fn tests() -> Vec<String> {
         }
     }
     let mut names = Vec::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it"), &mut names);
+    for folder in ["src", "tests/it"] {
+        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut names);
+    }
     names
 }
 
