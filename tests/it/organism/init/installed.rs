@@ -243,3 +243,14 @@ fn a_wrong_installation_changes_nothing() {
     assert_eq!(update.code, Some(2), "{update:?}");
     assert!(update.err.contains("or remove these files: README.md, travel.py"), "{update:?}");
 }
+
+#[test]
+fn the_programs_of_listeners_state_their_version() {
+    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_organism")).parent().unwrap();
+    for name in LISTENERS.iter().filter_map(|listener| listener.program) {
+        let ran = Command::new(folder.join(name)).arg("--version").output().unwrap();
+        let ran: CommandOutput = ran.into();
+        let version = format!("{name} {}\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!((ran.code, ran.out), (Some(0), version), "{}", ran.err);
+    }
+}
