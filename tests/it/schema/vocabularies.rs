@@ -37,6 +37,7 @@ fn all() -> Vec<(&'static str, Option<PathBuf>, &'static str)> {
         ("CycloneDX", Some(data("vocabularies/cyclonedx/bom-1.5.SNAPSHOT.xsd")), "bom"),
         ("pain.001", fetched("pain001/templates/pain.001.001.09/pain.001.001.09.xsd"), "Document"),
         ("UBL", fetched(&format!("{UBL}/maindoc/UBL-Invoice-2.1.xsd")), "Invoice"),
+        ("XMPP", Some(data("vocabularies/xmpp/client.xsd")), "message"),
         ("BPMN", fetched("SpiffWorkflow/bpmn/parser/schema/BPMN20.xsd"), "process"),
     ]
 }
