@@ -122,6 +122,9 @@ pub struct Contract {
     /// Time that a call waits for an operator or a human listener; `None` if it is unlimited.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
+    /// Time that the listener has for the preview of a held call; `None` if it gives no previews.
+    #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
+    pub previews: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
@@ -169,6 +172,7 @@ impl Contract {
             },
             approval: Approval::Never,
             patience: None,
+            previews: None,
             budget: Budget::default(),
             client: None,
             core: None,

@@ -362,6 +362,18 @@ pub struct Attempt {
     pub n: u32,
 }
 
+impl Attempt {
+    /// The id of the preview of a held call in this epoch. A preview is no attempt: attempts are
+    /// numbered from 1.
+    pub const fn preview(epoch: u32) -> Self {
+        Self { epoch, n: 0 }
+    }
+
+    pub const fn is_preview(self) -> bool {
+        self.n == 0
+    }
+}
+
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.epoch, self.n)

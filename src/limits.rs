@@ -129,6 +129,12 @@ pub const CLIENT_KEY_BYTES_MAX: usize = 256;
 pub const HASH_CHARS_MIN: usize = 8;
 /// Maximum hex digits of a payload hash in an approval.
 pub const HASH_CHARS_MAX: usize = 64;
+/// Time that a listener has for the preview of a held call, unless the config sets another.
+pub const PREVIEW_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// Maximum time that a config may give for a preview.
+pub const PREVIEW_TIMEOUT_CEILING: Duration = Duration::from_secs(3600);
+/// Maximum bytes of a preview. A person has to read it.
+pub const PREVIEW_BYTES_MAX: usize = 256 << 10;
 /// Maximum characters of the reason that an operator gives for an action.
 pub const REASON_CHARS_MAX: usize = 1_000;
 /// Maximum details in one recorded operator action.

@@ -121,6 +121,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("keep-leftovers", "what a killed pump left running ends before the next pump delivers"),
     ("export-what-was-said", "a span has names, ids and numbers, and nothing that was said"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
+    ("approve-without-the-preview", "an approval holds for the preview that was looked at"),
+    ("count-a-preview", "a preview is no attempt"),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
     ("count-the-held", "calls that wait for people leave the others their room"),

@@ -21,6 +21,7 @@ The protocol of listeners (PROTOCOL in the documentation) describes the frames; 
 sections.
 """
 
+import hashlib
 import os
 import select
 import sys
@@ -30,8 +31,8 @@ import xml.etree.ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
 __all__ = [
-    "Message", "Request", "ThreadResult", "accepts", "element", "send_to_thread", "serve", "spawn",
-    "to_xml", "wait",
+    "Message", "Request", "ThreadResult", "accepts", "element", "previews", "send_to_thread", "serve",
+    "spawn", "stale_preview", "to_xml", "wait",
 ]
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
@@ -41,6 +42,7 @@ _HEARTBEAT_SECONDS = 10
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
 _handlers = {}
+_previews = []
 _REQUIRED = object()
 _warned = set()
 
@@ -56,6 +58,20 @@ def accepts(*names):
         return handler
 
     return register
+
+
+def previews(handler):
+    """Registers the handler that returns what a call would do, as a text. It must change nothing. The
+    handler of the call then acts only if `request.holds(text)`, and returns `stale_preview()` otherwise."""
+    if _previews:
+        raise ValueError("two handlers for previews")
+    _previews.append(handler)
+    return handler
+
+
+def stale_preview(reason):
+    """The answer to a call whose approved preview holds no more. Nothing was changed."""
+    return element(_CORE + "stale-preview", reason)
 
 
 def element(name, text=None, attributes=None, children=()):
@@ -143,9 +159,16 @@ class Request(Message):
         self.thread = delivery.get("thread")
         self.listener = delivery.get("listener")
         self.timeout = delivery.get("timeout")
+        # SHA-256 of the preview that a person approved with the call, or None.
+        self.approved_preview = delivery.get("approved_preview")
         # Trace context of this attempt, or None. It is the parent of the handler's own spans.
         self.traceparent = delivery.get("traceparent")
         self._connection = connection
+
+    def holds(self, text):
+        """Whether the call may be carried out, if this is its preview now (section 3)."""
+        shown = _shown(text).encode("utf-8")
+        return self.approved_preview in (None, hashlib.sha256(shown).hexdigest())
 
     @property
     def thread_results(self):
@@ -427,6 +450,8 @@ def _answered(delivery, frame, memory, connection):
         return None, False
     messages, frames = remembered
     request = Request(delivery, messages + list(delivery), connection)
+    if delivery.tag == _ENVELOPE + "preview":
+        return _previewed(request), False
     handler = _handlers.get(request.name)
     if handler is None:
         raise LookupError(f"no handler for {request.name}")
@@ -435,3 +460,22 @@ def _answered(delivery, frame, memory, connection):
         _warn_of_nothing(handler)
     payloads = _answer(returned)
     return payloads, memory.put(delivery.get("call"), frames + [frame])
+
+
+def _previewed(request):
+    """The answer to the request for a preview. It is empty if there is none: the person learns so, and
+    the listener goes on with other calls."""
+    if not _previews:
+        print("no preview: this listener has no handler for previews, so take `previews = true` out of "
+              "its config", file=sys.stderr)
+        return ""
+    try:
+        return _shown(_previews[0](request))
+    except Exception:
+        traceback.print_exc()
+        return ""
+
+
+def _shown(text):
+    """The payload with a preview."""
+    return to_xml(element(_CORE + "preview", text))

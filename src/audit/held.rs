@@ -6,14 +6,49 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
-use crate::envelope::Message;
+use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::system;
 use crate::thread::{Fact, Hold, Record};
+use crate::xml::element::Element;
 use crate::xml::scan::attributes;
+
+/// The state of the preview of a held call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CallPreviewView {
+    /// The preview was requested, and its time has not passed.
+    #[serde(rename = "requested")]
+    Requested,
+    /// The listener's preview.
+    #[serde(rename = "recorded")]
+    Recorded {
+        /// SHA-256 of the preview's payload.
+        #[serde(rename = "sha256")]
+        sha256: Digest,
+        /// Text of the preview. `None` if it was redacted.
+        #[serde(rename = "text")]
+        text: Option<String>,
+    },
+    /// No preview came.
+    #[serde(rename = "missing")]
+    Missing {
+        #[serde(rename = "reason")]
+        reason: String,
+    },
+}
+
+impl CallPreviewView {
+    /// The view of a recorded preview.
+    pub fn recorded(note: &Message) -> Self {
+        let payload = &note.payload;
+        let text = || Element::read(payload.as_str()).map(|preview| preview.text());
+        let text = (!payload.is_redacted()).then(text).flatten();
+        Self::Recorded { sha256: payload.digest, text }
+    }
+}
 
 /// A call that was not delivered, because it waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,9 +80,26 @@ pub struct HeldCall {
     /// Deadline after which the wait ends without a decision.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+    /// The preview of the call; `None` if its listener gives none.
+    #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<CallPreviewView>,
 }
 
 impl HeldCall {
+    /// Sets the preview of the call.
+    #[must_use]
+    pub fn with_preview(self, preview: Option<CallPreviewView>) -> Self {
+        Self { preview, ..self }
+    }
+
+    /// SHA-256 of the recorded preview, which an approval must name.
+    pub fn preview_sha256(&self) -> Option<Digest> {
+        match &self.preview {
+            Some(CallPreviewView::Recorded { sha256, .. }) => Some(*sha256),
+            _ => None,
+        }
+    }
+
     pub fn new(request: &Message, hold: Hold, until: Option<Time>, why: Option<String>) -> Self {
         let payload = &request.payload;
         Self {
@@ -62,6 +114,7 @@ impl HeldCall {
             from: request.from.clone(),
             to: request.to.clone(),
             name: request.name.clone(),
+            preview: None,
         }
     }
 
@@ -99,6 +152,7 @@ struct WaitingCall {
     request: Arc<Message>,
     hold: Option<(Hold, Option<Time>)>,
     why: Option<String>,
+    preview: Option<CallPreviewView>,
 }
 
 impl OpenCalls {
@@ -106,14 +160,25 @@ impl OpenCalls {
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(_), .. } => {
-                    let waiting =
-                        WaitingCall { request: Arc::clone(message), hold: None, why: None };
+                    let request = Arc::clone(message);
+                    let waiting = WaitingCall { request, hold: None, why: None, preview: None };
                     self.calls.insert(CallId(message.id), waiting);
                 }
-                Fact::Accepted { message, .. } => self.why(message),
+                Fact::Accepted { message, .. } => {
+                    self.why(message);
+                    self.preview(message);
+                }
+                Fact::PreviewRequested { call, .. } => {
+                    self.set_preview(*call, CallPreviewView::Requested);
+                }
+                Fact::PreviewMissing { call, reason } => {
+                    let reason = reason.clone();
+                    self.set_preview(*call, CallPreviewView::Missing { reason });
+                }
                 Fact::Held { call, hold, until } => {
                     if let Some(waiting) = self.calls.get_mut(call) {
                         waiting.hold = Some((*hold, *until));
+                        waiting.preview = None;
                     }
                 }
                 Fact::Released { call, .. } => {
@@ -126,6 +191,22 @@ impl OpenCalls {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn preview(&mut self, message: &Message) {
+        let is_note = message.kind == MessageKind::Note;
+        if let Some(call) = message.call
+            && is_note
+            && message.name == system::name(system::PREVIEW)
+        {
+            self.set_preview(call, CallPreviewView::recorded(message));
+        }
+    }
+
+    fn set_preview(&mut self, call: CallId, preview: CallPreviewView) {
+        if let Some(waiting) = self.calls.get_mut(&call) {
+            waiting.preview = Some(preview);
         }
     }
 
@@ -147,8 +228,8 @@ impl OpenCalls {
 
 impl WaitingCall {
     fn held(self) -> Option<HeldCall> {
-        let Self { request, hold, why } = self;
+        let Self { request, hold, why, preview } = self;
         let (hold, until) = hold?;
-        Some(HeldCall::new(&request, hold, until, why))
+        Some(HeldCall::new(&request, hold, until, why).with_preview(preview))
     }
 }

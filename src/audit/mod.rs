@@ -16,7 +16,7 @@ mod verify;
 mod views;
 
 pub use export::{ExportFormat, export};
-pub use held::{HeldCall, held};
+pub use held::{CallPreviewView, HeldCall, held};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,

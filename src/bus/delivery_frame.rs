@@ -4,7 +4,7 @@
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};
 
-use super::Delivery;
+use super::{Delivery, DeliveryPreview};
 
 /// Estimated bytes of a frame for each message besides the payload, for reserving space.
 const FRAMED_BYTES_USUAL: usize = 400;
@@ -14,6 +14,11 @@ const FRAMED_BYTES_USUAL: usize = 400;
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;
+    let asks_preview = delivery.preview == DeliveryPreview::Requested;
+    let approved_preview = match delivery.preview {
+        DeliveryPreview::Approved(digest) => Some(digest),
+        DeliveryPreview::None | DeliveryPreview::Requested => None,
+    };
     let call = *call;
     let attempt = *attempt;
     let timeout = *timeout;
@@ -24,7 +29,17 @@ pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<us
     out.reserve(FRAMED_BYTES_USUAL + sent.iter().map(|message| bytes(message)).sum::<usize>());
 
     let after = remembered;
-    let head = DeliveryHead { listener, call, thread, attempt, timeout, trace, after };
+    let head = DeliveryHead {
+        listener,
+        call,
+        thread,
+        attempt,
+        timeout,
+        trace,
+        after,
+        asks_preview,
+        approved_preview,
+    };
     text::open_delivery(out, &head);
     let known = messages.len().saturating_sub(*fresh);
     for (index, message) in messages.iter().enumerate().skip(skipped) {
@@ -32,5 +47,5 @@ pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<us
         text::write_delivered(out, message, index >= known, position);
     }
 
-    text::close_delivery(out);
+    text::close_delivery(out, &head);
 }

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Reservation, Turn};
-use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
 use crate::trace::TraceParent;
 use live::{LiveChannel, LiveSource};
 
@@ -42,6 +42,20 @@ pub struct Delivery {
     pub timeout: Duration,
     /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
+    pub preview: DeliveryPreview,
+}
+
+/// The part that a preview has in a delivery. Only listeners that declare previews get
+/// anything but `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeliveryPreview {
+    #[default]
+    None,
+    /// The delivery asks for the preview of a held call. It is no attempt, and the listener must
+    /// change nothing.
+    Requested,
+    /// A person has approved the call together with the preview of this digest.
+    Approved(Digest),
 }
 
 impl Delivery {

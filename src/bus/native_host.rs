@@ -25,7 +25,7 @@ use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 
 use super::live::{AnswerPart, LiveSource};
-use super::{Delivery, Host, ModelState, Outcome, Sink};
+use super::{Delivery, DeliveryPreview, Host, ModelState, Outcome, Sink};
 
 type HandlerResult = Result<Outcome, AttemptFailure>;
 type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
@@ -37,6 +37,18 @@ pub trait NativeHandler: Send + Sync + 'static {
         delivery: Delivery,
         context: HandlerContext,
     ) -> impl Future<Output = HandlerResult> + Send;
+
+    /// Returns the preview of a held call: one payload `preview` of the core's namespace. Called
+    /// only for listeners that declare previews. Must change nothing.
+    fn preview(
+        &self,
+        delivery: Delivery,
+        context: HandlerContext,
+    ) -> impl Future<Output = HandlerResult> + Send {
+        let _ = (delivery, context);
+        let detail = "this handler gives no previews".to_owned();
+        std::future::ready(Err(AttemptFailure::Refused { detail }))
+    }
 }
 
 /// Runs the work of a handler that may wait for the disk, aside from the async workers.
@@ -79,7 +91,12 @@ trait AnyHandler: Send + Sync {
 
 impl<H: NativeHandler> AnyHandler for H {
     fn start(self: Arc<Self>, delivery: Delivery, context: HandlerContext) -> HandlerFuture {
-        Box::pin(async move { self.handle(delivery, context).await })
+        Box::pin(async move {
+            match delivery.preview {
+                DeliveryPreview::Requested => self.preview(delivery, context).await,
+                _ => self.handle(delivery, context).await,
+            }
+        })
     }
 }
 

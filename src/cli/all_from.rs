@@ -6,7 +6,7 @@ use crate::audit::HeldCall;
 use crate::envelope::Refusal;
 use crate::ids::{Digest, MessageId, ThreadId};
 use crate::service::SubmittedAnswer;
-use crate::thread::{Decision, Hold};
+use crate::thread::Decision;
 
 use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
@@ -22,7 +22,7 @@ impl CallsOfThread {
     /// Finds the calls that wait. Fails if there are none.
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
         let thread = parse(thread)?;
-        let mut calls = decision::waiting(data, Hold::Approval)?;
+        let mut calls = decision::waiting_with_previews(data, |call| is_from(call, &thread))?;
         calls.retain(|call| is_from(call, &thread));
         if calls.is_empty() {
             return Err(CommandFailure::new(CommandExit::InvalidData, none_waits(&thread)).into());
@@ -102,8 +102,12 @@ pub fn none_waits(thread: &ThreadId) -> String {
     format!("no call of {thread} waits for an approval; `organism approvals` shows all that wait")
 }
 
-/// Digest of the payloads of several calls, with their ids.
+/// Digest of the payloads of several calls, with their ids and the digests of their previews.
 pub fn digest(calls: &[HeldCall]) -> Digest {
-    let lines = calls.iter().map(|call| format!("{} {}\n", call.message, call.sha256));
+    let preview = |call: &HeldCall| call.preview_sha256().map(|sha256| format!(" {sha256}"));
+    let line = |call: &HeldCall| {
+        format!("{} {}{}\n", call.message, call.sha256, preview(call).unwrap_or_default())
+    };
+    let lines = calls.iter().map(line);
     Digest::of(lines.collect::<String>().as_bytes())
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::thread::Hold;
+use crate::audit::HeldCall;
 
 use super::all_from::{self, is_from};
 use super::decision::{self, DecisionArgs};
@@ -49,8 +49,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return watch::watch(&data, within.as_ref(), &config, &decision);
     }
 
-    let mut waiting = decision::waiting_on_record(&data, Hold::Approval)?;
-    waiting.retain(|call| within.as_ref().is_none_or(|thread| is_from(call, thread)));
+    let is_wanted = |call: &HeldCall| within.as_ref().is_none_or(|thread| is_from(call, thread));
+    decision::require_journal(&data)?;
+    let mut waiting = decision::waiting_with_previews(&data, is_wanted)?;
+    waiting.retain(is_wanted);
     if args.json {
         waiting.iter().try_for_each(put_visible_json)?;
         if let Some(thread) = &within {
@@ -71,7 +73,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = named_config::option();
     for call in &waiting {
         let short = shortened(&call.sha256.to_string());
-        let approve = format!("organism approve {} --hash {short}{config}", call.message);
+        let preview = call.preview_sha256().map(|sha256| shortened(&sha256.to_string()));
+        let preview = preview.map(|short| format!(" --preview {short}")).unwrap_or_default();
+        let approve = format!("organism approve {} --hash {short}{preview}{config}", call.message);
         put(&format!("{}  {approve}\n\n", held(&RenderOutput::stdout(true), call)))?;
     }
 

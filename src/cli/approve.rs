@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
+use crate::ids::Digest;
 use crate::limits;
 use crate::thread::{Decision, Hold};
 
@@ -30,6 +31,10 @@ pub struct Args {
     /// the hash of all payloads that `organism approvals --all-from` shows.
     #[arg(long)]
     hash: Option<String>,
+    /// SHA-256 of the preview that you have seen, or at least its first 8 digits. Needed with --hash
+    /// where the call has a preview.
+    #[arg(long, value_name = "HASH", requires = "hash", conflicts_with = "all_from")]
+    preview: Option<String>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -40,17 +45,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     let message = startup::message(args.message.as_deref().unwrap_or_default())?;
-    let waiting = decision::waiting(reach.data(), Hold::Approval)?;
+    let waiting = match args.hash {
+        Some(_) => decision::waiting(reach.data(), Hold::Approval)?,
+        None => decision::waiting_with_previews(reach.data(), |call| call.message == message)?,
+    };
     let call = waiting.iter().find(|call| call.message == message);
     if let Some(call) = call {
         show(call);
     }
 
-    let hash = match (args.hash, call) {
-        (Some(hash), call) => whole(require_long_hash(hash.trim().to_lowercase())?, call),
+    let what = match (args.hash, call) {
+        (Some(hash), call) => {
+            let hash = require_long_hash(hash.trim().to_lowercase(), "--hash")?;
+            let preview = args.preview.as_ref();
+            let preview =
+                preview.map(|hash| require_long_hash(hash.trim().to_lowercase(), "--preview"));
+            let preview = preview.transpose()?;
+            Decision::Approve {
+                hash: whole(hash, call.map(|call| call.sha256)),
+                preview: preview
+                    .map(|preview| whole(preview, call.and_then(HeldCall::preview_sha256))),
+            }
+        }
         (None, Some(call)) => {
             confirm("approve exactly this?")?;
-            call.sha256.to_string()
+            decision::approval_of(call)
         }
         (None, None) => {
             let text = format!("{message} waits for no approval; `organism approvals` shows all");
@@ -58,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
 
-    decision::decide(reach, message, Decision::Approve { hash }, &args.decision)?;
+    decision::decide(reach, message, what, &args.decision)?;
     note!("{message}: approved");
     Ok(CommandExit::Done.into())
 }
@@ -67,12 +86,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {
-        Some(hash) => all.check_hash(&require_long_hash(hash.trim().to_lowercase())?)?,
+        Some(hash) => all.check_hash(&require_long_hash(hash.trim().to_lowercase(), "--hash")?)?,
         None => confirm(&format!("approve exactly these {}?", all.calls.len()))?,
     }
 
-    let approve = |call: &HeldCall| Decision::Approve { hash: call.sha256.to_string() };
-    all.decide(reach, approve, &args.decision, "approved")?;
+    all.decide(reach, decision::approval_of, &args.decision, "approved")?;
     Ok(CommandExit::Done.into())
 }
 
@@ -81,23 +99,23 @@ fn show(call: &HeldCall) {
 }
 
 /// Refuses a hash that is too short to identify a payload.
-fn require_long_hash(hash: String) -> anyhow::Result<String> {
+fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     if hash.len() >= limits::HASH_CHARS_MIN {
         return Ok(hash);
     }
 
     let digits = limits::HASH_CHARS_MIN;
     let text = format!(
-        "`{hash}` is too short for --hash: give at least the first {digits} digits of the payload's \
-         SHA-256; `organism approvals` shows the payload and the whole command"
+        "`{hash}` is too short for {option}: give at least the first {digits} digits of the SHA-256; \
+         `organism approvals` shows it, and the whole command"
     );
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Completes an abbreviated hash if this host knows the call, because a signature covers the whole
+/// Completes an abbreviated hash if this host knows the digest, because a signature covers the whole
 /// hash.
-fn whole(hash: String, call: Option<&HeldCall>) -> String {
-    let known = call.map(|call| call.sha256.to_string());
+fn whole(hash: String, known: Option<Digest>) -> String {
+    let known = known.map(|digest| digest.to_string());
     let is_begun =
         |whole: &String| hash.len() >= limits::HASH_CHARS_MIN && whole.starts_with(&hash);
     known.filter(is_begun).unwrap_or(hash)

@@ -1,13 +1,15 @@
 //! Decisions about held calls, which several commands make: the calls that wait, the options, the
 //! operator's signature, and the refusal of a decision.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use tokio::time::timeout;
 
-use crate::audit::{self, HeldCall};
+use crate::audit::{self, CallPreviewView, HeldCall};
 use crate::envelope::{Refusal, RefusalRule};
-use crate::ids::{ListenerName, MessageId};
+use crate::ids::{ListenerName, MessageId, Position};
 use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Error, partitions_in};
 use crate::limits;
@@ -17,7 +19,7 @@ use crate::service::{self, DecisionRequest, ServiceClient, ServiceTransport, Sub
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::CommandFailure;
-use super::organism_reach::{OrganismReach, handshake_in, note_read_once, socket_in};
+use super::organism_reach::{self, OrganismReach, handshake_in, note_read_once, socket_in};
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
@@ -71,14 +73,62 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// Like [`waiting`], but returns an empty list if there is no journal.
+/// Like [`waiting`], but fails if there is no journal.
 pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
-    let mut journals = partitions_in(data).into_iter();
-    if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
-        let path = data.display().to_string();
-        return Err(journal_target::failed(Error::Missing { path }));
-    }
+    require_journal(data)?;
     waiting(data, hold)
+}
+
+/// Fails if there is no journal in the data directory.
+pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
+    let mut journals = partitions_in(data).into_iter();
+    if journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
+        return Ok(());
+    }
+
+    let path = data.display().to_string();
+    Err(journal_target::failed(Error::Missing { path }))
+}
+
+/// Like [`waiting`] for approvals, but waits until the preview of each wanted call has come or is known
+/// to be missing.
+pub(super) fn waiting_with_previews(
+    data: &Path,
+    is_wanted: impl Fn(&HeldCall) -> bool,
+) -> anyhow::Result<Vec<HeldCall>> {
+    let mut positions = BTreeMap::new();
+    loop {
+        let calls = waiting(data, Hold::Approval)?;
+        let is_to_come = |call: &&HeldCall| call.preview == Some(CallPreviewView::Requested);
+        let mut wanted = calls.iter().filter(|call| is_wanted(call));
+        // Without a running organism, no preview comes.
+        if !wanted.any(|call| is_to_come(&call)) || !wait_for_records(data, &mut positions)? {
+            return Ok(calls);
+        }
+    }
+}
+
+/// Waits until the organism has recorded something since the last wait. Returns false if no organism
+/// runs any more.
+pub(super) fn wait_for_records(
+    data: &Path,
+    positions: &mut BTreeMap<u32, Position>,
+) -> anyhow::Result<bool> {
+    let mut has_grown = false;
+    organism_reach::follow(data, |partition, position| {
+        // The first position that is reported may be of a record that came after the list was read.
+        has_grown = positions.insert(partition, position) != Some(position);
+        if has_grown { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(has_grown)
+}
+
+/// The approval of a call as it was shown, with its preview if it has one.
+pub(super) fn approval_of(call: &HeldCall) -> Decision<SubmittedAnswer> {
+    Decision::Approve {
+        hash: call.sha256.to_string(),
+        preview: call.preview_sha256().map(|sha256| sha256.to_string()),
+    }
 }
 
 /// Sends a decision to the organism. Starts an organism if none runs.

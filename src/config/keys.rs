@@ -93,6 +93,8 @@ pub(super) const LISTENERS: KnownSection = KnownSection {
         ("backlog", Integer),
         ("approval", Text),
         ("approval_timeout", Duration),
+        ("previews", Flag),
+        ("preview_timeout", Duration),
         ("client", Text),
         ("core", List),
         ("env", Free),

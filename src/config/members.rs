@@ -40,6 +40,10 @@ pub(super) struct DeclaredMember {
     pub patience: Option<Duration>,
     /// Range of `approval_timeout` in the source.
     pub patience_place: Option<SourceRange>,
+    /// Time that the listener has for a preview. `None` if it gives no previews.
+    pub previews: Option<Duration>,
+    /// Range of `previews` in the source.
+    pub previews_place: Option<SourceRange>,
     /// Budget of an agent. Empty for other members.
     pub budget: Budget,
     /// Range of the budget's `money` in the source.
@@ -221,6 +225,8 @@ fn common(
         approval_place: None,
         patience: None,
         patience_place: None,
+        previews: None,
+        previews_place: None,
         budget: Budget::default(),
         money_place: None,
         secret: None,
@@ -274,6 +280,8 @@ pub(super) fn listener(
     let (approval, patience) = approval(read);
     let approval_place = read.has("approval").then(|| read.place_of("approval"));
     let patience_place = patience.map(|_| read.place_of("approval_timeout"));
+    let previews = previews(read);
+    let previews_place = previews.map(|_| read.place_of("previews"));
     let client = read.text("client");
     let core = core(Role::Listener, read);
     let undo = undo::read(read);
@@ -291,6 +299,8 @@ pub(super) fn listener(
         approval_place,
         patience,
         patience_place,
+        previews,
+        previews_place,
         process,
         client,
         core,
@@ -354,6 +364,30 @@ fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) 
     let approval = read.choice("approval", &words);
     let patience = read.duration("approval_timeout", limits::PATIENCE_CEILING);
     (approval, patience)
+}
+
+/// Reads whether a listener gives previews, and how long it has for each.
+fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
+    let gives_previews = read.flag("previews").unwrap_or_default();
+    let timeout = read.duration("preview_timeout", limits::PREVIEW_TIMEOUT_CEILING);
+    if !gives_previews {
+        if timeout.is_some() {
+            let message = "there is a time-out for previews that are never asked for";
+            let place = read.place_of("preview_timeout");
+            let problem = ConfigProblem::new(ProblemCode::MissingKey, &place, message);
+            read.problem(problem.help("add previews = true"));
+        }
+        return None;
+    }
+
+    if read.flag("nats").unwrap_or_default() {
+        let message = "`previews` is for programs started here, and this one is on NATS";
+        let place = read.place_of("previews");
+        let problem = ConfigProblem::new(ProblemCode::UnknownKey, &place, message);
+        read.problem(problem.help("take previews out, or nats = true"));
+    }
+
+    Some(timeout.unwrap_or(limits::PREVIEW_TIMEOUT_DEFAULT))
 }
 
 /// Reads a listener that is a person. Unless the config states a time-out, there is none.

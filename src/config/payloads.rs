@@ -227,6 +227,13 @@ impl PayloadResolver {
             problems.push(problem.help(help));
         }
 
+        if let (Some(place), true) = (&member.previews_place, approval.is_never()) {
+            let message = "there are previews of calls that are never held";
+            let problem = ConfigProblem::new(ProblemCode::MissingKey, place, message);
+            let help = "add approval = \"always\" or approval = \"dangerous\"";
+            problems.push(problem.help(help));
+        }
+
         if let (Some(name), Some(place), true) =
             (flagged, &member.approval_place, approval.is_never())
         {
@@ -412,6 +419,7 @@ fn contract(
         backlog: member.backlog,
         actions_per_turn: member.actions_per_turn,
         patience: member.patience,
+        previews: member.previews,
         budget: member.budget,
         core: member.core.clone(),
         client: member.client.as_ref().and_then(|c| ListenerName::parse(&c.value.value).ok()),

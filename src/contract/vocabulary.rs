@@ -23,6 +23,11 @@ pub enum Meaning {
     Reply,
     /// An agent's answer to a goal. It is refused in any other call.
     GoalAnswer,
+    /// The preview of a held call. It is refused in any answer but to the request for a preview.
+    Preview,
+    /// The refusal of a call whose approved preview holds no more. It is refused in any answer but
+    /// to the delivery of such a call.
+    StalePreview,
     /// A call of an agent to the workflow that gave the agent its goal. Delegates a task to a role.
     Delegate { workflow: ListenerName },
 }
@@ -106,6 +111,11 @@ pub(super) fn vocabulary_of(
             names.insert(crate::system::name(word), Meaning::Note);
         }
         names.extend(sender.accepts.iter().map(|name| (name.clone(), Meaning::Own)));
+    }
+
+    if sender.previews.is_some() {
+        names.insert(crate::system::name(crate::system::PREVIEW), Meaning::Preview);
+        names.insert(crate::system::name(crate::system::STALE_PREVIEW), Meaning::StalePreview);
     }
 
     if sender.role == Role::Workflow {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Message, NAMESPACE};
-use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, ThreadId};
 use crate::trace::TraceParent;
 
 /// The XML schema of `<e:message>` and `<e:delivery>`.
@@ -30,6 +30,10 @@ pub struct DeliveryHead<'a> {
     /// Number of messages of the call that the delivery leaves out because the listener remembers
     /// them.
     pub after: Option<usize>,
+    /// Whether the delivery asks for the preview of a held call.
+    pub asks_preview: bool,
+    /// Digest of the preview that a person approved together with the call.
+    pub approved_preview: Option<Digest>,
 }
 
 /// Writes a message as a complete document: `<e:message xmlns:e="…" …>`.
@@ -41,12 +45,13 @@ pub fn write_message(out: &mut String, message: &Message) {
 
 /// Opens a delivery frame. Messages follow, then [`close_delivery`].
 pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
-    let DeliveryHead { listener, call, thread, attempt, timeout, trace, after } = head;
+    let DeliveryHead { listener, call, thread, attempt, timeout, trace, after, .. } = head;
     put(
         out,
         format_args!(
-            "<e:delivery xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\" \
-             thread=\"{thread}\" listener=\"{listener}\" timeout=\""
+            "<e:{} xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\" \
+             thread=\"{thread}\" listener=\"{listener}\" timeout=\"",
+            frame_name(head)
         ),
     );
     duration(out, *timeout);
@@ -56,6 +61,10 @@ pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
 
     if let Some(after) = after {
         put(out, format_args!("\" after=\"{after}"));
+    }
+
+    if let Some(preview) = head.approved_preview {
+        put(out, format_args!("\" approved_preview=\"{preview}"));
     }
 
     out.push_str("\">");
@@ -70,8 +79,14 @@ pub fn write_delivered(out: &mut String, message: &Message, new: bool, position:
     message_body(out, message, new, position);
 }
 
-pub fn close_delivery(out: &mut String) {
-    out.push_str("</e:delivery>");
+pub fn close_delivery(out: &mut String, head: &DeliveryHead<'_>) {
+    put(out, format_args!("</e:{}>", frame_name(head)));
+}
+
+/// Name of the frame's element. A request for a preview has a name of its own, so that a program that
+/// does not know it does not carry out the call.
+fn frame_name(head: &DeliveryHead<'_>) -> &'static str {
+    if head.asks_preview { "preview" } else { "delivery" }
 }
 
 /// Writes the rest of an open message element: its attributes, envelope, payload and end tag.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use crate::bus::{Delivery, Outcome, Sink};
+use crate::bus::{Delivery, DeliveryPreview, Outcome, Sink};
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, MessageKind, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -546,7 +546,8 @@ fn delivery_of_call(
 
     let position = Position(1);
     let trace = None;
-    Delivery { listener, call, thread, attempt, messages, fresh, position, timeout, trace }
+    let preview = DeliveryPreview::None;
+    Delivery { listener, call, thread, attempt, messages, fresh, position, timeout, trace, preview }
 }
 
 /// Checks each payload of an answer.

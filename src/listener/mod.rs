@@ -43,6 +43,6 @@ mod serve;
 pub use crate::system::ThreadStatus;
 pub use core_words::ThreadResult;
 pub use nats::NatsEndpoint;
-pub use payload::{IntoReply, Reply, TypedPayload};
+pub use payload::{IntoReply, Preview, Reply, TypedPayload};
 pub use request::{HeartbeatGuard, ReadError, Received, Request};
 pub use serve::{Listener, serve};

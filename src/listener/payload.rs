@@ -3,8 +3,11 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::ids::PayloadName;
+use crate::ids::{Digest, PayloadName};
+use crate::system;
+use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
+use crate::xml::shape::QName;
 
 /// A Rust type for one payload name.
 ///
@@ -60,6 +63,12 @@ impl Reply {
         self
     }
 
+    /// Creates the answer to a call whose approved preview holds no more. Nothing must have been
+    /// changed. `reason` states what is different now.
+    pub fn stale_preview(reason: &str) -> Self {
+        Self::raw(core_text(system::STALE_PREVIEW, reason))
+    }
+
     pub fn payloads(&self) -> &[String] {
         &self.payloads
     }
@@ -76,6 +85,31 @@ pub(super) fn write<T: TypedPayload>(payload: &T) -> Result<String, String> {
     }
 
     Ok(text)
+}
+
+/// The preview of a held call: a text for the person who decides. Equal texts are equal previews.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preview(String);
+
+impl Preview {
+    /// Creates a preview. Characters that XML cannot contain are replaced.
+    pub fn new(text: &str) -> Self {
+        Self(core_text(system::PREVIEW, text))
+    }
+
+    /// Digest of the preview's payload, by which an approval names it.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.0.as_bytes())
+    }
+
+    pub(super) fn into_reply(self) -> Reply {
+        Reply::raw(self.0)
+    }
+}
+
+/// An element of the core's namespace with text as its content.
+fn core_text(name: &str, text: &str) -> String {
+    Element::new(QName::new(Some(system::NAMESPACE), name)).with_text(text).to_xml()
 }
 
 /// The types that a handler may return: `()`, a payload, a list of payloads, or a [`Reply`].

@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::bus::memory::CallMemory;
-use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::trace::TraceParent;
 
 use super::delivery_channel::{DeliveryChannel, HeartbeatFn};
-use super::payload::TypedPayload;
+use super::payload::{Preview, TypedPayload};
 
 mod parse;
 pub(super) use parse::of_message;
@@ -30,6 +30,11 @@ pub struct Request {
     pub timeout: Duration,
     /// Trace of this attempt, if any. The handler's own spans belong to it.
     pub trace: Option<TraceParent>,
+    /// Whether this delivery asks for a preview of the call, which waits for a person's decision.
+    /// The kit passes such a delivery to the handler of [`super::Listener::on_preview`].
+    pub asks_preview: bool,
+    /// Digest of the preview that a person approved together with the call; see [`Request::holds`].
+    pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
     /// Number of messages of the call that this delivery leaves out, because the listener should
@@ -147,6 +152,13 @@ impl Request {
             }
         });
         HeartbeatGuard { stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Whether the call may be carried out, given its preview as it would be now. Without an approved
+    /// preview, it may. Otherwise it may only if the preview is still the approved one; if not, do
+    /// nothing and answer [`super::Reply::stale_preview`].
+    pub fn holds(&self, preview: &Preview) -> bool {
+        self.approved_preview.is_none_or(|approved| approved == preview.digest())
     }
 
     /// Whether the pump has cancelled the call. The handler must still answer, possibly without

@@ -14,8 +14,10 @@ use crate::ids::PayloadName;
 use super::connection::KitConnection;
 use super::delivery_channel::DeliveryChannel;
 use super::nats::{self, NatsEndpoint};
-use super::payload::{IntoReply, Reply, TypedPayload};
+use super::payload::{IntoReply, Preview, Reply, TypedPayload};
 use super::request::Request;
+
+type PreviewHandler = Box<dyn FnMut(&Request) -> Result<Preview, String>>;
 
 type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
 
@@ -34,6 +36,7 @@ where
 pub struct Listener {
     handlers: HashMap<PayloadName, PayloadHandler>,
     otherwise: Option<PayloadHandler>,
+    preview: Option<PreviewHandler>,
 }
 
 impl std::fmt::Debug for Listener {
@@ -77,6 +80,17 @@ impl Listener {
         self.otherwise = Some(Box::new(move |request| {
             handler(request).map_err(|e| e.to_string())?.into_reply()
         }));
+        self
+    }
+
+    /// Sets the handler that shows what a call would do while the call waits for a person. For a
+    /// listener whose config declares `previews = true`. The handler must change nothing. Before the
+    /// handler of the call acts, it compares with [`Request::holds`].
+    pub fn on_preview<E: Display>(
+        mut self,
+        mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,
+    ) -> Self {
+        self.preview = Some(Box::new(move |request| handler(request).map_err(|e| e.to_string())));
         self
     }
 
@@ -141,7 +155,7 @@ impl Listener {
                 let reply = self.handle(&request)?;
                 connection.watch().end();
 
-                let remembers = request.remember(&mut memory);
+                let remembers = !request.asks_preview && request.remember(&mut memory);
                 connection.answer(call, attempt, &reply, remembers)
             } else {
                 connection.miss_memory(call, attempt)
@@ -151,10 +165,37 @@ impl Listener {
     }
 
     fn handle(&mut self, request: &Request) -> Result<Reply, String> {
+        if request.asks_preview {
+            return Ok(self.preview(request));
+        }
+
         let name = request.payload_name();
         let handler = self.handlers.get_mut(name).or(self.otherwise.as_mut());
         let handler = handler.ok_or_else(|| format!("no handler for {name}"))?;
         handler(request).map_err(|reason| format!("{name}: {reason}"))
+    }
+}
+
+impl Listener {
+    /// Answers the request for a preview. A listener without a handler for it, or whose handler
+    /// fails, answers without a preview, and goes on with other calls.
+    fn preview(&mut self, request: &Request) -> Reply {
+        let previewed = match &mut self.preview {
+            Some(handler) => handler(request),
+            None => {
+                Err("this listener has no handler for previews, so take `previews = true` out \
+                         of its config"
+                    .to_owned())
+            }
+        };
+        previewed.map_or_else(
+            |reason| {
+                // Standard error may be closed. The person learns that no preview came.
+                let _ = writeln!(io::stderr(), "no preview: {reason}");
+                Reply::ack()
+            },
+            Preview::into_reply,
+        )
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Error, local_agents, with_core_words};
 use crate::agent::{
     AgentEnvironment, AgentMemories, ModelAgent, PastTurn, RendererVersion, TurnInputs,
 };
-use crate::bus::Delivery;
+use crate::bus::{Delivery, DeliveryPreview};
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
 use crate::contract::{GoalRoles, goal_name, write_goal_request};
@@ -346,6 +346,7 @@ fn delivery(agent: &ListenerName, thread: &ThreadId, call: CallId, position: Pos
         position,
         timeout: Duration::ZERO,
         trace: None,
+        preview: DeliveryPreview::None,
     }
 }
 

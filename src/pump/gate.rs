@@ -298,13 +298,14 @@ fn rule_of(breach: BrokenRule) -> RefusalRule {
     }
 }
 
-/// Refuses envelopes, and the core's payload names other than primitives and notes.
+/// Refuses envelopes, and the core's payload names other than primitives, notes and previews.
 fn not_reserved(
     element: &ScannedPayload<'_>,
     submission: &SubmittedText<'_>,
 ) -> Result<(), Refusal> {
     let PayloadName { namespace, local } = &element.name;
-    let allowed = Primitive::WORDS.iter().chain(&system::NOTES);
+    let previews = [system::PREVIEW, system::STALE_PREVIEW];
+    let allowed = Primitive::WORDS.iter().chain(&system::NOTES).chain(&previews);
     let message = match &**namespace {
         envelope::NAMESPACE => "an envelope is no payload; send the payload alone",
         system::NAMESPACE

@@ -10,14 +10,14 @@ use super::{
     CallWaiters, Error, LiveRequest, ReplyPayload, ServiceRequest, ServiceResponse, SubmitRequest,
     SubmitUpdate, TreeWatch,
 };
-use crate::audit::{self, HeldCall};
+use crate::audit::{self, CallPreviewView, HeldCall};
 use crate::envelope::Refusal;
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
 use crate::mutant::mutant;
 use crate::pump::core::{Receipt, Target};
-use crate::pump::driver::{CallCompletion, Handle, HeldRequest, PumpStopped};
+use crate::pump::driver::{CallCompletion, Handle, HeldPreview, HeldRequest, PumpStopped};
 use crate::thread::client_result;
 
 #[derive(Clone)]
@@ -73,8 +73,9 @@ impl PumpService {
             }
             ServiceRequest::HeldCalls { .. } => {
                 for held in self.pump.held_calls().await? {
-                    let HeldRequest { request, hold, until, why } = held;
+                    let HeldRequest { request, hold, until, why, preview } = held;
                     let call = HeldCall::new(&request, hold, until, why.map(str::to_owned));
+                    let call = call.with_preview(preview.map(view_of));
                     responses.send(ServiceResponse::HeldCall(Box::new(call))).await.ok();
                 }
                 ServiceResponse::HeldCallsEnd
@@ -302,4 +303,12 @@ async fn recorded(
         let replies = messages.into_iter().map(ReplyPayload::of).collect();
         SubmitUpdate::Result { call, how, replies }
     }))
+}
+
+fn view_of(preview: HeldPreview) -> CallPreviewView {
+    match preview {
+        HeldPreview::Requested => CallPreviewView::Requested,
+        HeldPreview::Recorded(note) => CallPreviewView::recorded(&note),
+        HeldPreview::Missing(reason) => CallPreviewView::Missing { reason },
+    }
 }

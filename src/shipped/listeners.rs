@@ -159,6 +159,7 @@ schema = ["organism:actions.xsd", "organism:workspace.xsd"]
 accepts = ["proposed_file_replace_substring", "proposed_file_replace", "show-changes"]
 replies = ["changes-applied", "action-failed", "workspace-changes"]
 approval = "always"
+previews = true
 "#,
         more: None,
     },

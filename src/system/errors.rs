@@ -37,10 +37,12 @@ pub enum ErrorCode {
     UnknownTimer,
     #[serde(rename = "unknown-outcome")]
     UnknownOutcome,
+    #[serde(rename = "stale-preview")]
+    StalePreview,
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Timeout,
         Self::ListenerFailed,
         Self::Undeliverable,
@@ -56,6 +58,7 @@ impl ErrorCode {
         Self::LimitReached,
         Self::UnknownTimer,
         Self::UnknownOutcome,
+        Self::StalePreview,
     ];
 
     pub const fn code(self) -> &'static str {
@@ -75,6 +78,7 @@ impl ErrorCode {
             Self::LimitReached => "limit-reached",
             Self::UnknownTimer => "unknown-timer",
             Self::UnknownOutcome => "unknown-outcome",
+            Self::StalePreview => "stale-preview",
         }
     }
 
@@ -87,6 +91,7 @@ impl ErrorCode {
                 | Self::Undeliverable
                 | Self::Busy
                 | Self::StorageFull
+                | Self::StalePreview
         )
     }
 }

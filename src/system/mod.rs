@@ -30,6 +30,12 @@ pub const SCHEMA: &str = include_str!("../../schemas/core.xsd");
 /// Names of notes, which every agent may write. A note is recorded and not delivered.
 pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
 
+/// Name of the payload with which a listener answers the request for a preview.
+pub const PREVIEW: &str = "preview";
+
+/// Name of the payload with which a listener refuses a call whose approved preview holds no more.
+pub const STALE_PREVIEW: &str = "stale-preview";
+
 pub fn name(local: &str) -> PayloadName {
     PayloadName::new(NAMESPACE, local)
 }

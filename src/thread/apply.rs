@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::allotments::{Allotment, AllotmentUsage};
 use super::awaited_answers::{PendingMessage, ReplyOrder};
 use super::request_counts::RECORDED_SINCE;
-use super::state::{Held, KeyUse, State, Thread, Timer, Tree};
+use super::state::{CallPreview, Held, KeyUse, State, Thread, Timer, Tree};
 use super::{Call, Closing, Fact, Opener, Opening, ScheduledRun};
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, Message, MessageKind, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::WaitFor;
+use crate::system::{self, WaitFor};
 
 /// First core version in which setting the clock forward also moves the times of trees that have no
 /// open call.
@@ -40,6 +40,7 @@ impl State {
             Fact::Booted { .. }
             | Fact::Refused { .. }
             | Fact::HandedOver { .. }
+            | Fact::PreviewRequested { .. }
             | Fact::Accepted { .. }
             | Fact::Signed { .. }
             | Fact::StoodStill { .. }
@@ -79,6 +80,9 @@ impl State {
             Fact::Reserved { .. } | Fact::Charged { .. } | Fact::Used { .. } => home.account(fact),
             Fact::Held { call, hold, until } => {
                 home.hold(*call, Held { hold: *hold, until: *until });
+            }
+            Fact::PreviewMissing { call, reason } => {
+                home.end_preview(*call, CallPreview::Missing(reason.clone()));
             }
             Fact::Released { call, lapsed } => {
                 home.release(*call);
@@ -325,6 +329,7 @@ impl Tree {
             requests: Vec::new(),
             offered_since: None,
             held: None,
+            preview: None,
             approved: false,
         };
 
@@ -337,6 +342,15 @@ impl Tree {
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);
+        // The step accepts a note of this name as the preview of a held call only.
+        if message.kind == MessageKind::Note
+            && *message.name.local == *system::PREVIEW
+            && *message.name.namespace == *system::NAMESPACE
+            && let Some(call) = message.call
+        {
+            self.end_preview(call, CallPreview::Recorded(Arc::clone(message)));
+        }
+
         let delivered =
             matches!(message.kind, MessageKind::Reply | MessageKind::System | MessageKind::Own);
         let receiver = message.call.filter(|_| delivered).and_then(|c| self.calls.get_mut(&c));
@@ -392,8 +406,15 @@ impl Tree {
 
     fn hold(&mut self, id: CallId, held: Held) {
         let Some(call) = self.calls.get_mut(&id) else { return };
+        call.preview = None;
         if call.held.replace(held).is_none() {
             self.held += 1;
+        }
+    }
+
+    fn end_preview(&mut self, id: CallId, preview: CallPreview) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.preview = Some(Box::new(preview));
         }
     }
 

@@ -11,11 +11,13 @@ use crate::ids::ListenerName;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision<A> {
     /// Approves the payload that an operator has read. `hash` is the digest of that payload, or the
-    /// first digits of the digest.
+    /// first digits of the digest. `preview` is that of the call's preview, if one was read.
     #[serde(rename = "approve")]
     Approve {
         #[serde(rename = "hash")]
         hash: String,
+        #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
+        preview: Option<String>,
     },
     #[serde(rename = "refuse")]
     Refuse {
@@ -41,7 +43,9 @@ impl<A> Decision<A> {
     /// Borrows the answer of the decision.
     pub fn as_ref(&self) -> Decision<&A> {
         match self {
-            Self::Approve { hash } => Decision::Approve { hash: hash.clone() },
+            Self::Approve { hash, preview } => {
+                Decision::Approve { hash: hash.clone(), preview: preview.clone() }
+            }
             Self::Refuse { reason } => Decision::Refuse { reason: reason.clone() },
             Self::Answer(answer) => Decision::Answer(answer),
         }
@@ -50,7 +54,7 @@ impl<A> Decision<A> {
     /// Converts the answer to another form and keeps the rest of the decision.
     pub fn map_answer<B>(self, form: impl FnOnce(A) -> B) -> Decision<B> {
         match self {
-            Self::Approve { hash } => Decision::Approve { hash },
+            Self::Approve { hash, preview } => Decision::Approve { hash, preview },
             Self::Refuse { reason } => Decision::Refuse { reason },
             Self::Answer(answer) => Decision::Answer(form(answer)),
         }

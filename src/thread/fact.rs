@@ -311,6 +311,23 @@ pub enum Fact {
         #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
     },
+    /// The preview of a held call was requested from its listener. This is no attempt. The call may
+    /// belong to another tree than the record.
+    #[serde(rename = "preview-requested")]
+    PreviewRequested {
+        #[serde(rename = "call")]
+        call: CallId,
+        #[serde(rename = "attempt")]
+        attempt: Attempt,
+    },
+    /// No preview of a held call will come. A preview that came is recorded as a note of the call.
+    #[serde(rename = "preview-missing")]
+    PreviewMissing {
+        #[serde(rename = "call")]
+        call: CallId,
+        #[serde(rename = "reason")]
+        reason: String,
+    },
     /// The hold of a call ended, and the call continues.
     #[serde(rename = "released")]
     Released {

@@ -37,5 +37,5 @@ pub use result::client_result;
 pub use schedules::{PlannedSchedule, ScheduledRun};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
-    ByListener, Call, Held, KeptFault, KeyUse, Map, State, Thread, Timer, Tree, Usage,
+    ByListener, Call, CallPreview, Held, KeptFault, KeyUse, Map, State, Thread, Timer, Tree, Usage,
 };

@@ -177,6 +177,12 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
+    /// The time for the preview of a held call has passed.
+    #[serde(rename = "preview-time")]
+    PreviewTime {
+        #[serde(rename = "call")]
+        call: CallId,
+    },
     /// A person decided on a held call.
     #[serde(rename = "decided")]
     Decided {

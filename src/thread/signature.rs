@@ -107,6 +107,8 @@ pub struct DecisionStatement<'a> {
     pub call: Option<MessageId>,
     /// Digest of the approved payload, or of the answer.
     pub digest: Option<Digest>,
+    /// Digest of the preview that was approved with the payload.
+    pub preview: Option<Digest>,
     pub reason: &'a str,
     pub note: &'a str,
 }
@@ -119,8 +121,12 @@ impl<'a> DecisionStatement<'a> {
         decision: &'a Decision<RecordedAnswer>,
         note: &'a str,
     ) -> Option<Self> {
+        let preview = match decision {
+            Decision::Approve { preview: Some(preview), .. } => Some(Digest::parse(preview).ok()?),
+            _ => None,
+        };
         let (digest, reason) = match decision {
-            Decision::Approve { hash } => (Some(Digest::parse(hash).ok()?), ""),
+            Decision::Approve { hash, .. } => (Some(Digest::parse(hash).ok()?), ""),
             Decision::Refuse { reason } => (None, reason.as_str()),
             Decision::Answer(answer) => {
                 let (Verdict::Passed(digest) | Verdict::Refused(digest)) = answer.verdict;
@@ -128,17 +134,18 @@ impl<'a> DecisionStatement<'a> {
             }
         };
 
-        Some(Self { verb: decision.verb(), call: Some(message), digest, reason, note })
+        let verb = decision.verb();
+        Some(Self { verb, call: Some(message), digest, preview, reason, note })
     }
 
     pub fn cancel(reason: &'a str, note: &'a str) -> Self {
-        Self { verb: "cancel", call: None, digest: None, reason, note }
+        Self { verb: "cancel", call: None, digest: None, preview: None, reason, note }
     }
 
     /// The statement with which an operator subscribes to a thread's live output. It is never
     /// recorded.
     pub fn watch(note: &'a str) -> Self {
-        Self { verb: "watch", call: None, digest: None, reason: "", note }
+        Self { verb: "watch", call: None, digest: None, preview: None, reason: "", note }
     }
 }
 
@@ -218,6 +225,8 @@ impl DecisionSignature {
             call: Option<MessageId>,
             #[serde(rename = "digest")]
             digest: Option<Digest>,
+            #[serde(rename = "preview", skip_serializing_if = "Option::is_none")]
+            preview: Option<Digest>,
             #[serde(rename = "reason")]
             reason: &'a str,
             #[serde(rename = "note")]
@@ -228,13 +237,23 @@ impl DecisionSignature {
             nonce: Uuid,
         }
 
-        let DecisionStatement { verb, call, digest, reason, note } = *statement;
+        let DecisionStatement { verb, call, digest, preview, reason, note } = *statement;
         let Self { journal, thread, time, nonce, .. } = self;
         let journal = *journal;
         let time = *time;
         let nonce = *nonce;
-        let signed =
-            SignedFields { journal, verb, thread, call, digest, reason, note, time, nonce };
+        let signed = SignedFields {
+            journal,
+            verb,
+            thread,
+            call,
+            digest,
+            preview,
+            reason,
+            note,
+            time,
+            nonce,
+        };
 
         let mut message = SCHEME.as_bytes().to_vec();
         message.extend(serde_json::to_vec(&signed).expect("plain data is JSON"));
@@ -276,6 +295,7 @@ mod tests {
             verb: "approve",
             call: Some(MessageId(Uuid::from_u128(1))),
             digest: Some(Digest::of(b"<run/>")),
+            preview: None,
             reason: "",
             note: "seen \"by\" two\n",
         };

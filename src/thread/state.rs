@@ -244,6 +244,9 @@ pub struct Call {
     /// Time of the first hand-over since a listener last took an attempt of this call.
     pub offered_since: Option<Time>,
     pub held: Option<Held>,
+    /// The preview of the call, if it was held for an approval and its preview has ended. It stays
+    /// when the hold ends. Boxed, because most calls have none.
+    pub preview: Option<Box<CallPreview>>,
     /// Whether an operator has approved the call. An approved call needs no further approval.
     pub approved: bool,
 }
@@ -255,7 +258,24 @@ pub struct Held {
     pub until: Option<Time>,
 }
 
+/// The preview of a held call, or the reason why there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallPreview {
+    /// The note with the preview.
+    Recorded(Arc<Message>),
+    /// No preview came, for this reason.
+    Missing(String),
+}
+
 impl Call {
+    /// The recorded preview of the call.
+    pub fn recorded_preview(&self) -> Option<&Arc<Message>> {
+        match self.preview.as_deref() {
+            Some(CallPreview::Recorded(note)) => Some(note),
+            Some(CallPreview::Missing(_)) | None => None,
+        }
+    }
+
     /// The message that opened the call.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.handled.first().or_else(|| self.pending.first().map(|p| &p.message))

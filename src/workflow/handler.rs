@@ -549,6 +549,7 @@ mod definition_tests {
             position: Position(9),
             timeout: Duration::from_secs(1),
             trace: None,
+            preview: crate::bus::DeliveryPreview::None,
         };
         let outcome = handler.outcome(&delivery).expect("it answers");
         let texts = outcome.payloads.into_iter().map(String::from_utf8);
@@ -734,6 +735,7 @@ mod tests {
             position: Position(1),
             timeout: Duration::from_secs(1),
             trace: None,
+            preview: crate::bus::DeliveryPreview::None,
         })?;
         Ok(outcome.payloads.into_iter().map(|one| String::from_utf8(one).unwrap()).collect())
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::bus::Delivery;
+use organism::bus::{Delivery, DeliveryPreview};
 use organism::config::Config;
 use organism::envelope::Message;
 use organism::ids::{Attempt, CallId, Digest, Position, ThreadId};
@@ -87,6 +87,7 @@ fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
             position: Position(count as u64),
             timeout: Duration::from_secs(60),
             trace: None,
+            preview: DeliveryPreview::None,
         };
         micros += cpu::micros(|| drop(handler.outcome(&delivery).unwrap()));
     }

@@ -398,6 +398,14 @@ const GUARDS: &[(&str, &str)] = &[
         "accept-a-wrong-hash",
         "pump::approvals::an_approval_holds_for_its_own_bytes_and_says_enough_of_them",
     ),
+    (
+        "approve-without-the-preview",
+        "pump::previews::an_approval_that_does_not_name_the_recorded_preview_is_refused",
+    ),
+    (
+        "count-a-preview",
+        "pump::previews::a_preview_is_no_attempt_and_the_approved_delivery_names_it",
+    ),
     ("hand-over-the-held", ATTACKER),
     ("skip-the-vocabulary", ATTACKER),
     ("skip-the-budget", ATTACKER),

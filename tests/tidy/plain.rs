@@ -152,7 +152,6 @@ const NOUNS: &[(&str, &str)] = &[
     ("phase", "a section of a process in time"),
     ("placed", "a value with its place in the config"),
     ("policy", "what follows from a failure"),
-    ("preview", "what would be sent, without sending it"),
     ("price", "what a provider charges"),
     ("problem", "what is wrong with a config"),
     ("process", "a process of the operating system"),

@@ -1,7 +1,7 @@
 /** What a handler returns, the words of the core among it, and the frames that hold it. */
 
 import { needed } from "./message.js";
-import { checked, type Element, quoted, type Scalar } from "./xml.js";
+import { checked, type Element, element, quoted, type Scalar } from "./xml.js";
 
 const ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1";
 const CORE = "https://xml-pipeline.org/ns/core/v1";
@@ -38,6 +38,16 @@ export function sendToThread(thread: string, payload: Payload): Payload {
 /** Delays the next delivery of the call until all, or any, of its threads and timers are done. */
 export function wait(until: "all" | "any" = "all"): Payload {
   return core("wait", { for: until });
+}
+
+/** The payload with a preview. */
+export function preview(text: string): string {
+  return textOf(element(`{${CORE}}preview`, text));
+}
+
+/** The answer to a call whose approved preview holds no more. Nothing was changed. */
+export function stalePreview(reason: string): Payload {
+  return element(`{${CORE}}stale-preview`, reason);
 }
 
 /** A payload of the core with a prefix: a default namespace would change the payloads inside it. */

@@ -15,7 +15,7 @@
  * docs/PROTOCOL.md describes the frames, and what the comments of this kit cite.
  */
 
-export { type Answer, type Payload, sendToThread, spawn, type ThreadOptions, wait } from "./answer.js";
-export { type Handler, Listener } from "./listener.js";
+export { type Answer, type Payload, sendToThread, spawn, stalePreview, type ThreadOptions, wait } from "./answer.js";
+export { type Handler, Listener, type PreviewHandler } from "./listener.js";
 export { Message, type MessageKind, Request, ThreadResult } from "./message.js";
 export { type Content, Element, element, parse, type Scalar } from "./xml.js";

@@ -1,13 +1,19 @@
 /** The handlers of a program, and the ways to serve them. */
 
-import { type Answer, textOf } from "./answer.js";
+import { type Answer, preview, textOf } from "./answer.js";
 import type { CallMemory } from "./memory.js";
 import { type DeliveryChannel, needed, Request } from "./message.js";
+import { logTrace } from "./program.js";
 import { serveStdio } from "./stdio.js";
 import type { Element } from "./xml.js";
 
 /** Answers one call. What it throws is logged, and the attempt has crashed: the pump tries again. */
 export type Handler = (request: Request) => Answer | Promise<Answer>;
+
+/** Shows what one call would do. What it throws is logged, and no preview is given. */
+export type PreviewHandler = (request: Request) => string | Promise<string>;
+
+const PREVIEW_REQUEST = "{https://xml-pipeline.org/ns/envelope/v1}preview";
 
 /** The text of an answer, and whether its call is remembered now. */
 export interface HandledDelivery {
@@ -18,6 +24,7 @@ export interface HandledDelivery {
 /** The handlers of a program by the payload name that opens a call. */
 export class Listener {
   readonly #handlers = new Map<string, Handler>();
+  #previews: PreviewHandler | undefined;
 
   /** Registers a handler for calls opened by payloads of this name, or these names: `{namespace}local`. */
   accepts(names: string | readonly string[], handler: Handler): this {
@@ -27,6 +34,18 @@ export class Listener {
       }
       this.#handlers.set(name, handler);
     }
+    return this;
+  }
+
+  /**
+   * Registers the handler that returns what a call would do, as a text. It must change nothing. The
+   * handler of the call then acts only if `request.holds(text)`, and returns `stalePreview()` otherwise.
+   */
+  previews(handler: PreviewHandler): this {
+    if (this.#previews) {
+      throw new Error("two handlers for previews");
+    }
+    this.#previews = handler;
     return this;
   }
 
@@ -59,6 +78,10 @@ export class Listener {
 
     const messages = [...remembered.messages, ...delivery.elements];
     const request = new Request(delivery, messages, channel);
+    if (delivery.name === PREVIEW_REQUEST) {
+      return { payloads: await this.#preview(request), isRemembered: false };
+    }
+
     const handler = this.#handlers.get(request.name);
     if (!handler) {
       throw new Error(`no handler for ${request.name}`);
@@ -66,6 +89,24 @@ export class Listener {
     const payloads = textOf(await handler(request));
     const isRemembered = memory.put(needed(delivery, "call"), [...remembered.frames, frame]);
     return { payloads, isRemembered };
+  }
+
+  /**
+   * Answers the request for a preview. The answer is empty if there is none: the person learns so, and
+   * the listener goes on with other calls.
+   */
+  async #preview(request: Request): Promise<string> {
+    if (!this.#previews) {
+      const advice = "so take `previews = true` out of its config";
+      process.stderr.write(`no preview: this listener has no handler for previews, ${advice}\n`);
+      return "";
+    }
+    try {
+      return preview(await this.#previews(request));
+    } catch (error) {
+      logTrace(error);
+      return "";
+    }
   }
 }
 

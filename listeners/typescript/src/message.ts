@@ -1,5 +1,8 @@
 /** What a handler gets: the request, the messages since, and the way back to the pump while it works. */
 
+import { createHash } from "node:crypto";
+
+import { preview } from "./answer.js";
 import type { Element } from "./xml.js";
 
 const ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}";
@@ -79,6 +82,8 @@ export class Request extends Message {
   readonly timeout: string;
   /** W3C trace context of this attempt, if there is one: the parent of the handler's own spans. */
   readonly traceparent: string | undefined;
+  /** SHA-256 of the preview that a person approved with the call, if there is one. */
+  readonly approvedPreview: string | undefined;
   readonly #channel: DeliveryChannel;
 
   constructor(delivery: Element, messages: readonly Element[], channel: DeliveryChannel) {
@@ -95,7 +100,14 @@ export class Request extends Message {
     this.listener = needed(delivery, "listener");
     this.timeout = needed(delivery, "timeout");
     this.traceparent = delivery.attributes.get("traceparent");
+    this.approvedPreview = delivery.attributes.get("approved_preview");
     this.#channel = channel;
+  }
+
+  /** Whether the call may be carried out, if this is its preview now (section 3). */
+  holds(text: string): boolean {
+    const digest = createHash("sha256").update(preview(text)).digest("hex");
+    return this.approvedPreview === undefined || this.approvedPreview === digest;
   }
 
   /** The results of threads so far, oldest first. */

@@ -34,6 +34,9 @@ pub enum FailureCode {
     UnknownLanguage,
     BadPackage,
     UnknownProposal,
+    /// A person has approved the call with a preview that holds no more. Not in the schema: the answer
+    /// is no failed action, but the refusal of the call.
+    StalePreview,
     /// A command was running when the listener died, so its result is unknown.
     Interrupted,
     DiskFull,
@@ -65,6 +68,7 @@ impl FailureCode {
             Self::UnknownLanguage => "unknown-language",
             Self::BadPackage => "bad-package",
             Self::UnknownProposal => "unknown-proposal",
+            Self::StalePreview => "stale-preview",
             Self::Interrupted => "interrupted",
             Self::DiskFull => "disk-full",
             Self::NotPermitted => "not-permitted",

@@ -18,6 +18,7 @@ mod output;
 mod package;
 mod place;
 mod plan;
+mod preview;
 mod reply;
 mod root;
 mod self_running;

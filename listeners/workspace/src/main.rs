@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use organism::ids::Digest;
-use organism::listener::{Listener, Reply, Request};
+use organism::listener::{Listener, Preview, Reply, Request};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use workspace::{Options, SUPERVISE, Workspace, WorkspaceCall, limits, supervise};
 
@@ -38,15 +39,20 @@ fn main() -> ExitCode {
 }
 
 fn serve(workspace: Workspace) -> ExitCode {
+    let workspace = Rc::new(workspace);
+    let previewed = Rc::clone(&workspace);
     Listener::new()
+        .on_preview(move |request: &Request| previewed.preview(request.payload()))
         .otherwise(move |request: &Request| {
             let _alive = request.keep_alive();
             let cancelled = || request.is_cancelled();
+            let holds = |preview: &Preview| request.holds(preview);
             let message = request.message().id.to_string();
             let call = WorkspaceCall {
                 message: &message,
                 payload: request.payload(),
                 cancelled: &cancelled,
+                holds: &holds,
             };
             workspace.answer(&call).map(Reply::raw)
         })

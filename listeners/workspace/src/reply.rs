@@ -1,11 +1,12 @@
 //! Writes the workspace's answers as elements of `schemas/actions.xsd` and `schema/workspace.xsd`.
 
+use organism::listener::Reply;
 use organism::xml::element::Element;
 use organism::xml::shape::QName;
 
 use crate::command::{CommandOutcome, FinishedCommand};
 use crate::diff::UnifiedDiff;
-use crate::failure::ActionFailure;
+use crate::failure::{ActionFailure, FailureCode};
 use crate::manifest::SetManifest;
 use crate::output::CommandOutput;
 use crate::package::{self, InstallCommand};
@@ -13,7 +14,13 @@ use crate::package::{self, InstallCommand};
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
+/// The answer to a call that was not carried out.
 pub fn failed(failure: &ActionFailure) -> String {
+    if failure.code == FailureCode::StalePreview {
+        let payloads = Reply::stale_preview(&failure.message);
+        return payloads.payloads().concat();
+    }
+
     actions("action-failed")
         .with_child(child(ACTIONS, "code").with_text(failure.code.as_str()))
         .with_child(child(ACTIONS, "message").with_text(failure.message.as_str()))

@@ -42,6 +42,18 @@ impl<'a> ChangeSets<'a> {
         Ok(sets)
     }
 
+    /// Waits for the lock, for a caller that only reads. Fails if a set is unfinished, because its
+    /// files are about to be taken back.
+    pub fn read(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
+        let sets = Self { root, state, _lock: state.lock()? };
+        if sets.state.unfinished().map_err(remembering)?.is_some() {
+            let message = "a set of changes is unfinished; it is taken back before the next one";
+            return Err(ActionFailure::new(FailureCode::ChangedMeanwhile, message));
+        }
+
+        Ok(sets)
+    }
+
     fn recover(&self) -> Result<(), ActionFailure> {
         match self.state.unfinished().map_err(remembering)? {
             Some(manifest) => self.take_back(&manifest)?,

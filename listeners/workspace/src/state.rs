@@ -240,6 +240,16 @@ impl WorkspaceState {
         write(&file, &serde_json::to_vec(command)?)
     }
 
+    /// Returns the command of a proposal that was not taken.
+    pub fn proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
+        let Some(file) = self.proposal_file(name) else { return Ok(None) };
+        match fs::read(&file) {
+            Ok(command) => Ok(Some(serde_json::from_slice(&command)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the command of a proposal. A proposal can be taken only once.
     pub fn take_proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
         let Some(file) = self.proposal_file(name) else { return Ok(None) };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use organism::ids::Digest;
+use organism::listener::Preview;
 
 use crate::action::{CommandStep, ProposalSet, WorkspaceRequest};
 use crate::change::FileChange;
@@ -18,6 +19,7 @@ use crate::manifest::{ContentHash, ContentSide, SetManifest};
 use crate::package;
 use crate::place::WorkspacePath;
 use crate::plan;
+use crate::preview;
 use crate::reply;
 use crate::root::WorkspaceRoot;
 use crate::set::{ChangeSets, SetDescription};
@@ -50,6 +52,8 @@ pub struct WorkspaceCall<'a> {
     pub payload: &'a str,
     /// Whether the call was cancelled.
     pub cancelled: &'a dyn Fn() -> bool,
+    /// Whether the call may be carried out with this preview.
+    pub holds: &'a dyn Fn(&Preview) -> bool,
 }
 
 #[derive(Debug)]
@@ -103,6 +107,24 @@ impl Workspace {
         Ok(answered.unwrap_or_else(|failure| reply::failed(&failure)))
     }
 
+    /// Returns what a payload would do now. Writes nothing.
+    pub fn preview(&self, payload: &str) -> Result<Preview, String> {
+        let request = WorkspaceRequest::read(payload)
+            .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
+        let text = match &request {
+            WorkspaceRequest::Set(set) => preview::of_set(set, &self.planned(set)),
+            WorkspaceRequest::Show { .. } => preview::READS_ONLY.to_owned(),
+            WorkspaceRequest::Undo => ChangeSets::read(&self.root, &self.state)
+                .and_then(|sets| self.planned_undo(&sets))
+                .map_or_else(
+                    |failure| preview::of_failure(&failure),
+                    |(_, changes)| preview::of_changes(&changes),
+                ),
+            WorkspaceRequest::Install { proposal } => self.preview_of_install(proposal),
+        };
+        Ok(Preview::new(&text))
+    }
+
     fn perform(
         &self,
         call: &WorkspaceCall<'_>,
@@ -116,8 +138,11 @@ impl Workspace {
 
         let mut answer = match (set.edits.is_empty(), set.steps.is_empty()) {
             (true, true) => return self.summary(set.summary.as_deref()),
-            (true, false) => String::new(),
-            (false, _) => self.change(call.message, set)?,
+            (true, false) => {
+                check_preview(call, &preview::of_set(set, &Ok(Vec::new())))?;
+                String::new()
+            }
+            (false, _) => self.change(call, set)?,
         };
 
         if set.steps.is_empty() {
@@ -141,22 +166,27 @@ impl Workspace {
 
     // Changes of files.
 
-    fn change(&self, message: &str, set: &ProposalSet) -> Result<String, ActionFailure> {
+    fn planned(&self, set: &ProposalSet) -> Result<Vec<FileChange>, ActionFailure> {
+        plan::changes(&self.root, &set.edits, self.approved || set.is_held)
+    }
+
+    fn change(&self, call: &WorkspaceCall<'_>, set: &ProposalSet) -> Result<String, ActionFailure> {
         let summary = set.summary.as_deref();
         let sets = ChangeSets::open(&self.root, &self.state)?;
-        if let Some(made) = sets.made_for(message)? {
+        if let Some(made) = sets.made_for(call.message)? {
             return Ok(made.answer);
         }
 
-        let is_approved = self.approved || set.is_held;
-        let changes = plan::changes(&self.root, &set.edits, is_approved)?;
+        let planned = self.planned(set);
+        check_preview(call, &preview::of_set(set, &planned))?;
+        let changes = planned?;
         let diff = diff::of(&changes);
         if changes.is_empty() {
             return Ok(reply::applied(None, summary, None, &diff));
         }
 
         let about = SetDescription {
-            message: message.to_owned(),
+            message: call.message.to_owned(),
             summary: summary.map(str::to_owned),
             undoes: None,
         };
@@ -170,15 +200,13 @@ impl Workspace {
             return Ok(made.answer);
         }
 
-        let all = sets.all()?;
-        let undone: Vec<u64> = all.iter().filter_map(|set| set.undoes).collect();
-        let standing = |set: &&SetManifest| set.undoes.is_none() && !undone.contains(&set.set);
-        let Some(last) = all.iter().rev().find(standing) else {
-            let message = "there is no set of changes that could be taken back";
-            return Err(ActionFailure::new(FailureCode::NothingToUndo, message));
+        let planned = self.planned_undo(&sets);
+        let shown = match &planned {
+            Ok((_, changes)) => preview::of_changes(changes),
+            Err(failure) => preview::of_failure(failure),
         };
-
-        let changes = self.inverse(&sets, last)?;
+        check_preview(call, &shown)?;
+        let (last, changes) = planned?;
         let diff = diff::of(&changes);
         let summary = format!("undo of set {}", last.set);
         let about = SetDescription {
@@ -190,6 +218,23 @@ impl Workspace {
         sets.make(&changes, about, |set| {
             reply::applied(Some(set), Some(&summary), Some(last.set), &diff)
         })
+    }
+
+    /// The last set that stands, with the changes that undo it.
+    fn planned_undo(
+        &self,
+        sets: &ChangeSets<'_>,
+    ) -> Result<(SetManifest, Vec<FileChange>), ActionFailure> {
+        let all = sets.all()?;
+        let undone: Vec<u64> = all.iter().filter_map(|set| set.undoes).collect();
+        let is_standing = |set: &SetManifest| set.undoes.is_none() && !undone.contains(&set.set);
+        let Some(last) = all.into_iter().rev().find(is_standing) else {
+            let message = "there is no set of changes that could be taken back";
+            return Err(ActionFailure::new(FailureCode::NothingToUndo, message));
+        };
+
+        let changes = self.inverse(sets, &last)?;
+        Ok((last, changes))
     }
 
     /// The changes that undo a set. Fails if a file of the set has changed since.
@@ -300,17 +345,23 @@ impl Workspace {
             return Err(interrupted());
         }
 
+        check_preview(call, &self.preview_of_install(proposal))?;
         let taken = self.state.take_proposal(proposal).map_err(remembering)?;
-        let Some(command) = taken else {
-            let message = "there is no such proposal, or it has been run; propose the packages and take the name from install-proposed";
-            return Err(ActionFailure::new(FailureCode::UnknownProposal, message));
-        };
+        let command = taken.ok_or_else(unknown_proposal)?;
 
         self.begin(call, 0)?;
         let done = self.run(call, &command, &top(&self.root)?)?;
         let answer = reply::ran(Some(proposal), Some(&package::shown(&command)), &done);
         self.remember(call, &answer);
         Ok(answer)
+    }
+
+    fn preview_of_install(&self, proposal: &str) -> String {
+        let proposed = self.state.proposal(proposal).map_err(remembering);
+        match proposed.and_then(|command| command.ok_or_else(unknown_proposal)) {
+            Ok(command) => preview::of_command(&command),
+            Err(failure) => preview::of_failure(&failure),
+        }
     }
 
     /// Stores the answer to a message with commands. If the disk is full, a repetition of the
@@ -370,6 +421,20 @@ fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange
 struct FileSpan<'a> {
     first: (&'a SetManifest, usize),
     last: (&'a SetManifest, usize),
+}
+
+/// Fails if a person has approved the call with another preview than this.
+fn check_preview(call: &WorkspaceCall<'_>, now: &str) -> Result<(), ActionFailure> {
+    if (call.holds)(&Preview::new(now)) {
+        return Ok(());
+    }
+
+    Err(ActionFailure::new(FailureCode::StalePreview, now))
+}
+
+fn unknown_proposal() -> ActionFailure {
+    let message = "there is no such proposal, or it has been run; propose the packages and take the name from install-proposed";
+    ActionFailure::new(FailureCode::UnknownProposal, message)
 }
 
 fn top(root: &WorkspaceRoot) -> Result<WorkspacePath, ActionFailure> {

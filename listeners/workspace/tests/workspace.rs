@@ -11,6 +11,8 @@ mod edits;
 mod escapes;
 #[path = "workspace/packages.rs"]
 mod packages;
+#[path = "workspace/previews.rs"]
+mod previews;
 #[path = "workspace/sets.rs"]
 mod sets;
 
@@ -19,6 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use organism::listener::Preview;
 use organism::xml::element::Element;
 use tempfile::TempDir;
 use workspace::{Options, Workspace, WorkspaceCall};
@@ -73,7 +76,15 @@ impl Room {
     }
 
     fn deliver(&self, message: &str, payload: &str) -> String {
-        self.workspace.answer(&WorkspaceCall { message, payload, cancelled: &|| false }).unwrap()
+        self.deliver_approved(message, payload, None)
+    }
+
+    /// Delivers a payload that a person has approved with this preview.
+    fn deliver_approved(&self, message: &str, payload: &str, approved: Option<&Preview>) -> String {
+        let holds = |now: &Preview| approved.is_none_or(|approved| approved == now);
+        let cancelled = || false;
+        let call = WorkspaceCall { message, payload, cancelled: &cancelled, holds: &holds };
+        self.workspace.answer(&call).unwrap()
     }
 
     /// All files of the workspace with their contents, in order.

@@ -404,6 +404,7 @@ impl InFlightAttempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::DeliveryPreview;
     use crate::ids::MessageId;
 
     const LEASE: Duration = Duration::from_secs(5);
@@ -579,6 +580,7 @@ mod tests {
             position: crate::ids::Position::default(),
             timeout: LEASE,
             trace: None,
+            preview: DeliveryPreview::None,
         })
     }
 

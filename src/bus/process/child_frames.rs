@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::bus::answer::{ClaimedMemory, ListenerAnswer, NamedAttempt};
 use crate::bus::memory::MemoryMark;
-use crate::bus::{Delivery, Outcome};
+use crate::bus::{Delivery, DeliveryPreview, Outcome};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
@@ -163,7 +163,11 @@ impl<'a> ChildIo<'a> {
 
         self.log_span = delivery.log_span();
         self.serving = Some((delivery.call, delivery.attempt));
-        self.mark = MemoryMark::after(&delivery);
+        // The answer to a request for a preview says nothing about the call's next delivery.
+        self.mark = match delivery.preview {
+            DeliveryPreview::Requested => None,
+            _ => MemoryMark::after(&delivery),
+        };
         self.partial = remembered.map(|_| Box::new(delivery));
         self.is_cancelled = false;
         self.has_sent_heartbeat = false;

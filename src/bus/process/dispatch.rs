@@ -397,6 +397,7 @@ impl InstanceHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::DeliveryPreview;
     use crate::ids::{MessageId, Position, ThreadId};
 
     #[derive(Default)]
@@ -428,6 +429,7 @@ mod tests {
             position: Position(1),
             timeout: Duration::ZERO,
             trace: None,
+            preview: DeliveryPreview::None,
         }
     }
 

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal as _, Write as _};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::termios::{QueueSelector, tcflush};
 
-use crate::audit::HeldCall;
+use crate::audit::{CallPreviewView, HeldCall};
 use crate::envelope::Refusal;
-use crate::ids::{MessageId, Position, ThreadId};
+use crate::ids::{MessageId, ThreadId};
 use crate::service::SubmittedAnswer;
 use crate::service::signing::OperatorSigner;
 use crate::thread::{Decision, Hold};
@@ -19,7 +18,6 @@ use crate::thread::{Decision, Hold};
 use super::super::all_from::is_from;
 use super::super::decision::{self, DecisionArgs};
 use super::super::exit::{CommandExit, CommandFailure};
-use super::super::organism_reach;
 use super::super::render::{RenderOutput, held};
 use super::super::startup::ConfigArg;
 
@@ -72,9 +70,12 @@ pub fn watch(
     loop {
         let mut waiting = decision::waiting_on_record(data, Hold::Approval)?;
         waiting.retain(|call| within.is_none_or(|thread| is_from(call, thread)));
-        // One call at a time: while the person thinks, the others may end.
-        let Some(call) = waiting.into_iter().find(|call| shown.note(call.message)) else {
-            if wait_for_records(data, &mut positions)? {
+        // One call at a time: while the person thinks, the others may end. A call whose preview is
+        // to come is shown with it: its record follows.
+        let is_whole = |call: &HeldCall| call.preview != Some(CallPreviewView::Requested);
+        let next = waiting.into_iter().find(|call| is_whole(call) && shown.note(call.message));
+        let Some(call) = next else {
+            if decision::wait_for_records(data, &mut positions)? {
                 continue;
             }
             note!("no organism runs here, so no further call begins to wait");
@@ -104,8 +105,7 @@ fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
         match answer.trim() {
             // The whole word: a key that was hit by accident releases nothing.
             "approve" => {
-                let hash = call.sha256.to_string();
-                return Ok(WatchChoice::Decide(Decision::Approve { hash }));
+                return Ok(WatchChoice::Decide(decision::approval_of(call)));
             }
             "refuse" | "r" => {
                 discard_input()?;
@@ -170,18 +170,6 @@ fn decide(
         refused = ruled;
     })?;
     Ok(refused)
-}
-
-/// Waits until the organism has recorded something since the last wait. Returns false if no organism
-/// runs any more.
-fn wait_for_records(data: &Path, positions: &mut BTreeMap<u32, Position>) -> anyhow::Result<bool> {
-    let mut has_grown = false;
-    organism_reach::follow(data, |partition, position| {
-        // The first position that is reported may be of a record that came after the list was read.
-        has_grown = positions.insert(partition, position) != Some(position);
-        if has_grown { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    Ok(has_grown)
 }
 
 #[cfg(test)]

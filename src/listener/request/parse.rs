@@ -11,7 +11,7 @@ use quick_xml::events::{BytesStart, Event};
 
 use crate::bus::nats::header_names;
 use crate::clock;
-use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
 use crate::nats::HeaderMap;
 use crate::xml::escape::{unescape_attribute, unescape_text};
 
@@ -52,6 +52,8 @@ pub(in crate::listener) fn of_message(
         attempt: head.parsed(header_names::ATTEMPT)?,
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         trace: headers.get(header_names::TRACE).and_then(|trace| trace.as_str().parse().ok()),
+        asks_preview: false,
+        approved_preview: None,
         messages: vec![message],
         after: None,
         line,
@@ -75,7 +77,7 @@ impl<'h> DeliveryHeader<'h> {
 pub(super) fn request(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Request, String> {
     let text = std::str::from_utf8(frame).map_err(|e| format!("a frame is not UTF-8: {e}"))?;
     let mut frame = FrameReader::new(text);
-    let delivery = frame.open("delivery")?;
+    let (delivery, asks_preview) = frame.open_delivery()?;
 
     // Most deliveries have one message, and a program may keep the list for a long time.
     let mut messages = Vec::with_capacity(1);
@@ -96,6 +98,10 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Req
         timeout: clock::parse_duration(&attribute(&delivery, "timeout")?)
             .ok_or("a timeout that is no duration")?,
         trace: optional(&delivery, "traceparent")?.and_then(|trace| trace.parse().ok()),
+        asks_preview,
+        approved_preview: optional(&delivery, "approved_preview")?
+            .map(|text| Digest::parse(&text).map_err(|e| e.to_string()))
+            .transpose()?,
         messages,
         after: optional(&delivery, "after")?.map(|_| parsed(&delivery, "after")).transpose()?,
         line,
@@ -120,6 +126,15 @@ impl<'f> FrameReader<'f> {
 
     fn position(&self) -> usize {
         usize::try_from(self.events.buffer_position()).unwrap_or(usize::MAX)
+    }
+
+    /// Opens a delivery. Returns whether it asks for a preview.
+    fn open_delivery(&mut self) -> Result<(BytesStart<'f>, bool), String> {
+        match self.event()? {
+            Event::Start(start) if start.local_name().as_ref() == "delivery" => Ok((start, false)),
+            Event::Start(start) if start.local_name().as_ref() == "preview" => Ok((start, true)),
+            other => Err(format!("expected <e:delivery>, got {other:?}")),
+        }
     }
 
     fn open(&mut self, local: &str) -> Result<BytesStart<'f>, String> {

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bus::{Delivery, Host, Outcome, Sink};
+use crate::bus::{Delivery, DeliveryPreview, Host, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
 
@@ -87,6 +87,11 @@ impl Host for CaseHost {
     fn deliver(&self, delivery: Delivery) {
         let call = delivery.call;
         let attempt = delivery.attempt;
+        if delivery.preview == DeliveryPreview::Requested {
+            let detail = "a case has no previews".to_owned();
+            return self.sink.not_taken(&self.listener, call, attempt, detail);
+        }
+
         {
             let mut queue = self.pending.queue();
             if !queue.is_closed {

@@ -311,7 +311,10 @@ impl<'a> CaseRunner<'a> {
             (Some(CaseTurn::Fault { fault: CaseFault::Denied, reason, .. }), _) => {
                 Decision::Refuse { reason: reason.clone().unwrap_or_default() }
             }
-            (_, Hold::Approval) => Decision::Approve { hash: request.payload.digest.to_string() },
+            (_, Hold::Approval) => {
+                let hash = request.payload.digest.to_string();
+                Decision::Approve { hash, preview: None }
+            }
             (Some(CaseTurn::Answer(text)), Hold::Answer) => {
                 let answers = answer_payloads(self.config, &request.to, request, &text.text);
                 let payload = match answers.as_deref() {

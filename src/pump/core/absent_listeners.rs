@@ -199,6 +199,10 @@ impl Core {
         let call = *call;
         let attempt = *attempt;
         let input = Input::NotTaken { listener: listener.clone(), call, attempt, detail };
+        if attempt.is_preview() {
+            return self.preview_failed(step, source, input, "its listener cannot be reached");
+        }
+
         let back = Fact::NotTaken { call, attempt };
         if let Some(orphan) = self.end_orphan(source) {
             step.begin_record(orphan.thread.root(), input);

@@ -10,7 +10,7 @@ use crate::contract::{Gather, Meaning};
 use crate::envelope::{MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
-use crate::pump::gate::Checked;
+use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::thread::{Opener, Opening};
 
 /// Why a call cannot be opened: the broken rule, and its explanation.
@@ -46,6 +46,10 @@ impl Core {
             }
             Meaning::Delegate { .. } => self.delegate(step, context, checked)?,
             Meaning::Note | Meaning::Reply | Meaning::GoalAnswer => {}
+            // They answer a request for a preview, and the delivery of a call with one.
+            Meaning::Preview | Meaning::StalePreview => {
+                return Err(refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, checked));
+            }
         }
 
         Ok(())

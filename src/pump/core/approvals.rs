@@ -16,7 +16,8 @@ use crate::mutant::mutant;
 use crate::pump::gate::NOT_IN_VOCABULARY;
 use crate::system::ErrorCode;
 use crate::thread::{
-    Decision, DecisionOrigin, DecisionStatement, Fact, Hold, Input, Opener, RecordedAnswer, Verdict,
+    Call, Decision, DecisionOrigin, DecisionStatement, Fact, Hold, Input, Opener, RecordedAnswer,
+    Verdict,
 };
 
 /// Result of a decision.
@@ -32,9 +33,10 @@ impl Core {
         let tree = self.state.calls.get(&call).cloned().unwrap_or_else(ThreadId::organism);
         let shortened = |text: String, most: usize| text.chars().take(most).collect::<String>();
         let decision = match decision {
-            Decision::Approve { hash } => {
-                Decision::Approve { hash: shortened(hash, limits::HASH_CHARS_MAX + 1) }
-            }
+            Decision::Approve { hash, preview } => Decision::Approve {
+                hash: shortened(hash, limits::HASH_CHARS_MAX + 1),
+                preview: preview.map(|hash| shortened(hash, limits::HASH_CHARS_MAX + 1)),
+            },
             Decision::Refuse { reason } => {
                 Decision::Refuse { reason: shortened(reason, limits::REASON_CHARS_MAX) }
             }
@@ -63,7 +65,9 @@ impl Core {
                 signed.map_err(|refusal| of_answer(refusal, &answer.payload))
             }
             _ if signed.is_err() => signed,
-            Decision::Approve { hash } => self.approve(step, call, &by, &hash),
+            Decision::Approve { hash, preview } => {
+                self.approve(step, call, &by, (&hash, preview.as_deref()))
+            }
             Decision::Refuse { reason } => self.refuse_held(step, call, &by, &reason),
             Decision::Answer(GatedAnswer { listener, payload }) => {
                 self.answer_held(step, call, listener, payload)
@@ -114,7 +118,15 @@ impl Core {
         held.is_some_and(|held| hold.is_none_or(|hold| held.hold == hold))
     }
 
-    fn approve(&mut self, step: &mut Step, call: CallId, by: &ListenerName, hash: &str) -> Ruling {
+    /// Approves a held call by the hash of its payload, and by that of its preview if one is
+    /// recorded.
+    fn approve(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        by: &ListenerName,
+        (hash, preview): (&str, Option<&str>),
+    ) -> Ruling {
         let no = |rule, message: &str| Err(Refusal::new(rule, message, hash.as_bytes()));
         let again = mutant("approve-twice") && self.state.call(call).is_some();
         if !self.waits(call, Some(Hold::Approval)) && !again {
@@ -135,6 +147,12 @@ impl Core {
                 RefusalRule::WrongHash,
                 "this is not the hash of its payload; look at it again",
             );
+        }
+
+        if let Some(defect) = preview_mismatch(open, preview)
+            && !mutant("approve-without-the-preview")
+        {
+            return no(RefusalRule::WrongHash, defect);
         }
 
         if let Some(spent) = self.spent_meanwhile(step, call) {
@@ -239,6 +257,18 @@ impl Core {
         let context = OutcomeContext::new(call, &listener, &thread, false);
         self.reply(step, &context, vec![checked]);
         Ok(())
+    }
+}
+
+/// Returns why an approval does not name the recorded preview of a call. Before a preview has come,
+/// an approval names none, and is about the bytes alone.
+fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
+    match (call.recorded_preview(), preview) {
+        (Some(note), Some(hash)) if names(hash, note.payload.digest) => None,
+        (Some(_), Some(_)) => Some("this is not the hash of its preview; look at it again"),
+        (Some(_), None) => Some("it has a preview, which the approval must name; look at it again"),
+        (None, Some(_)) => Some("it has no preview that could be named; look at it again"),
+        (None, None) => None,
     }
 }
 

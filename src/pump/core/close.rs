@@ -322,6 +322,7 @@ impl Core {
             step.effect(Effect::Withdraw { listener, call: closed.id, attempt });
         }
 
+        self.withdraw_preview(step, closed.id);
         self.cancel_bound(step, bound);
     }
 

@@ -54,6 +54,7 @@ impl Core {
             return;
         }
 
+        self.dispatch_previews(step);
         let contracts = Arc::clone(&self.contracts);
         while let Some(listener) = self.scheduler.pop_runnable() {
             let Some(contract) = contracts.get(&listener) else { continue };
@@ -74,6 +75,7 @@ impl Core {
                     position: tree.map_or(step.position, |tree| tree.head),
                     trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
                     timeout,
+                    preview: self.preview_of_delivery(contract, open),
                 };
                 let running = RunningAttempt {
                     attempt,

@@ -213,6 +213,10 @@ pub enum Alarm {
     Held {
         call: CallId,
     },
+    /// The time for the preview of a held call has passed.
+    PreviewTime {
+        call: CallId,
+    },
     /// A reservation made under an earlier start of the pump has no recorded cost and will get
     /// none.
     Unsettled {

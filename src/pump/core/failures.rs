@@ -26,6 +26,10 @@ impl Core {
         let listener = listener.clone();
         let input =
             Input::Failed { listener: listener.clone(), call, attempt, failure: failure.clone() };
+        if attempt.is_preview() {
+            return self.preview_failed(step, source, input, outward(&failure));
+        }
+
         let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
         if let Some(orphan) = self.end_orphan(source) {
             step.begin_record(orphan.thread.root(), input);
@@ -114,6 +118,7 @@ impl Core {
             Alarm::Gone { call } => self.listener_gone(step, call),
             Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),
             Alarm::Held { call } => self.hold_alarm(step, call),
+            Alarm::PreviewTime { call } => self.preview_alarm(step, call),
             Alarm::Unsettled { call, attempt } => self.charge_unsettled(step, call, attempt),
             Alarm::Schedule { timer } => self.schedule_alarm(step, timer),
             Alarm::ScheduledRun { request } => self.send_scheduled(step, request, None),
@@ -205,7 +210,7 @@ const LOST: &str = "what became of it is not known: its answer was lost";
 
 /// Description of a failure for callers. It names the kind of the failure, without details of the
 /// listener.
-fn outward(failure: &AttemptFailure) -> &'static str {
+pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
     match failure {
         AttemptFailure::Crashed { .. } => "it ended without an answer",
         AttemptFailure::Unreachable { .. } => "it cannot be reached",

@@ -77,6 +77,7 @@ impl Core {
             Some((Hold::Approval, why)) => {
                 self.hold(step, call, Hold::Approval);
                 self.request_approval(step, call, why);
+                self.request_preview(step, call);
             }
         }
     }
@@ -166,6 +167,7 @@ impl Core {
     /// hold.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
+        self.withdraw_preview(step, call);
         self.holds.remove(call);
         self.count_turn(call);
     }

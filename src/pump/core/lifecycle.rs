@@ -6,6 +6,7 @@ use super::approvals::operator_phrase;
 use super::call_table::CallTable;
 use super::event::{Alarm, Cancellation, Effect};
 use super::holds::Holds;
+use super::previews::Previews;
 use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
 use super::timeouts::Timeouts;
@@ -30,6 +31,7 @@ impl Core {
         self.scheduler = Scheduler::default();
         self.timeouts = Timeouts::default();
         self.holds = Holds::default();
+        self.previews = Previews::default();
         self.budgets.release_all_turns();
         self.draining = false;
 
@@ -87,7 +89,10 @@ impl Core {
                     let alarm = Alarm::Lost { call: id, attempt };
                     step.effect(Effect::Alarm { at: step.time, alarm });
                 }
-                None => self.pick_up_call(step, &thread, id),
+                None => {
+                    self.pick_up_call(step, &thread, id);
+                    self.request_preview(step, id);
+                }
             }
         }
 

@@ -25,6 +25,7 @@ mod message;
 mod open_work;
 mod orphans;
 mod outcome;
+mod previews;
 mod primitives;
 mod refusals;
 pub mod replay;
@@ -58,6 +59,7 @@ use budgets::Budgets;
 use call_table::CallTable;
 use holds::Holds;
 use outcome::AttemptSource;
+use previews::Previews;
 use scheduler::Scheduler;
 use timeouts::Timeouts;
 
@@ -70,6 +72,7 @@ pub struct Core {
     scheduler: Scheduler,
     timeouts: Timeouts,
     holds: Holds,
+    previews: Previews,
     contracts: Arc<Contracts>,
     /// Keys of operators. If there are none, decisions need no signature.
     operators: OperatorKeys,
@@ -94,6 +97,7 @@ impl Core {
             scheduler: Scheduler::default(),
             timeouts: Timeouts::default(),
             holds: Holds::default(),
+            previews: Previews::default(),
             contracts,
             operators: OperatorKeys::default(),
             schedules: None,
@@ -114,14 +118,16 @@ impl Core {
         &self.state
     }
 
-    /// Number of deliveries in flight, including those whose call is closed.
+    /// Number of deliveries in flight, including those whose call is closed, and requests for
+    /// previews.
     pub fn handed_over(&self) -> usize {
-        self.calls.handed_over()
+        self.calls.handed_over() + self.previews.in_flight()
     }
 
-    /// All deliveries in flight, including those whose call is closed, in no fixed order.
+    /// All deliveries in flight, including those whose call is closed, and requests for previews, in
+    /// no fixed order.
     pub fn deliveries_in_flight(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
-        self.calls.handed_over_deliveries()
+        self.calls.handed_over_deliveries().chain(self.previews.deliveries())
     }
 
     /// Number of queued calls of all listeners.
@@ -153,7 +159,11 @@ impl Core {
             Event::Submit(submission) => self.submit(&mut step, submission),
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
                 let source = AttemptSource { listener, call, attempt };
-                self.outcome(&mut step, source, payloads, turn, arrived);
+                if attempt.is_preview() {
+                    self.preview_outcome(&mut step, &source, payloads);
+                } else {
+                    self.outcome(&mut step, source, payloads, turn, arrived);
+                }
             }
             Event::Failed { listener, call, attempt, failure } => {
                 self.handle_failure(&mut step, &AttemptSource { listener, call, attempt }, failure);

@@ -163,6 +163,13 @@ impl Core {
             return self.nothing_more(step, context.call);
         }
 
+        if let [Ok(checked)] = payloads.as_slice()
+            && *checked.meaning() == Meaning::StalePreview
+            && self.has_approved_preview(context.call)
+        {
+            return self.stale_preview(step, context, checked);
+        }
+
         let replies = payloads.iter().flatten().any(is_reply);
         let mut finals = Vec::new();
 
@@ -181,6 +188,24 @@ impl Core {
         }
 
         self.reply(step, context, finals);
+    }
+
+    /// Ends a call whose listener did nothing, because the preview that was approved with it holds
+    /// no more.
+    fn stale_preview(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
+        let OutcomeContext { call, listener, thread, .. } = context;
+        step.push_verdict(Verdict::Passed(checked.payload().digest));
+        self.own_note(step, listener, thread, *call, checked);
+        let text = format!(
+            "{listener} did nothing, because what it would do is no longer what the approved preview \
+             shows; send it again for a new preview and a new decision"
+        );
+        self.fail(step, *call, ErrorCode::StalePreview, &text);
+    }
+
+    fn has_approved_preview(&self, call: CallId) -> bool {
+        let open = self.state.call(call);
+        open.is_some_and(|open| open.approved && open.recorded_preview().is_some())
     }
 
     /// Handles an outcome without actions and replies, which only acknowledges the delivery. The
@@ -350,7 +375,7 @@ impl Core {
 
     /// Handles an answer to an attempt that is not the current one. `thread` is set if the call is
     /// still open.
-    fn stale_outcome(
+    pub(super) fn stale_outcome(
         &mut self,
         step: &mut Step,
         source: &AttemptSource,

@@ -57,13 +57,14 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         | Input::Gone { .. }
         | Input::ThreadTime { .. }
         | Input::Schedule { .. }
-        | Input::Held { .. } => Event::Alarm(alarm_of(&record.input)?),
+        | Input::Held { .. }
+        | Input::PreviewTime { .. } => Event::Alarm(alarm_of(&record.input)?),
         Input::NotTaken { listener, call, attempt, detail } => {
             Event::NotTaken { listener, call, attempt, detail }
         }
         Input::Decided { message, decision, origin, .. } => {
             let decision = match decision {
-                Decision::Approve { hash } => Decision::Approve { hash },
+                Decision::Approve { hash, preview } => Decision::Approve { hash, preview },
                 Decision::Refuse { reason } => Decision::Refuse { reason },
                 Decision::Answer(RecordedAnswer { listener, verdict }) => {
                     let payload = RecordedPayloads::new(record, gate).take(&listener, &verdict)?;
@@ -102,6 +103,7 @@ fn alarm_of(input: &Input) -> Option<Alarm> {
         Input::Gone { call } => Alarm::Gone { call },
         Input::ThreadTime { call } => Alarm::ThreadTime { call },
         Input::Held { call } => Alarm::Held { call },
+        Input::PreviewTime { call } => Alarm::PreviewTime { call },
         Input::Schedule { timer, .. } => Alarm::Schedule { timer },
         Input::Unsettled { call, attempt } => Alarm::Unsettled { call, attempt },
         _ => return None,

@@ -193,9 +193,13 @@ impl Scheduler {
 
     /// Counts a started delivery against the listener's capacity.
     pub fn start(&mut self, listener: &ListenerName) {
-        if let Some(queue) = self.queues.get_mut(listener) {
-            queue.running += 1;
-        }
+        self.queues.entry(listener.clone()).or_default().running += 1;
+    }
+
+    /// Whether the listener may get one more delivery.
+    pub fn has_capacity(&self, contract: &Contract) -> bool {
+        let running = self.queues.get(&contract.name).map_or(0, |queue| queue.running);
+        running < contract.concurrency
     }
 
     /// Frees the capacity of an ended delivery whose call is open.
@@ -220,7 +224,7 @@ impl Scheduler {
     }
 
     /// Frees the capacity of one delivery, and marks the listener as runnable.
-    fn release_capacity(&mut self, listener: &ListenerName) {
+    pub fn release_capacity(&mut self, listener: &ListenerName) {
         if let Some(queue) = self.queues.get_mut(listener) {
             queue.running = queue.running.saturating_sub(1);
         }

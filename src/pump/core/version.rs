@@ -65,6 +65,11 @@ const CHANGES: &[(u32, &str)] = &[
          that is skipped, ends on record",
     ),
     (39, "a call whose last turn was text without an action ends with a hint to `final_by`"),
+    (
+        40,
+        "the listener of a held call may give a preview, which its approval names; a call whose \
+         preview holds no more ends as `stale-preview`",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

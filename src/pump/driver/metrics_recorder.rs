@@ -158,6 +158,10 @@ impl MetricsRecorder {
     }
 
     fn handed_over(&mut self, delivery: &Delivery) {
+        if delivery.attempt.is_preview() {
+            return;
+        }
+
         let Some(index) = self.counts.index(&delivery.listener) else { return };
         self.under_way.insert((delivery.call, delivery.attempt), (index, self.now));
         if let Some(own) = self.counts.at(index) {

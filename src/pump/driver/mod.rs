@@ -31,8 +31,8 @@ pub use call_waits::{CallWait, CallWaitReason};
 pub use completions::Completions;
 pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
-pub use queries::HeldRequest;
 pub(crate) use queries::{DeliveryInFlight, TimePassage};
+pub use queries::{HeldPreview, HeldRequest};
 pub use sink::PumpSink;
 
 use uuid::Uuid;

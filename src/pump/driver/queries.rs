@@ -11,7 +11,7 @@ use super::{Pump, PumpCommand};
 use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
-use crate::thread::{Call, Hold};
+use crate::thread::{Call, CallPreview, Hold};
 
 pub(in crate::pump) enum PumpQuery {
     /// Registers a waiter for the completion of a call in this thread, if the call has not
@@ -68,6 +68,19 @@ pub struct HeldRequest {
     pub until: Option<Time>,
     /// Reason why the call needs an approval.
     pub why: Option<&'static str>,
+    /// The preview of the call; `None` if its listener gives none.
+    pub preview: Option<HeldPreview>,
+}
+
+/// The state of the preview of a held call.
+#[derive(Debug, Clone)]
+pub enum HeldPreview {
+    /// The preview was requested, and its time has not passed.
+    Requested,
+    /// The note with the preview.
+    Recorded(Arc<Message>),
+    /// No preview came, for this reason.
+    Missing(String),
 }
 
 impl Handle {
@@ -222,6 +235,16 @@ impl Pump {
             Hold::Approval => contract?.approval.wanted(request.payload.as_str()),
         };
 
-        Some(HeldRequest { request, hold: held.hold, until: held.until, why })
+        let preview = match call.preview.as_deref() {
+            Some(CallPreview::Recorded(note)) => Some(HeldPreview::Recorded(Arc::clone(note))),
+            Some(CallPreview::Missing(reason)) => Some(HeldPreview::Missing(reason.clone())),
+            None => {
+                let is_approval = held.hold == Hold::Approval;
+                let gives_previews = contract.is_some_and(|contract| contract.previews.is_some());
+                (is_approval && gives_previews).then_some(HeldPreview::Requested)
+            }
+        };
+
+        Some(HeldRequest { request, hold: held.hold, until: held.until, why, preview })
     }
 }

@@ -162,6 +162,10 @@ impl PumpSpans {
     }
 
     fn handed_over(&mut self, delivery: &Delivery, state: &State) {
+        if delivery.attempt.is_preview() {
+            return;
+        }
+
         let Some(at) = delivery.trace.filter(|trace| self.tracer.keeps(trace)) else { return };
         let call = self.calls.get(&delivery.call).filter(|call| call.at.is_of_trace(&at));
         // The trace may have changed while the call was open.

@@ -136,7 +136,7 @@ impl Operator {
                 let verb = match self.decided % 3 {
                     1 => {
                         self.approved.lock().unwrap().insert(message);
-                        Decision::Approve { hash: digest }
+                        Decision::Approve { hash: digest, preview: None }
                     }
                     _ => Decision::Refuse { reason: "not today".to_owned() },
                 };

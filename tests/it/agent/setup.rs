@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use organism::agent::{self, AgentEnvironment, AgentOptions, ModelAgent, TurnContext};
-use organism::bus::{Delivery, Outcome};
+use organism::bus::{Delivery, DeliveryPreview, Outcome};
 use organism::contract::{Contract, Contracts, Role};
 use organism::envelope::{AttemptFailure, MessageKind, NotReserved, Reservation};
 use organism::ids::{Attempt, CallId, MessageId, PayloadName};
@@ -111,6 +111,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
         position: story.position(),
         timeout: Duration::from_secs(60),
         trace: None,
+        preview: DeliveryPreview::None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use organism::bus::{Delivery, Host, Outcome, Sink};
+use organism::bus::{Delivery, DeliveryPreview, Host, Outcome, Sink};
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Message, MessageKind, Payload};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -196,6 +196,7 @@ fn delivery(call: CallId, number: u32, messages: Vec<Arc<Message>>, fresh: usize
         position: Position(1),
         timeout: Duration::from_millis(1500),
         trace: Some(TRACEPARENT.parse().unwrap()),
+        preview: DeliveryPreview::None,
     }
 }
 

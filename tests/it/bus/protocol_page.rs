@@ -272,3 +272,57 @@ async fn the_frames_of_the_protocol_are_those_of_the_kits_and_the_pump() {
     let lacking = outcome(&missing).await;
     assert!(matches!(lacking, SinkEvent::Failed(1, AttemptFailure::Garbage { .. })), "{lacking:?}");
 }
+
+/// The answer of a program in Python to one frame, and its log.
+fn answered(folder: &Path, program: &str, frame: &str) -> (String, String) {
+    let command = python_program(folder, program);
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .env("PYTHONPATH", repository().join("listeners/python"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(format!("{frame}\0").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    std::io::BufReader::new(child.stdout.take().unwrap()).read_until(0, &mut answer).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let log = String::from_utf8(output.stderr).unwrap();
+    (String::from_utf8(answer).unwrap(), log)
+}
+
+#[test]
+fn a_kit_answers_the_request_for_a_preview_and_refuses_one_that_it_has_no_handler_for() {
+    let folder = TempDir::new().unwrap();
+    let delivery = frame("<e:delivery ");
+    let messages = &delivery[delivery.find("<e:message").unwrap()..];
+    let request =
+        frame("<e:preview ").replace('…', messages.strip_suffix("</e:delivery>").unwrap());
+    let preview = block(PAGE, "<preview ");
+    let answer = |payload: &str| {
+        format!(
+            "<e:answer xmlns:e=\"https://xml-pipeline.org/ns/envelope/v1\" call=\"{ID}\" \
+             attempt=\"1.0\">{payload}</e:answer>\0"
+        )
+    };
+
+    let acting = "import organism_listener as listener\n\
+                  @listener.accepts('{urn:example:calculator}add')\n\
+                  def add(request):\n    raise SystemExit('carried out')\n";
+    let showing = format!(
+        "{acting}@listener.previews\n\
+         def show(request):\n    \
+         return ' and '.join(['would add ' + request.payload[0].text, request.payload[1].text])\n\
+         listener.serve()\n"
+    );
+    let (given, _) = answered(folder.path(), &showing, &request);
+    assert_eq!(given, answer(preview.trim_end()));
+
+    let (given, log) = answered(folder.path(), &format!("{acting}listener.serve()\n"), &request);
+    assert_eq!(given, answer(""));
+    assert!(log.contains("no preview: this listener has no handler for previews"), "{log}");
+}

@@ -8,7 +8,7 @@ use organism::envelope::text::{
     DeliveryHead, SCHEMA, close_delivery, open_delivery, write_delivered, write_message,
 };
 use organism::envelope::{Message, MessageKind, NAMESPACE, Payload};
-use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
+use organism::ids::{Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
 use organism::schema::Schemas;
 use organism::xml::scan::{nested, scan};
 use uuid::Uuid;
@@ -37,6 +37,14 @@ fn delivery(timeout: Duration) -> String {
 }
 
 fn delivery_after(after: Option<usize>, timeout: Duration) -> String {
+    delivery_with_preview(after, timeout, (false, None))
+}
+
+fn delivery_with_preview(
+    after: Option<usize>,
+    timeout: Duration,
+    (asks_preview, approved_preview): (bool, Option<Digest>),
+) -> String {
     let (request, fresh) = (message("<a/>"), message("<b xmlns='u'>2</b>"));
     let head = DeliveryHead {
         listener: &request.to,
@@ -46,6 +54,8 @@ fn delivery_after(after: Option<usize>, timeout: Duration) -> String {
         timeout,
         trace: (timeout.subsec_nanos() > 0).then(|| TRACEPARENT.parse().unwrap()),
         after,
+        asks_preview,
+        approved_preview,
     };
     let mut out = String::new();
     open_delivery(&mut out, &head);
@@ -53,7 +63,7 @@ fn delivery_after(after: Option<usize>, timeout: Duration) -> String {
         write_delivered(&mut out, &request, false, None);
     }
     write_delivered(&mut out, &fresh, true, after.map(|after| after + 1));
-    close_delivery(&mut out);
+    close_delivery(&mut out, &head);
     out
 }
 
@@ -85,11 +95,23 @@ fn a_delivery_names_what_it_builds_on() {
 }
 
 #[test]
+fn a_request_for_a_preview_has_a_name_of_its_own_and_an_approved_one_is_named() {
+    let request = delivery_with_preview(None, Duration::from_secs(5), (true, None));
+    assert!(request.starts_with("<e:preview xmlns:e="), "{request}");
+    assert!(request.ends_with("</e:message></e:preview>"), "{request}");
+
+    let digest = Digest::of(b"<preview/>");
+    let approved = delivery_with_preview(None, Duration::from_secs(5), (false, Some(digest)));
+    let named = format!(" timeout=\"PT5S\" approved_preview=\"{digest}\"><e:message");
+    assert!(approved.contains(&named), "{approved}");
+}
+
+#[test]
 fn written_envelopes_are_valid_by_their_schema() {
     let mut schemas = Schemas::default();
     let names = schemas.add_builtin("envelope.xsd", SCHEMA).unwrap();
     let locals: Vec<&str> = names.iter().map(|name| &*name.local).collect();
-    assert_eq!(locals, ["delivery", "message"]);
+    assert_eq!(locals, ["delivery", "message", "preview"]);
     let valid = |local: &str, text: &str| {
         schemas.validate(&PayloadName::new(NAMESPACE, local), text.as_bytes())
     };
@@ -101,6 +123,11 @@ fn written_envelopes_are_valid_by_their_schema() {
     for timeout in [Duration::from_secs(60), Duration::from_millis(1_250)] {
         assert_eq!(valid("delivery", &delivery(timeout)), Ok(()));
         assert_eq!(valid("delivery", &delivery_after(Some(1), timeout)), Ok(()));
+        let request = delivery_with_preview(None, timeout, (true, None));
+        assert_eq!(valid("preview", &request), Ok(()));
+        let digest = Digest::of(b"<preview/>");
+        let approved = delivery_with_preview(None, timeout, (false, Some(digest)));
+        assert_eq!(valid("delivery", &approved), Ok(()));
     }
     let mut bare = String::new();
     write_message(&mut bare, &message(""));

@@ -1,5 +1,7 @@
 //! `organism approvals`, `approve` and `refuse`: the held calls, and who may decide on them.
 
+mod previews;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 

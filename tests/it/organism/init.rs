@@ -100,7 +100,12 @@ impl Projects {
         });
         let message = held["message"].as_str().unwrap();
         let digest = held["sha256"].as_str().unwrap();
-        let approved = self.organism("new", &["approve", message, "--hash", digest]);
+        let preview = &held["preview"]["recorded"];
+        let text = preview["text"].as_str().unwrap();
+        assert!(text.contains("+++ b/greeting.py"), "the diff is shown: {text}");
+        let preview = preview["sha256"].as_str().unwrap();
+        let approve = ["approve", message, "--hash", digest, "--preview", preview];
+        let approved = self.organism("new", &approve);
         assert_eq!(approved.code, Some(0), "{approved:?}");
     }
 

@@ -281,7 +281,7 @@ fn a_signed_decision_counts_once_and_for_what_was_signed() {
     }
     assert_eq!(signing.held(), 2, "both wait on");
 
-    let approval = signed(decide(&message, Decision::Approve { hash }));
+    let approval = signed(decide(&message, Decision::Approve { hash, preview: None }));
     assert_eq!(signing.asks(&approval), Ok(()));
     assert!(signing.asks(&approval).unwrap_err().starts_with("not-waiting"));
     let mut cancellation = cancel(&other);

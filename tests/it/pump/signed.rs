@@ -52,7 +52,8 @@ fn hash() -> Digest {
 
 fn approval(call: CallId) -> DecisionStatement<'static> {
     let digest = Some(hash());
-    DecisionStatement { verb: "approve", call: Some(call.0), digest, reason: "", note: "" }
+    let call = Some(call.0);
+    DecisionStatement { verb: "approve", call, digest, preview: None, reason: "", note: "" }
 }
 
 /// A signature with all the fields that it covers, which tests change one by one.
@@ -82,7 +83,7 @@ impl<'a> Signed<'a> {
 }
 
 fn approve(world: &mut World, call: CallId, origin: Option<DecisionOrigin>) -> Result<(), String> {
-    let verb = Decision::Approve { hash: hash().to_string() };
+    let verb = Decision::Approve { hash: hash().to_string(), preview: None };
     told(world.decide_as(call, verb, origin))
 }
 
@@ -200,7 +201,7 @@ fn a_signature_of_anything_else_is_refused() {
         let refusal = approve(&mut world, call, Some(origin)).unwrap_err();
         assert!(refusal.contains(why), "{why}: {refusal}");
     }
-    let begun = Decision::Approve { hash: hash().to_string()[..16].to_owned() };
+    let begun = Decision::Approve { hash: hash().to_string()[..16].to_owned(), preview: None };
     let origin = Signed::now(&world, &thread, approval(call)).origin();
     let refusal = told(world.decide_as(call, begun, Some(origin))).unwrap_err();
     assert!(refusal.contains("the whole hash"), "{refusal}");

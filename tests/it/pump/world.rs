@@ -558,7 +558,7 @@ impl World {
     }
 
     pub fn approve(&mut self, call: CallId, hash: &str) -> Result<(), String> {
-        self.decide(call, Decision::Approve { hash: hash.to_owned() })
+        self.decide(call, Decision::Approve { hash: hash.to_owned(), preview: None })
     }
 
     pub fn refuse(&mut self, call: CallId, reason: &str) -> Result<(), String> {

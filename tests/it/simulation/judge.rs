@@ -218,7 +218,7 @@ impl Judge {
             let waited = counted.since(self.offered[call]);
             assert!(waited >= TIMEOUT, "{call} timed out after {waited:?}");
         }
-        if let Input::Decided { decision: Decision::Approve { hash }, .. } = &record.input {
+        if let Input::Decided { decision: Decision::Approve { hash, .. }, .. } = &record.input {
             let released = record.facts.iter().any(|fact| matches!(fact, Fact::Released { .. }));
             assert!(!released || hash != NOT_LOOKED_AT, "approved by a wrong hash");
         }

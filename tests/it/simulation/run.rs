@@ -499,13 +499,13 @@ impl Simulation {
         }
         if self.dice.strikes(Fault::WrongHash) {
             let hash = NOT_LOOKED_AT.to_owned();
-            self.inbox.push(decision(call, Decision::Approve { hash }));
+            self.inbox.push(decision(call, Decision::Approve { hash, preview: None }));
         }
         let times = 1 + usize::from(self.dice.strikes(Fault::DecisionTwice));
         for _ in 0..times {
             let taken = match hold {
                 _ if self.dice.one_in(5) => Decision::Refuse { reason: "no".to_owned() },
-                Hold::Approval => Decision::Approve { hash: digest.to_string() },
+                Hold::Approval => Decision::Approve { hash: digest.to_string(), preview: None },
                 Hold::Answer => {
                     let (listener, text) = (name(PERSON), word("report", "r"));
                     let payload = self.machine.gate.check(&listener, text.as_bytes());
@@ -529,7 +529,10 @@ impl Simulation {
         if self.dice.strikes(Fault::DecisionOfAnotherProject) {
             let at = self.dice.below(self.neighbour.held.len());
             let (call, digest) = self.neighbour.held[at];
-            self.inbox.push(decision(call, Decision::Approve { hash: digest.to_string() }));
+            self.inbox.push(decision(
+                call,
+                Decision::Approve { hash: digest.to_string(), preview: None },
+            ));
         }
     }
 

@@ -16,7 +16,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use crate::bus::{Delivery, Host, Sink as _};
+use crate::bus::{Delivery, DeliveryPreview, Host, Sink as _};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
 use crate::limits;
@@ -281,6 +281,7 @@ fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, S
         position: Position(head.parsed(header_names::POSITION)?),
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         trace: headers.get(header_names::TRACE).and_then(|text| text.as_str().parse().ok()),
+        preview: DeliveryPreview::None,
     };
 
     Ok((delivery, head.text(header_names::CONFIG)?.to_owned()))

@@ -214,7 +214,10 @@ fn the_example_coder_mends_the_project_and_its_tests_pass() {
         // Without a journal, no call waits.
         for call in if held.code == Some(0) { held.json() } else { Vec::new() } {
             let (id, hash) = (call["message"].as_str().unwrap(), call["sha256"].as_str().unwrap());
-            let approve = organism(&["approve", id, "--hash", hash]).output().unwrap();
+            let preview = call["preview"]["recorded"]["sha256"].as_str();
+            let mut arguments = vec!["approve", id, "--hash", hash];
+            arguments.extend(preview.into_iter().flat_map(|preview| ["--preview", preview]));
+            let approve = organism(&arguments).output().unwrap();
             approved += usize::from(approve.status.success());
         }
     }

@@ -1,0 +1,120 @@
+//! Previews: what is shown changes nothing, and an approved preview is the only one that is carried
+//! out.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Room, action, own, replace, set, shell, substring};
+
+/// Every file of the room with its content, of the workspace and of its state.
+fn everything(room: &Room) -> Vec<(String, Vec<u8>)> {
+    fn walk(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                found.push((path.display().to_string(), Vec::new()));
+                walk(&path, found);
+            } else {
+                found.push((path.display().to_string(), fs::read(&path).unwrap()));
+            }
+        }
+    }
+
+    let mut found = Vec::new();
+    walk(room.directory.path(), &mut found);
+    found.sort();
+    found
+}
+
+/// A room with one file, and one set that can be undone.
+fn room() -> Room {
+    let room = Room::new();
+    room.write("kept.txt", "one\ntwo\n");
+    room.ask(&replace("made.txt", "made\n"));
+    room.ask(&action("proposed_package_install", "language='python' package_list='left-pad'", ""));
+    room
+}
+
+#[test]
+fn a_preview_of_any_payload_changes_nothing() {
+    let room = room();
+    let payloads = [
+        replace("kept.txt", "other\n"),
+        replace("new/deep/file.txt", "x"),
+        replace("../outside.txt", "x"),
+        substring("kept.txt", "two", "2"),
+        substring("kept.txt", "absent", "x"),
+        shell("touch ran; echo > kept.txt"),
+        set(&[substring("kept.txt", "one", "1"), shell("rm kept.txt")]),
+        action("proposed_package_install", "language='rust' package_list='serde'", ""),
+        own("show-changes", ""),
+        own("undo-changes", ""),
+        own("install-packages", "proposal='unknown'"),
+        action("replace-dangerous-file", "is_dangerous='true' file_path='.envrc'", "x"),
+    ];
+    let before = everything(&room);
+    for payload in &payloads {
+        room.workspace.preview(payload).unwrap();
+        assert_eq!(everything(&room), before, "{payload}");
+    }
+}
+
+#[test]
+fn a_preview_shows_the_diff_and_changes_with_every_byte_of_the_base() {
+    let room = room();
+    let payload = substring("kept.txt", "two", "2");
+    let first = room.workspace.preview(&payload).unwrap();
+    assert_eq!(room.workspace.preview(&payload).unwrap(), first, "the same base");
+    let text = format!("{first:?}");
+    assert!(text.contains("--- a/kept.txt"), "{text}");
+    assert!(text.contains("-two"), "{text}");
+    assert!(text.contains("+2"), "{text}");
+
+    // Outside the lines that the diff shows.
+    let lines: String = (0..100).map(|n| format!("{n}\n")).collect();
+    room.write("kept.txt", format!("{lines}two\n"));
+    let second = room.workspace.preview(&payload).unwrap();
+    room.write("kept.txt", format!("{}two\n", lines.replacen('0', "zero", 1)));
+    assert_ne!(room.workspace.preview(&payload).unwrap(), second);
+}
+
+#[test]
+fn a_call_whose_base_changed_since_its_preview_does_nothing() {
+    let room = room();
+    let payload = substring("kept.txt", "two", "2");
+    let preview = room.workspace.preview(&payload).unwrap();
+    room.write("kept.txt", "zero\none\ntwo\n");
+    let before = everything(&room);
+    let answer = room.deliver_approved("stale", &payload, Some(&preview));
+    assert!(answer.contains("<stale-preview "), "{answer}");
+    assert_eq!(everything(&room), before);
+
+    let preview = room.workspace.preview(&payload).unwrap();
+    let answer = room.deliver_approved("fresh", &payload, Some(&preview));
+    assert!(answer.contains("<changes-applied "), "{answer}");
+    assert_eq!(room.read("kept.txt"), "zero\none\n2\n");
+
+    let again = room.deliver_approved("fresh", &payload, Some(&preview));
+    assert_eq!(again, answer, "a repeated delivery is answered the same, though its base is gone");
+}
+
+#[test]
+fn undo_and_commands_are_bound_to_their_previews() {
+    let room = room();
+    let undo = own("undo-changes", "");
+    let preview = room.workspace.preview(&undo).unwrap();
+    room.ask(&replace("second.txt", "second\n"));
+    let answer = room.deliver_approved("undo", &undo, Some(&preview));
+    assert!(answer.contains("<stale-preview "), "another set is the last one now: {answer}");
+    assert_eq!(room.read("second.txt"), "second\n");
+
+    let command = shell("echo ran > ran.txt");
+    let preview = room.workspace.preview(&command).unwrap();
+    let other = room.workspace.preview(&shell("echo other")).unwrap();
+    let answer = room.deliver_approved("other", &command, Some(&other));
+    assert!(answer.contains("<stale-preview "), "{answer}");
+    assert!(!room.path("ran.txt").exists());
+    let answer = room.deliver_approved("right", &command, Some(&preview));
+    assert!(answer.contains("<command-result "), "{answer}");
+    assert_eq!(room.read("ran.txt"), "ran\n");
+}

@@ -1,0 +1,282 @@
+//! Previews: while a call is held for an approval, its listener shows what it would do.
+//!
+//! A preview is no attempt: it uses the attempt number 0 of its epoch, changes no count of the call
+//! and never ends the call. If none comes in time, the person decides about the bytes alone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::event::{Alarm, Effect};
+use super::outcome::{AttemptSource, Gated};
+use super::refusals::refusal_of;
+use super::{Core, Step};
+use crate::bus::{Delivery, DeliveryPreview};
+use crate::contract::{Contract, Meaning};
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
+use crate::thread::{Call, Fact, Hold, Input, Map, Verdict};
+use crate::trace::SpanId;
+
+/// The previews that are to come. Rebuilt after every boot from the held calls, never recorded.
+///
+/// **Invariant:** each entry of `in_flight` occupies one place of its listener's capacity.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Previews {
+    /// Calls whose preview waits for capacity of its listener, oldest first.
+    queued: BTreeMap<ListenerName, VecDeque<CallId>>,
+    /// Requests that a listener has. A call has at most one in an epoch.
+    in_flight: Map<CallId, RunningPreview>,
+}
+
+/// A request for a preview that a listener works on, also after it is no longer needed.
+#[derive(Debug, Clone)]
+struct RunningPreview {
+    listener: ListenerName,
+    thread: ThreadId,
+    attempt: Attempt,
+    is_withdrawn: bool,
+}
+
+impl Previews {
+    /// Number of requests that listeners work on.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub fn deliveries(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
+        let running = self.in_flight.iter();
+        running.map(|(call, running)| (*call, running.attempt, &running.listener))
+    }
+
+    fn is_requested(&self, listener: &ListenerName, call: CallId) -> bool {
+        let queued = self.queued.get(listener).is_some_and(|queue| queue.contains(&call));
+        queued || self.in_flight.contains_key(&call)
+    }
+
+    fn remove_queued(&mut self, call: CallId) {
+        self.queued.values_mut().for_each(|queue| queue.retain(|queued| *queued != call));
+        self.queued.retain(|_, queue| !queue.is_empty());
+    }
+
+    fn finish(&mut self, source: &AttemptSource) -> Option<RunningPreview> {
+        let running = self.in_flight.get(&source.call)?;
+        if running.attempt != source.attempt || running.listener != source.listener {
+            return None;
+        }
+
+        self.in_flight.remove(&source.call)
+    }
+}
+
+impl Core {
+    /// Requests the preview of a call that is held for an approval, if its listener declares
+    /// previews and the preview has not ended.
+    pub(super) fn request_preview(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call).filter(|open| awaits_preview(open)) else { return };
+        let listener = open.callee.clone();
+        let Some(time) = self.contracts.get(&listener).and_then(|c| c.previews) else { return };
+        if self.previews.is_requested(&listener, call) {
+            return;
+        }
+
+        self.previews.queued.entry(listener).or_default().push_back(call);
+        let at = step.time.plus(time);
+        step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
+    }
+
+    /// Sends the requests for previews for which there is capacity. A person waits for them, so they
+    /// go before calls.
+    pub(super) fn dispatch_previews(&mut self, step: &mut Step) {
+        if step.record.is_none() || self.previews.queued.is_empty() {
+            return;
+        }
+
+        let listeners: Vec<_> = self.previews.queued.keys().cloned().collect();
+        for listener in listeners {
+            let Some(contract) = self.contracts.shared(&listener) else { continue };
+            while self.scheduler.has_capacity(&contract) {
+                let queue = self.previews.queued.get_mut(&listener);
+                let Some(call) = queue.and_then(VecDeque::pop_front) else { break };
+                self.deliver_preview_request(step, &contract, call);
+            }
+        }
+
+        self.previews.queued.retain(|_, queue| !queue.is_empty());
+    }
+
+    fn deliver_preview_request(&mut self, step: &mut Step, contract: &Contract, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let attempt = Attempt::preview(self.state.epoch);
+        let listener = contract.name.clone();
+        let thread = open.thread.clone();
+        let tree = self.state.tree(&thread);
+        let trace = tree.and_then(|tree| tree.trace.as_deref());
+        let delivery = Delivery {
+            listener: listener.clone(),
+            call,
+            thread: thread.clone(),
+            attempt,
+            messages: open.pending.iter().map(|p| &p.message).cloned().collect(),
+            fresh: open.pending.len(),
+            position: tree.map_or(step.position, |tree| tree.head),
+            trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
+            timeout: contract.previews.unwrap_or_default(),
+            preview: DeliveryPreview::Requested,
+        };
+
+        self.scheduler.start(&listener);
+        let running = RunningPreview { listener, thread, attempt, is_withdrawn: false };
+        self.previews.in_flight.insert(call, running);
+        self.fact(step, Fact::PreviewRequested { call, attempt });
+        if mutant("count-a-preview") {
+            self.fact(step, Fact::HandedOver { call, attempt });
+        }
+        step.effect(Effect::Deliver(delivery));
+    }
+
+    /// Processes the answer to the request for a preview.
+    pub(super) fn preview_outcome(
+        &mut self,
+        step: &mut Step,
+        source: &AttemptSource,
+        payloads: Vec<Gated>,
+    ) {
+        let AttemptSource { listener, call, attempt } = source;
+        let call = *call;
+        let input = Input::Outcome {
+            listener: listener.clone(),
+            call,
+            attempt: *attempt,
+            verdicts: Vec::new(),
+            turn: None,
+            arrived: None,
+        };
+
+        let Some(running) = self.finish_preview(source) else {
+            let open = self.state.call(call).filter(|open| open.callee == *listener);
+            let thread = open.map(|open| open.thread.clone());
+            let tree = thread.as_ref().map_or_else(ThreadId::organism, ThreadId::root);
+            step.begin_record(tree, input);
+            return self.stale_outcome(step, source, thread.as_ref(), payloads);
+        };
+
+        step.begin_record(running.thread.root(), input);
+        self.record_presence(listener);
+        if !self.state.call(call).is_some_and(awaits_preview) {
+            let thread = running.thread.clone();
+            return self.stale_outcome(step, source, Some(&thread), payloads);
+        }
+
+        if let [Ok(checked)] = payloads.as_slice()
+            && is_preview(checked)
+        {
+            step.push_verdict(Verdict::Passed(checked.payload().digest));
+            return self.own_note(step, listener, &running.thread, call, checked);
+        }
+
+        let refusals =
+            payloads.into_iter().map(|payload| payload.map_or_else(|e| e, not_a_preview));
+        let refusals: Vec<_> = refusals.collect();
+        // Only from what a replay has, too.
+        let reason = match refusals.as_slice() {
+            [] => "the listener answered without one".to_owned(),
+            [refusal] => format!("the listener's answer was refused: {}", refusal.rule),
+            several => format!("the listener answered with {} payloads", several.len()),
+        };
+        for refusal in refusals {
+            step.push_verdict(Verdict::Refused(refusal.digest));
+            self.refuse(step, listener, Some(&running.thread), Some(call), refusal);
+        }
+        self.fact(step, Fact::PreviewMissing { call, reason });
+    }
+
+    /// Processes the failure of a request for a preview, or its return. The call stays as it is.
+    pub(super) fn preview_failed(
+        &mut self,
+        step: &mut Step,
+        source: &AttemptSource,
+        input: Input,
+        reason: &str,
+    ) {
+        let Some(running) = self.finish_preview(source) else { return };
+        step.begin_record(running.thread.root(), input);
+        let call = source.call;
+        if self.state.call(call).is_some_and(awaits_preview) {
+            self.fact(step, Fact::PreviewMissing { call, reason: reason.to_owned() });
+        }
+    }
+
+    fn finish_preview(&mut self, source: &AttemptSource) -> Option<RunningPreview> {
+        let running = self.previews.finish(source)?;
+        self.scheduler.release_capacity(&running.listener);
+        Some(running)
+    }
+
+    /// Handles the end of the time for a preview.
+    pub(super) fn preview_alarm(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call).filter(|open| awaits_preview(open)) else { return };
+        let listener = open.callee.clone();
+        let thread = open.thread.clone();
+        if !self.previews.is_requested(&listener, call) {
+            return;
+        }
+
+        let time = self.contracts.get(&listener).and_then(|c| c.previews);
+        let time = time.unwrap_or(Duration::ZERO).as_secs_f64();
+        let reason = if self.previews.in_flight.contains_key(&call) {
+            format!("{listener} gave none within {time} s")
+        } else {
+            format!("{listener} was busy for {time} s")
+        };
+
+        step.begin_record(thread.root(), Input::PreviewTime { call });
+        self.fact(step, Fact::PreviewMissing { call, reason });
+        self.withdraw_preview(step, call);
+    }
+
+    /// Withdraws the request for the preview of a call, which no longer needs it.
+    pub(super) fn withdraw_preview(&mut self, step: &mut Step, call: CallId) {
+        self.previews.remove_queued(call);
+        let running = self.previews.in_flight.get_mut(&call);
+        if let Some(running) = running.filter(|running| !running.is_withdrawn) {
+            running.is_withdrawn = true;
+            let listener = running.listener.clone();
+            let attempt = running.attempt;
+            step.effect(Effect::Withdraw { listener, call, attempt });
+        }
+    }
+
+    /// The part that the delivery of a call has in its preview.
+    pub(super) fn preview_of_delivery(&self, contract: &Contract, call: &Call) -> DeliveryPreview {
+        let approved = call.recorded_preview().filter(|_| call.approved);
+        match approved.filter(|_| contract.previews.is_some()) {
+            Some(note) => DeliveryPreview::Approved(note.payload.digest),
+            None => DeliveryPreview::None,
+        }
+    }
+}
+
+/// Whether a call is held for an approval, and its preview has not ended.
+fn awaits_preview(call: &Call) -> bool {
+    let is_held = call.held.is_some_and(|held| held.hold == Hold::Approval);
+    is_held && call.preview.is_none()
+}
+
+fn is_preview(checked: &Checked) -> bool {
+    let bytes = checked.payload().as_str().len();
+    *checked.meaning() == Meaning::Preview && bytes <= limits::PREVIEW_BYTES_MAX
+}
+
+fn not_a_preview(checked: Checked) -> Refusal {
+    match checked.meaning() {
+        Meaning::Preview => refusal_of(
+            RefusalRule::TooLarge,
+            "a preview is one payload of a bounded size",
+            &checked,
+        ),
+        _ => refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, &checked),
+    }
+}

@@ -1,0 +1,317 @@
+//! Previews: a held call's listener shows what it would do, and the approval names what it showed.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use organism::bus::DeliveryPreview;
+use organism::contract::{Approval, Contract};
+use organism::envelope::AttemptFailure;
+use organism::ids::{CallId, Digest};
+use organism::limits;
+use organism::thread::{CallPreview, Decision, Fact};
+
+use super::world::{World, client, core, listener, word};
+
+const TIME: Duration = Duration::from_secs(5);
+
+fn contracts() -> Vec<Contract> {
+    let mut shell = listener("shell", &["run"], &["ran"], &[]);
+    shell.approval = Approval::Always;
+    shell.previews = Some(TIME);
+    shell.concurrency = 2;
+    shell.attempts = 1;
+    vec![client("desk", &["shell"]), shell]
+}
+
+fn world() -> World {
+    World::new(contracts())
+}
+
+fn preview(text: &str) -> String {
+    core("preview", "", text)
+}
+
+fn hash(text: &str) -> String {
+    Digest::of(text.as_bytes()).to_string()
+}
+
+fn approve(
+    world: &mut World,
+    call: CallId,
+    text: &str,
+    preview: Option<&str>,
+) -> Result<(), String> {
+    let hash = hash(&word("run", text));
+    let preview = preview.map(str::to_owned);
+    world.decide(call, Decision::Approve { hash, preview })
+}
+
+/// The recorded preview of an open call, or the reason why there is none.
+fn shown(world: &World, call: CallId) -> Option<String> {
+    match world.core.state().call(call).unwrap().preview.as_deref()? {
+        CallPreview::Recorded(note) => Some(note.payload.as_str().to_owned()),
+        CallPreview::Missing(reason) => Some(format!("missing: {reason}")),
+    }
+}
+
+#[test]
+fn a_preview_is_no_attempt_and_the_approved_delivery_names_it() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    assert_eq!(request.preview, DeliveryPreview::Requested);
+    assert!(request.attempt.is_preview());
+    assert_eq!(request.messages.len(), 1);
+    world.answer(&request, &[preview("-a")]);
+
+    let digest = Digest::of(preview("-a").as_bytes());
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest.to_string())), Ok(()));
+    let delivery = world.delivery("shell");
+    assert_eq!(delivery.preview, DeliveryPreview::Approved(digest));
+    assert_eq!(delivery.attempt.n, 1, "the first attempt");
+    world.answer(&delivery, &[word("ran", "done")]);
+    assert_eq!(world.result(call), "completed: ran(done)");
+    expect![[r#"
+        1 call desk>shell run(rm) [handled]
+        2 system core>desk approval-requested [recorded]
+        3 note shell>shell preview [recorded]
+        4 system core>desk approval-granted [recorded]
+        5 reply shell>desk ran(done) [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+    let hand_overs = world.records.iter().flat_map(|record| &record.facts);
+    let hand_overs = hand_overs.filter(|fact| matches!(fact, Fact::HandedOver { .. }));
+    assert_eq!(hand_overs.count(), 1);
+    world.check_replay();
+}
+
+#[test]
+fn an_approval_that_does_not_name_the_recorded_preview_is_refused() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    let digest = hash(&preview("-a"));
+    let wrong = Err("wrong-hash".to_owned());
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest)), wrong, "before it has come");
+
+    world.answer(&request, &[preview("-a")]);
+    for named in [None, Some(hash(&preview("-b"))), Some(hash(&word("run", "rm")))] {
+        assert_eq!(approve(&mut world, call, "rm", named.as_deref()), wrong, "{named:?}");
+    }
+    assert_eq!(world.handed(), Vec::<String>::new(), "nothing is handed over");
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest[..8])), Ok(()));
+    assert_eq!(world.handed(), ["shell"]);
+    world.check_replay();
+}
+
+#[test]
+fn without_a_preview_in_time_the_bytes_alone_are_decided_on() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.pass(TIME);
+    assert_eq!(shown(&world, call).unwrap(), "missing: shell gave none within 5 s");
+    assert_eq!(world.withdrawn, [call]);
+
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(shown(&world, call).unwrap(), "missing: shell gave none within 5 s", "too late");
+    assert_eq!(world.refusals(), ["shell stale-attempt"]);
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(world.refusals(), ["shell stale-attempt", "shell stale-attempt"], "twice");
+
+    assert_eq!(approve(&mut world, call, "rm", None), Ok(()));
+    assert_eq!(world.delivery("shell").preview, DeliveryPreview::None);
+    assert!(!world.transcript(&thread).contains("preview"), "{}", world.transcript(&thread));
+    world.check_replay();
+}
+
+#[test]
+fn an_approval_before_the_preview_is_about_the_bytes_and_withdraws_it() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    assert_eq!(approve(&mut world, call, "rm", None), Ok(()));
+    assert_eq!(world.withdrawn, [call]);
+    let delivery = world.delivery("shell");
+    assert_eq!(delivery.preview, DeliveryPreview::None);
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(world.refusals(), ["shell stale-attempt"]);
+    world.answer(&delivery, &[word("ran", "done")]);
+    assert_eq!(world.result(call), "completed: ran(done)");
+    world.check_replay();
+}
+
+#[test]
+fn a_listener_that_fails_at_a_preview_has_lost_no_attempt() {
+    let failures: [fn(&mut World, &organism::bus::Delivery); 2] = [
+        |world, request| {
+            world.fail(request, AttemptFailure::Crashed { detail: "exit 1".to_owned() });
+        },
+        |world, request| world.not_taken(request),
+    ];
+    for fail in failures {
+        let mut world = world();
+        let (_, call) = world.open("desk", &word("run", "rm"));
+        let request = world.delivery("shell");
+        fail(&mut world, &request);
+        assert!(shown(&world, call).unwrap().starts_with("missing: "));
+        assert_eq!(approve(&mut world, call, "rm", None), Ok(()));
+        // The listener has one attempt.
+        world.play("shell", &[word("ran", "done")]);
+        assert_eq!(world.result(call), "completed: ran(done)");
+        world.check_replay();
+    }
+}
+
+#[test]
+fn only_one_payload_of_the_right_name_and_size_is_a_preview() {
+    let large = preview(&"x".repeat(limits::PREVIEW_BYTES_MAX));
+    let answers: [&[String]; 6] = [
+        &[],
+        &[word("ran", "done")],
+        &[preview("a"), preview("b")],
+        &[core("stale-preview", "", "x")],
+        &["<nonsense".to_owned()],
+        &[large],
+    ];
+    for answer in answers {
+        let mut world = world();
+        let (_, call) = world.open("desk", &word("run", "rm"));
+        let request = world.delivery("shell");
+        world.answer(&request, answer);
+        let reason = shown(&world, call).unwrap();
+        assert!(reason.starts_with("missing: "), "{reason}");
+        assert_eq!(world.refusals().len(), answer.len(), "each payload is refused on record");
+        assert_eq!(approve(&mut world, call, "rm", None), Ok(()));
+        assert_eq!(world.handed(), ["shell"]);
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_preview_answers_no_attempt() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.answer(&request, &[core("preview", "", "-a")]);
+    assert_eq!(approve(&mut world, call, "rm", Some(&hash(&preview("-a")))), Ok(()));
+    world.play("shell", &[preview("-b")]);
+    assert_eq!(world.refusals(), ["shell not-in-vocabulary"]);
+    assert!(!world.result(call).starts_with("completed"), "{}", world.result(call));
+    world.check_replay();
+}
+
+#[test]
+fn a_listener_refuses_a_call_whose_preview_holds_no_more() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(approve(&mut world, call, "rm", Some(&hash(&preview("-a")))), Ok(()));
+    world.play("shell", &[core("stale-preview", "", "a is gone")]);
+    let result = world.result(call);
+    assert!(result.starts_with("failed: ") && result.contains("stale-preview"), "{result}");
+    world.check_replay();
+
+    // Without an approved preview, nothing can be stale.
+    let (_, call) = world.open("desk", &word("run", "ls"));
+    world.delivery("shell");
+    assert_eq!(approve(&mut world, call, "ls", None), Ok(()));
+    world.play("shell", &[core("stale-preview", "", "a is gone")]);
+    let result = world.result(call);
+    assert!(!result.contains("stale-preview"), "{result}");
+    world.check_replay();
+}
+
+#[test]
+fn a_preview_that_was_out_when_the_pump_died_is_requested_again() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let first = world.delivery("shell");
+    world.restart();
+    let second = world.delivery("shell");
+    assert_eq!(second.preview, DeliveryPreview::Requested);
+    assert_ne!(second.attempt, first.attempt);
+    world.answer(&first, &[preview("-old")]);
+    assert_eq!(world.refusals(), ["shell stale-attempt"]);
+    world.answer(&second, &[preview("-new")]);
+
+    // One that came is not requested again, and the approval still names it.
+    world.restart();
+    assert_eq!(world.handed(), Vec::<String>::new());
+    assert_eq!(approve(&mut world, call, "rm", None), Err("wrong-hash".to_owned()));
+    let digest = hash(&preview("-new"));
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest)), Ok(()));
+    let delivery = world.delivery("shell");
+    assert_eq!(delivery.preview, DeliveryPreview::Approved(Digest::parse(&digest).unwrap()));
+    world.check_replay();
+}
+
+#[test]
+fn a_config_that_declares_previews_asks_for_those_of_calls_that_wait_already() {
+    let mut before = contracts();
+    before[1].previews = None;
+    let mut world = World::new(before.clone());
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    assert_eq!(world.handed(), Vec::<String>::new(), "a listener without previews gets nothing");
+    world.restart_with(contracts());
+    let request = world.delivery("shell");
+    world.answer(&request, &[preview("-a")]);
+
+    world.restart_with(before);
+    let digest = hash(&preview("-a"));
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest)), Ok(()));
+    assert_eq!(world.delivery("shell").preview, DeliveryPreview::None, "it declares none now");
+}
+
+#[test]
+fn previews_share_the_capacity_of_their_listener_and_wait_for_it() {
+    let mut world = world();
+    let calls = ["a", "b", "c"].map(|text| world.open("desk", &word("run", text)).1);
+    let first = world.delivery("shell");
+    let second = world.delivery("shell");
+    assert_eq!((first.call, second.call), (calls[0], calls[1]));
+    assert_eq!(world.handed(), Vec::<String>::new(), "two at once");
+    world.answer(&first, &[preview("-a")]);
+    let third = world.delivery("shell");
+    assert_eq!((third.call, third.preview), (calls[2], DeliveryPreview::Requested));
+
+    // An approved call waits for a free place, too.
+    assert_eq!(approve(&mut world, calls[0], "a", Some(&hash(&preview("-a")))), Ok(()));
+    assert_eq!(world.handed(), Vec::<String>::new());
+    world.answer(&third, &[preview("-c")]);
+    assert_eq!(world.delivery("shell").call, calls[0]);
+    world.check_replay();
+}
+
+#[test]
+fn the_time_for_a_preview_passes_also_at_a_busy_listener() {
+    let mut world = world();
+    let calls = ["a", "b", "c"].map(|text| world.open("desk", &word("run", text)).1);
+    let first = world.delivery("shell");
+    world.pass(TIME);
+    assert_eq!(shown(&world, calls[2]).unwrap(), "missing: shell was busy for 5 s");
+    world.answer(&first, &[]);
+    world.delivery("shell");
+    assert_eq!(world.handed(), Vec::<String>::new(), "nothing is left to ask for");
+    world.check_replay();
+}
+
+#[test]
+fn a_call_that_ends_withdraws_its_preview() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.cancel(&thread);
+    assert_eq!(world.withdrawn, [call]);
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(world.refusals(), ["shell stale-attempt"]);
+
+    let (_, call) = world.open("desk", &word("run", "ls"));
+    let request = world.delivery("shell");
+    assert_eq!(world.refuse(call, "no"), Ok(()));
+    assert_eq!(world.withdrawn.last(), Some(&call));
+    let gone = AttemptFailure::Crashed { detail: "exit 1".to_owned() };
+    world.fail(&request, gone);
+    world.check_replay();
+}
