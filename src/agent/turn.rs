@@ -297,6 +297,11 @@ impl ModelAgent {
         self.memories.take(name, &delivery.thread, self.options.memory, delivery.position)
     }
 
+    /// Keeps the memory of a thread for its next turn.
+    pub fn keep_memory(&self, memory: ThreadMemory) {
+        self.memories.keep(memory);
+    }
+
     /// Renders a turn aside from the async workers.
     async fn render_aside(
         &self,

@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument as _;
@@ -51,11 +51,17 @@ pub trait NativeHandler: Send + Sync + 'static {
     }
 }
 
+/// Permits of the work that may wait for the disk, so that it leaves threads for everything else.
+static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
+
 /// Runs the work of a handler that may wait for the disk, aside from the async workers.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
 ) -> Result<T, AttemptFailure> {
-    match tokio::task::spawn_blocking(work).await {
+    let permit = BLOCKING.acquire().await;
+    let ended = tokio::task::spawn_blocking(work).await;
+    drop(permit);
+    match ended {
         Ok(result) => result,
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
         Err(_) => Err(AttemptFailure::Lost { detail: "the program is stopping".to_owned() }),

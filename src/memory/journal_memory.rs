@@ -99,7 +99,8 @@ impl ThreadHistory for JournalMemory {
             // The tree that was read last is kept whatever its size: forgotten, it would be walked
             // again from its beginning with each turn.
             Ok(_) => drop(trees.put(root, shared, bytes.min(limits::MEMORY_INDEX_BYTES_MAX))),
-            Err(_) => drop(trees.take(&root)),
+            Err(Error::Broken { .. }) => drop(trees.take(&root)),
+            Err(_) => {}
         }
         records
     }

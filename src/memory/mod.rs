@@ -19,8 +19,7 @@ pub use journal_memory::JournalMemory;
 /// Source of a thread's records.
 pub trait ThreadHistory: Send + Sync {
     /// Returns every record that concerns `thread` after the position `after`, up to and including
-    /// `up_to`, oldest first. Records of other threads of the tree may be among them; the payloads
-    /// of these may lack their bytes.
+    /// `up_to`, oldest first. Records of other threads of the tree may be among them.
     fn records(
         &self,
         thread: &ThreadId,

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 
 use crate::ids::{Digest, Position, ThreadId};
-use crate::journal::Error;
 use crate::journal::sqlite::{JournalReader, WalkedRecord};
+use crate::journal::{Error, HashedRecord};
 use crate::thread::{Fact, Record};
 
 /// Approximate bytes that a thread takes in the index besides its positions.
@@ -22,7 +22,7 @@ pub(super) struct TreeIndex {
     /// Position and hash of the record before the oldest one in the index. The position is 0 if
     /// the index contains the tree's first record.
     before: (Position, Digest),
-    threads: HashMap<ThreadId, VecDeque<Position>, foldhash::fast::RandomState>,
+    threads: HashMap<ThreadId, VecDeque<(Position, Digest)>, foldhash::fast::RandomState>,
     /// Threads whose opening the index contains.
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
     /// Number of positions in `threads`.
@@ -32,6 +32,7 @@ pub(super) struct TreeIndex {
 /// A record that a walk has visited, and the threads that it concerns.
 struct VisitedRecord {
     position: Position,
+    hash: Digest,
     threads: Vec<ThreadId>,
     opened: Vec<ThreadId>,
 }
@@ -39,7 +40,7 @@ struct VisitedRecord {
 impl TreeIndex {
     /// Approximate size in memory.
     pub fn bytes(&self) -> usize {
-        self.positions * size_of::<Position>() + self.threads.len() * THREAD_BYTES
+        self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
     }
 
     /// The records of `thread` after `after`, up to and including `up_to`, which is a position in
@@ -56,10 +57,10 @@ impl TreeIndex {
         self.extend_back(reader, thread, after, &mut read)?;
 
         let positions = self.threads.get(thread).into_iter().flatten().copied();
-        let wanted = positions.filter(|position| *position > after && *position <= up_to);
-        let record = |position: Position| match read.remove(&position) {
+        let wanted = positions.filter(|(position, _)| *position > after && *position <= up_to);
+        let record = |(position, hash): (Position, Digest)| match read.remove(&position) {
             Some(record) => Ok(record),
-            None => Ok(reader.existing_record(position)?.record),
+            None => verified(reader.existing_record(position)?, hash),
         };
         wanted.map(record).collect()
     }
@@ -87,9 +88,9 @@ impl TreeIndex {
             head.get_or_insert((record.position, hash));
             before = (record.previous, record.previous_hash);
             let is_joined = joins(record, newest)?;
-            let one = VisitedRecord::of(record);
-            let is_first = newest.is_none() && (one.opens(thread) || record.previous <= after);
-            one.keep(walked, thread, &mut visited, read)?;
+            let entry = VisitedRecord::of(record, hash);
+            let is_first = newest.is_none() && (entry.opens(thread) || record.previous <= after);
+            entry.keep(walked, thread, &mut visited, read)?;
             Ok(if is_joined || is_first {
                 ControlFlow::Break(())
             } else {
@@ -101,8 +102,8 @@ impl TreeIndex {
             self.before = before;
         }
         self.newest = head.or(newest);
-        for one in visited.into_iter().rev() {
-            self.add(one, VecDeque::push_back);
+        for entry in visited.into_iter().rev() {
+            self.add(entry, VecDeque::push_back);
         }
         Ok(())
     }
@@ -124,31 +125,45 @@ impl TreeIndex {
         let mut before = self.before;
         let mut is_checked = false;
         reader.walk_back(from, |walked| {
-            if !std::mem::replace(&mut is_checked, true) && walked.hash() != expected {
+            let hash = walked.hash();
+            if !std::mem::replace(&mut is_checked, true) && hash != expected {
                 return Err(Error::broken(from.0, "the record after it does not follow from it"));
             }
             let record = walked.record();
             before = (record.previous, record.previous_hash);
-            let one = VisitedRecord::of(record);
-            let is_last = one.opens(thread) || record.previous <= after;
-            one.keep(walked, thread, &mut visited, read)?;
+            let entry = VisitedRecord::of(record, hash);
+            let is_last = entry.opens(thread) || record.previous <= after;
+            entry.keep(walked, thread, &mut visited, read)?;
             Ok(if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
 
         self.before = before;
-        for one in visited {
-            self.add(one, VecDeque::push_front);
+        for entry in visited {
+            self.add(entry, VecDeque::push_front);
         }
         Ok(())
     }
 
-    fn add(&mut self, one: VisitedRecord, put: fn(&mut VecDeque<Position>, Position)) {
-        self.positions += one.threads.len();
-        for thread in one.threads {
-            put(self.threads.entry(thread).or_default(), one.position);
+    fn add(
+        &mut self,
+        entry: VisitedRecord,
+        put: fn(&mut VecDeque<(Position, Digest)>, (Position, Digest)),
+    ) {
+        self.positions += entry.threads.len();
+        for thread in entry.threads {
+            put(self.threads.entry(thread).or_default(), (entry.position, entry.hash));
         }
-        self.opened.extend(one.opened);
+        self.opened.extend(entry.opened);
     }
+}
+
+/// A record that is read again, if it is the one that the chain contained.
+fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
+    if sealed.hash == hash {
+        return Ok(sealed.record);
+    }
+    let detail = "it is not the record that was read before";
+    Err(Error::broken(sealed.record.position.0, detail))
 }
 
 /// Whether the record before `record` is the newest one in the index.
@@ -165,23 +180,24 @@ fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Er
 }
 
 impl VisitedRecord {
-    fn of(record: &Record) -> Self {
-        let mut one = Self { position: record.position, threads: Vec::new(), opened: Vec::new() };
+    fn of(record: &Record, hash: Digest) -> Self {
+        let position = record.position;
+        let mut entry = Self { position, hash, threads: Vec::new(), opened: Vec::new() };
         for fact in &record.facts {
             let concerned = match fact {
                 Fact::ThreadOpened { thread, .. } => {
-                    one.opened.push(thread.clone());
+                    entry.opened.push(thread.clone());
                     thread
                 }
                 Fact::Accepted { message, .. } => &message.thread,
                 Fact::Window { thread, .. } => thread,
                 _ => continue,
             };
-            if !one.threads.contains(concerned) {
-                one.threads.push(concerned.clone());
+            if !entry.threads.contains(concerned) {
+                entry.threads.push(concerned.clone());
             }
         }
-        one
+        entry
     }
 
     fn opens(&self, thread: &ThreadId) -> bool {

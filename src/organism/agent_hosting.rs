@@ -14,8 +14,8 @@ use super::model_metrics::ModelCounts;
 use super::models::ConfiguredModels;
 use super::{Error, exporter, flush_spans, local_agents, nats_config, tracer, with_core_words};
 use crate::agent::history::transfer;
-use crate::agent::{AgentMemories, ModelAgent};
-use crate::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
+use crate::agent::{AgentMemories, ModelAgent, ThreadMemory};
+use crate::bus::native_host::{self, HandlerContext, NativeHandler, NativeHost};
 use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink, ThreadMark, ThreadTransfer};
 use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
@@ -240,12 +240,38 @@ impl NativeHandler for HostedAgent {
     ) -> Result<Outcome, AttemptFailure> {
         let mut memory = self.agent.kept_memory(&delivery);
         let known = memory.transferred();
-        let known = known.map(|(position, hash)| ThreadMark { position, hash });
-        let ThreadTransfer { after, text, hash } = self.relay.thread(&delivery, known).await?;
-        let records = transfer::decode_thread(&text, &delivery.thread).map_err(|error| {
-            AttemptFailure::Unreachable { detail: format!("the thread cannot be read: {error}") }
-        })?;
-        memory.extend_transferred(&records, after, (delivery.position, hash));
-        self.agent.turn_with(memory, &delivery, &context).await
+        let known = known.map(|(position, mark)| ThreadMark { position, mark });
+        let transferred = match self.relay.thread(&delivery, known).await {
+            Ok(transferred) => transferred,
+            Err(failure) => {
+                self.agent.keep_memory(memory);
+                return Err(failure);
+            }
+        };
+
+        let place = (delivery.thread.clone(), delivery.position);
+        let memory = native_host::run_blocking(move || {
+            add_transferred(&mut memory, &transferred, &place)?;
+            Ok(memory)
+        });
+        self.agent.turn_with(memory.await?, &delivery, &context).await
     }
+}
+
+/// Adds a transferred part of the thread at `place` to its memory.
+fn add_transferred(
+    memory: &mut ThreadMemory,
+    transferred: &ThreadTransfer,
+    (thread, up_to): &(ThreadId, Position),
+) -> Result<(), AttemptFailure> {
+    let failed = |detail: String| AttemptFailure::Unreachable {
+        detail: format!("the thread cannot be read: {detail}"),
+    };
+    let ThreadTransfer { after, text, mark } = transferred;
+    let records =
+        transfer::decode_thread(text, thread).map_err(|error| failed(error.to_string()))?;
+    if memory.extend_transferred(&records, *after, (*up_to, *mark)) {
+        return Ok(());
+    }
+    Err(failed(format!("the transferred part begins after {after}")))
 }

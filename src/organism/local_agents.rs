@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::runtime;
+use uuid::Uuid;
 
 use super::agent_spans::TracedAgent;
 use super::model_metrics::ModelCounts;
@@ -14,7 +15,7 @@ use crate::bus::Sink;
 use crate::bus::native_host::NativeHost;
 use crate::bus::nats::{ThreadMark, ThreadSource, ThreadTransfer};
 use crate::config::{AgentSpec, Config};
-use crate::ids::{ListenerName, Position, ThreadId};
+use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::journal;
 use crate::memory::{JournalMemory, ThreadHistory};
 use crate::pump::driver::PumpSink;
@@ -50,6 +51,38 @@ pub(super) fn agents(
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,
+    /// Id of this run of the pump. Between two runs, an operator may have taken payloads
+    /// out of the journal, or restored a backup, so no host continues a thread of another run.
+    pub run: Uuid,
+}
+
+impl RemoteMemorySource {
+    /// Mark of the thread up to the record at `position`; `None` if there is no record.
+    fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
+        let hash = self.memory.hash(position)?;
+        Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))
+    }
+
+    fn transfer(
+        &self,
+        thread: &ThreadId,
+        known: Option<ThreadMark>,
+        up_to: Position,
+    ) -> Result<ThreadTransfer, journal::Error> {
+        let after = match known {
+            Some(known)
+                if known.position <= up_to && self.mark(known.position)? == Some(known.mark) =>
+            {
+                known.position
+            }
+            _ => Position(0),
+        };
+
+        let mark = self.mark(up_to)?.unwrap_or_default();
+        let records = self.memory.records(thread, after, up_to)?;
+        let text = transfer::encode_thread(&records, &self.agent, thread);
+        Ok(ThreadTransfer { after, text, mark })
+    }
 }
 
 impl ThreadSource for RemoteMemorySource {
@@ -59,22 +92,7 @@ impl ThreadSource for RemoteMemorySource {
         known: Option<ThreadMark>,
         up_to: Position,
     ) -> Result<ThreadTransfer, String> {
-        let read = || {
-            let is_ours = |mark: &ThreadMark| -> Result<bool, journal::Error> {
-                let is_before = mark.position <= up_to;
-                Ok(is_before && self.memory.hash(mark.position)? == Some(mark.hash))
-            };
-            let after = match known {
-                Some(mark) if is_ours(&mark)? => mark.position,
-                _ => Position(0),
-            };
-
-            let hash = self.memory.hash(up_to)?.unwrap_or_default();
-            let records = self.memory.records(thread, after, up_to)?;
-            let text = transfer::encode_thread(&records, &self.agent, thread);
-            Ok(ThreadTransfer { after, text, hash })
-        };
-        read().map_err(|error: journal::Error| error.to_string())
+        self.transfer(thread, known, up_to).map_err(|error| error.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::runtime;
+use uuid::Uuid;
 
 use super::local_agents::RemoteMemorySource;
 use super::{Error, HostedListener};
@@ -61,8 +62,9 @@ fn remote_agents(
     config: &Config,
     memory: &Arc<JournalMemory>,
 ) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
+    let run = Uuid::now_v7();
     let remote = |name: ListenerName| {
-        let memory = RemoteMemorySource { agent: name.clone(), memory: Arc::clone(memory) };
+        let memory = RemoteMemorySource { agent: name.clone(), memory: Arc::clone(memory), run };
         (name, Some(RemoteAgentOptions { memory: Arc::new(memory), config: config.digest }))
     };
     config.remote_agents().map(|spec| remote(spec.name.clone())).collect()

@@ -16,7 +16,6 @@ use crate::envelope::{AttemptFailure, Message, MessageKind};
 use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 use crate::system::{self, ThreadStatus};
-use crate::thread::Fact;
 use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
 use crate::xml::shape::QName;
@@ -116,7 +115,7 @@ pub fn outcome(
 ) -> Result<Outcome, AttemptFailure> {
     let known = delivery.messages.len().saturating_sub(delivery.fresh);
     if known == 0 {
-        let (label, task) = task_of(delivery, request, archive)?;
+        let (label, task) = task_of(request, archive)?;
         let spawn = payloads::spawn(&label, &task, RunLimits::default());
         return Ok(of(vec![spawn, payloads::wait()]));
     }
@@ -195,21 +194,14 @@ fn failed(failure: &GoalFailure) -> String {
 
 /// The label of the thread of a delegation, and the call that the thread begins with.
 fn task_of(
-    delivery: &Delivery,
     request: &Message,
     archive: &dyn RunArchive,
 ) -> Result<(String, GoalCall), AttemptFailure> {
     let crashed = |detail: &str| AttemptFailure::Crashed { detail: detail.to_owned() };
-    let records = archive.tree_records(delivery.position);
-    let records = records.map_err(|reason| crashed(&reason))?;
-    let facts = records.iter().flat_map(|record| &record.facts);
-    let calls = facts.filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if message.thread == request.thread => Some(message),
-        _ => None,
-    });
+    let messages = archive.messages(&request.thread).map_err(|reason| crashed(&reason))?;
     let is_earlier =
         |message: &&Arc<Message>| message.kind == MessageKind::Call && message.seq < request.seq;
-    let earlier: Vec<_> = calls.filter(is_earlier).collect();
+    let earlier: Vec<_> = messages.iter().filter(is_earlier).collect();
     // An agent works on one call of a thread at a time, so it delegates its latest goal.
     let goal = earlier.iter().rfind(|message| message.name == goal_name(&request.from));
     let roles = goal.and_then(|goal| GoalRoles::read(goal.payload.as_str()));

@@ -12,9 +12,10 @@ const PROMPTS: usize = 20;
 
 pub fn thousand(bench: &mut Bench) {
     let story = Story::recorded("render", PLOT);
-    let due = story.due("provider = \"playback\"\nrecording = \"recording.toml\"\n");
     let value = median(bench.runs, || {
         let prompts = (0..PROMPTS).map(|_| {
+            // An agent that has kept nothing of the thread.
+            let due = story.due("provider = \"playback\"\nrecording = \"recording.toml\"\n");
             cpu::micros(|| {
                 let request = due.agent.rendered(&due.delivery).unwrap();
                 assert!(request.messages.len() > PLOT.messages() / 4);

@@ -180,3 +180,27 @@ fn calls_in(record: &Record) -> Vec<CallId> {
     });
     calls.collect()
 }
+
+#[test]
+fn a_record_that_is_changed_between_two_reads_is_an_error() {
+    let place = two_trees();
+    let mut script = Script::default();
+    research(&mut script, SECOND);
+    let other = Place::with(&mut research(&mut script, FIRST));
+    let root = thread(FIRST);
+    let memory = JournalMemory::new(place.data());
+    let whole = memory.thread(&root).unwrap();
+    assert_eq!(memory.thread(&root).unwrap(), whole);
+
+    // The row is that of another journal, so it agrees with its own hash.
+    let sql = "ATTACH ?1 AS other";
+    let changed = Connection::open(place.data().join(DATABASE)).unwrap();
+    changed.execute(sql, [other.data().join(DATABASE).to_str().unwrap()]).unwrap();
+    let row = "UPDATE step SET (previous, previous_hash, time, hash, body, payloads) = (SELECT \
+               previous, previous_hash, time, hash, body, payloads FROM other.step WHERE position = 1) \
+               WHERE position = 1";
+    changed.execute(row, []).unwrap();
+    drop(changed);
+    let error = memory.thread(&root).unwrap_err().to_string();
+    assert!(error.contains("not the record that was read before"), "{error}");
+}

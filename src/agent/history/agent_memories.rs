@@ -20,14 +20,14 @@ pub struct ThreadMemory {
     agent: ListenerName,
     thread: ThreadId,
     scope: MemoryScope,
-    /// Hash of the record at the end, if another machine has transferred the thread.
-    hash: Option<Digest>,
+    /// Mark of the last transfer, if another machine has transferred the thread.
+    mark: Option<Digest>,
 }
 
 impl ThreadMemory {
     fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
         let fold = ThreadFold::new(agent.clone(), thread.clone(), scope);
-        Self { fold, rendered: RenderedConversation::default(), agent, thread, scope, hash: None }
+        Self { fold, rendered: RenderedConversation::default(), agent, thread, scope, mark: None }
     }
 
     /// Position up to which the thread is in this memory.
@@ -35,26 +35,32 @@ impl ThreadMemory {
         self.fold.up_to()
     }
 
-    /// Position and hash of the record up to which another machine has transferred the thread;
-    /// `None` if nothing was transferred.
+    /// Position up to which another machine has transferred the thread, and the mark of that
+    /// transfer; `None` if nothing was transferred.
     pub fn transferred(&self) -> Option<(Position, Digest)> {
-        self.hash.map(|hash| (self.up_to(), hash))
+        self.mark.map(|mark| (self.up_to(), mark))
     }
 
     /// Adds records that another machine has transferred: those of the thread after `after`, up to
-    /// the record at `up_to`, which has this hash. What this memory contains after `after` is
-    /// dropped, because the journal is another one.
+    /// the end of the transfer at `up_to`. If `after` is 0, they are the whole thread, and replace
+    /// what this memory contains.
+    ///
+    /// Returns false and changes nothing if `after` is neither 0 nor the end of this memory.
     pub fn extend_transferred(
         &mut self,
         records: &[Record],
         after: Position,
-        (up_to, hash): (Position, Digest),
-    ) {
-        if after < self.up_to() {
+        (up_to, mark): (Position, Digest),
+    ) -> bool {
+        if after == Position(0) {
             *self = Self::new(self.agent.clone(), self.thread.clone(), self.scope);
         }
+        if after != self.up_to() {
+            return false;
+        }
         self.extend(records, up_to);
-        self.hash = Some(hash);
+        self.mark = Some(mark);
+        true
     }
 
     /// Adds the records of the thread after [`ThreadMemory::up_to`] and up to `up_to`.

@@ -43,7 +43,7 @@ pub struct ThreadFold {
     pub(super) left_out: HashSet<MessageId>,
     /// Each clearing of the window as `(before, kept)`, oldest first.
     pub(super) windows: Vec<(u64, u32)>,
-    /// The requests of the thread's calls.
+    /// The requests to the agent in this thread.
     requests: ByMessage<Arc<Message>>,
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
@@ -134,7 +134,7 @@ impl ThreadFold {
             match fact {
                 Fact::Accepted { message, opening, .. } if message.thread == self.thread => {
                     self.began.get_or_insert(message.time);
-                    if message.kind == MessageKind::Call {
+                    if message.kind == MessageKind::Call && message.to == self.agent {
                         self.requests.insert(message.id, Arc::clone(message));
                     }
                     let group = opening.as_ref().is_some_and(|opening| opening.group.is_some());
@@ -177,7 +177,9 @@ impl ThreadFold {
         let TurnRecord { past, seq, outcomes, .. } = turn;
         let PastTurn { call, position, provider, raw, calls, own, left_out, .. } = past;
         let calls = outcomes.with_payloads(calls);
-        let payloads = calls.iter().filter_map(|call| call.payload.as_ref()).map(String::len);
+        let payloads = calls
+            .iter()
+            .map(|call| call.call.arguments.len() + call.payload.as_ref().map_or(0, String::len));
         let own_bytes = own.iter().map(|block| block.json.len());
         self.bytes += ITEM_BYTES + raw.len() + payloads.chain(own_bytes).sum::<usize>();
         self.left_out.extend(left_out);

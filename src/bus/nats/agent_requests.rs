@@ -23,13 +23,12 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host has: everything up to the record at a position. The hash of the
-/// record identifies the whole tree before it, so a journal that was restored from a backup does
-/// not continue another one.
+/// The part of a thread that an agent host has: everything up to a position. The mark came with that
+/// part, and the pump alone can read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
-    pub hash: Digest,
+    pub mark: Digest,
 }
 
 const THREAD: &str = "thread";
@@ -128,20 +127,20 @@ fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     if headers.get(header_names::AFTER).is_none() {
         return Ok(None);
     }
-    let (position, hash) = position_and_hash(headers).ok_or_else(|| {
-        let names = format!("`{}` and `{}`", header_names::AFTER, header_names::RECORD_HASH);
-        let detail = format!("{names} are not a position and a hash");
+    let (position, mark) = position_and_mark(headers).ok_or_else(|| {
+        let names = format!("`{}` and `{}`", header_names::AFTER, header_names::THREAD_MARK);
+        let detail = format!("{names} are not a position and a mark");
         RequestRefusal::new(RequestRefusal::UNREADABLE, detail)
     })?;
-    Ok(Some(ThreadMark { position, hash }))
+    Ok(Some(ThreadMark { position, mark }))
 }
 
-/// Position and hash in the headers of a request for a thread or of its response; `None` if they
+/// Position and mark in the headers of a request for a thread or of its response; `None` if they
 /// contain none.
-pub(super) fn position_and_hash(headers: &HeaderMap) -> Option<(Position, Digest)> {
+pub(super) fn position_and_mark(headers: &HeaderMap) -> Option<(Position, Digest)> {
     let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
-    let hash = Digest::parse(headers.get(header_names::RECORD_HASH)?.as_str()).ok()?;
-    Some((Position(position), hash))
+    let mark = Digest::parse(headers.get(header_names::THREAD_MARK)?.as_str()).ok()?;
+    Some((Position(position), mark))
 }
 
 fn reservation(body: &[u8]) -> Result<AgentRequest, RequestRefusal> {
@@ -171,7 +170,7 @@ impl AgentRequest {
         numbers.iter().for_each(|(name, number)| headers.insert(*name, number.to_string()));
         if let Self::Thread { known: Some(known), .. } = self {
             headers.insert(header_names::AFTER, known.position.to_string());
-            headers.insert(header_names::RECORD_HASH, known.hash.to_string());
+            headers.insert(header_names::THREAD_MARK, known.mark.to_string());
         }
         headers
     }
@@ -307,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let mark = ThreadMark { position: Position(9), hash: Digest::of(b"a record") };
+        let mark = ThreadMark { position: Position(9), mark: Digest::of(b"a record") };
         let spending = Spending { tokens: 70_000, money: Money(12) };
         let route = Some(RouteLimit { route: "openai/m-1".to_owned(), most: 3 });
         for ask in [

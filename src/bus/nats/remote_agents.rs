@@ -49,8 +49,8 @@ pub struct ThreadTransfer {
     /// to this journal.
     pub after: Position,
     pub text: Vec<u8>,
-    /// Hash of the record at the end of the part.
-    pub hash: Digest,
+    /// Mark of the end of the part, which the host repeats when it requests the rest.
+    pub mark: Digest,
 }
 
 /// Settings of an agent that runs on another machine.
@@ -281,7 +281,7 @@ impl NatsShared {
         let mut headers = HeaderMap::new();
         headers.insert(header_names::SIZE, whole.len().to_string());
         headers.insert(header_names::AFTER, transfer.after.to_string());
-        headers.insert(header_names::RECORD_HASH, transfer.hash.to_string());
+        headers.insert(header_names::THREAD_MARK, transfer.mark.to_string());
         Ok(AgentResponse { headers, body: part.ok_or_else(beyond)?.to_vec() })
     }
 
@@ -377,7 +377,7 @@ mod tests {
             _: Option<ThreadMark>,
             _: Position,
         ) -> Result<ThreadTransfer, String> {
-            Ok(ThreadTransfer { after: Position(0), text: Vec::new(), hash: Digest::ZERO })
+            Ok(ThreadTransfer { after: Position(0), text: Vec::new(), mark: Digest::ZERO })
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Stage {
     core: Core,
     gate: Gate,
     agent: ModelAgent,
+    options: AgentOptions,
+    model: SharedModel,
     records: Records,
     answers: Answers,
     now: Time,
@@ -232,7 +234,9 @@ impl Stage {
         let mut stage = Self {
             core: Core::new(contracts.clone(), limits, config),
             gate: Gate::new(contracts, schemas),
-            agent: ModelAgent::new(options, model, Arc::new(records.clone())),
+            agent: ModelAgent::new(options.clone(), model.clone(), Arc::new(records.clone())),
+            options,
+            model,
             records,
             answers: Box::new(found),
             now: Time(1_700_000_000_000_000),
@@ -259,7 +263,15 @@ impl Stage {
     pub fn recast(&mut self, mut options: AgentOptions, model: SharedModel) {
         options.contracts = self.gate.contracts.clone();
         options.contract = options.contracts.get(&listener("researcher")).unwrap().clone();
-        self.agent = ModelAgent::new(options, model, Arc::new(self.records.clone()));
+        self.options = options;
+        self.model = model;
+        self.agent = self.new_agent();
+    }
+
+    /// The same agent, which has kept nothing of the thread.
+    fn new_agent(&self) -> ModelAgent {
+        let records = Arc::new(self.records.clone());
+        ModelAgent::new(self.options.clone(), self.model.clone(), records)
     }
 
     fn step(&mut self, event: Event) {
@@ -331,6 +343,11 @@ impl Stage {
     }
 
     fn work(&mut self, delivery: &Delivery) {
+        if delivery.listener.as_str() == "researcher" {
+            // An agent that has kept the thread asks for exactly what another one would ask for.
+            let requests = [&self.agent, &self.new_agent()].map(|agent| agent.rendered(delivery));
+            assert_eq!(requests[0], requests[1]);
+        }
         let (payloads, turn) = match delivery.listener.as_str() {
             "researcher" => match super::setup::take(&self.agent, delivery) {
                 Ok(outcome) => {

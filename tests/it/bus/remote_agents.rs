@@ -46,7 +46,7 @@ impl ThreadSource for PositionText {
         let after = known.map_or(Position(0), |known| known.position);
         let from = known.map_or_else(String::new, |known| format!(" after {}", known.position));
         let text = format!("{thread}{from} up to {up_to}").into_bytes();
-        Ok(ThreadTransfer { after, text, hash: Digest::of(up_to.to_string().as_bytes()) })
+        Ok(ThreadTransfer { after, text, mark: Digest::of(up_to.to_string().as_bytes()) })
     }
 }
 
@@ -68,7 +68,7 @@ impl ThreadSource for Counted {
             0 => Err("not now".to_owned()),
             _ => {
                 let text = vec![b'x'; LONG_BYTES];
-                Ok(ThreadTransfer { after: Position(0), text, hash: Digest::ZERO })
+                Ok(ThreadTransfer { after: Position(0), text, mark: Digest::ZERO })
             }
         }
     }

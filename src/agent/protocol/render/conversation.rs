@@ -5,7 +5,7 @@
 //! the items after it. A segment depends on nothing outside itself, so its messages are rendered
 //! once and kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::ids::ListenerName;
@@ -79,7 +79,22 @@ impl RenderedConversation {
         for segment in segments {
             messages.extend(self.segment(segment, form));
         }
+        self.drop_cleared(items);
         messages
+    }
+
+    /// Drops the segments of turns that have left the window, once they are the most.
+    fn drop_cleared(&mut self, items: &[MemoryItem]) {
+        let turns = items.iter().filter_map(|item| match item {
+            MemoryItem::ModelText(turn) => Some(turn.turn),
+            _ => None,
+        });
+        let shown: HashSet<u64> = turns.chain([0]).collect();
+        if self.segments.len() <= 2 * shown.len() {
+            return;
+        }
+        self.segments.retain(|turn, _| shown.contains(turn));
+        self.bytes = self.segments.values().map(RenderedSegment::bytes).sum();
     }
 
     /// The messages of a segment, which begins with its turn, if it has one.
@@ -101,12 +116,11 @@ impl RenderedConversation {
 
         let answer = Arc::new(SegmentRenderer::new(turn, form).answer(after));
         let turn = turn.map(|turn| Arc::new(model_message(turn, form)));
-        self.bytes += turn.iter().chain([&answer]).map(|message| bytes(message)).sum::<usize>();
         let messages: Vec<_> = turn.iter().chain([&answer]).cloned().collect();
         let segment = RenderedSegment { items: items.to_vec(), turn, answer };
+        self.bytes += segment.bytes();
         let replaced = self.segments.insert(key, segment);
-        let replaced = replaced.iter().flat_map(|old| old.turn.iter().chain([&old.answer]));
-        self.bytes -= replaced.map(|message| bytes(message)).sum::<usize>();
+        self.bytes -= replaced.as_ref().map_or(0, RenderedSegment::bytes);
         messages.into_iter()
     }
 }
@@ -115,8 +129,17 @@ fn is_turn(item: &MemoryItem) -> bool {
     matches!(item, MemoryItem::ModelText(_))
 }
 
-fn bytes(message: &ChatMessage) -> usize {
-    message.texts().map(str::len).sum()
+impl RenderedSegment {
+    fn bytes(&self) -> usize {
+        let messages = self.turn.iter().chain([&self.answer]);
+        let blocks = messages.flat_map(|message| &message.blocks);
+        let texts = blocks.map(|block| match block {
+            ChatBlock::Text(text) | ChatBlock::Result { text, .. } => text.len(),
+            ChatBlock::Call(call) => call.name.len() + call.arguments.len(),
+            ChatBlock::Own(own) => own.json.len(),
+        });
+        texts.sum()
+    }
 }
 
 /// Renders a conversation of which nothing is kept.
@@ -221,13 +244,13 @@ impl<'a> SegmentRenderer<'a> {
         let version = self.form.version;
         let shown = shown_or_stub(seen, &self.form.viewer, version);
         let turn = self.turn.map_or(0, |turn| turn.turn);
-        let call = seen.native.filter(|(of, _)| *of == turn);
+        let call = seen.native.filter(|(of_turn, _)| *of_turn == turn);
         if let Some(owed) = call.and_then(|(_, at)| self.owed.get_mut(at)) {
             owed.results.push(shown);
             return;
         }
 
-        let action = seen.action.filter(|(of, _)| *of == turn);
+        let action = seen.action.filter(|(of_turn, _)| *of_turn == turn);
         match action.filter(|_| version >= RendererVersion::V4) {
             Some((_, place)) => self.results.entry(place).or_default().push(shown),
             None => self.incoming.push(shown.block(version)),

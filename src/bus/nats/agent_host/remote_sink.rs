@@ -127,8 +127,8 @@ impl RemoteSink {
             let response = self.ask(&reply, &ask, Vec::new()).await;
             let response = response.map_err(|refused| unread(refused.detail))?;
             whole.extend_from_slice(&response.payload);
-            // A pump of an earlier version sends the whole thread, and states no hash.
-            let mark = response.headers.as_ref().and_then(agent_requests::position_and_hash);
+            // A pump of an earlier version sends the whole thread, and no mark.
+            let mark = response.headers.as_ref().and_then(agent_requests::position_and_mark);
             let mark = mark.unwrap_or_default();
             if *begun.get_or_insert(mark) != mark {
                 return Err(unread("another pump sent the rest of it".to_owned()));
@@ -138,8 +138,8 @@ impl RemoteSink {
             let size: Option<usize> = size.and_then(|size| size.as_str().parse().ok());
             match size {
                 Some(size) if whole.len() == size => {
-                    let (after, hash) = mark;
-                    return Ok(ThreadTransfer { after, text: whole, hash });
+                    let (after, mark) = mark;
+                    return Ok(ThreadTransfer { after, text: whole, mark });
                 }
                 Some(size) if whole.len() < size && !response.payload.is_empty() => {}
                 _ => return Err(unread("its parts do not fit together".to_owned())),

@@ -213,32 +213,32 @@ fn a_host_is_sent_what_is_new_and_the_whole_thread_if_it_has_that_of_another_jou
         let whole = stranger.thread(&own).await;
         assert!(text(&whole).contains(">write</say>"), "{whole:?}");
         assert_eq!(header(&whole, "Organism-After"), "0");
-        let hash = header(&whole, "Organism-Record-Hash");
+        let mark = header(&whole, "Organism-Thread-Mark");
         let position = header(&delivery, "Organism-Position");
 
-        let ask = async |after: &str, hash: &str| {
+        let ask = async |after: &str, mark: &str| {
             let known = [
                 ("Organism-Ask", "thread"),
                 ("Organism-Offset", "0"),
                 ("Organism-After", after),
-                ("Organism-Record-Hash", hash),
+                ("Organism-Thread-Mark", mark),
             ];
             stranger.ask(&own, &known, "").await
         };
-        let rest = ask(&position, &hash).await;
+        let rest = ask(&position, &mark).await;
         assert_eq!((text(&rest).as_str(), code(&rest)), ("", None), "{rest:?}");
         assert_eq!(header(&rest, "Organism-After"), position);
-        assert_eq!(header(&rest, "Organism-Record-Hash"), hash);
+        assert_eq!(header(&rest, "Organism-Thread-Mark"), mark);
 
-        // The record there is another one, or there is none: the host has another journal's thread.
-        let other = hash.chars().rev().collect::<String>();
-        for (after, hash) in [(&*position, &*other), ("99999999", &*hash), ("1", &*hash)] {
-            let told = ask(after, hash).await;
-            assert_eq!(text(&told), text(&whole), "{after} {hash}");
+        // The mark is of another journal or of an earlier run of the pump.
+        let other = mark.chars().rev().collect::<String>();
+        for (after, mark) in [(&*position, &*other), ("99999999", &*mark), ("1", &*mark)] {
+            let told = ask(after, mark).await;
+            assert_eq!(text(&told), text(&whole), "{after} {mark}");
             assert_eq!(header(&told, "Organism-After"), "0");
         }
-        for (after, hash) in [("x", &*hash), (&*position, "x"), (&*position, "")] {
-            assert_eq!(code(&ask(after, hash).await), Some("400"), "{after} {hash}");
+        for (after, mark) in [("x", &*mark), (&*position, "x"), (&*position, "")] {
+            assert_eq!(code(&ask(after, mark).await), Some("400"), "{after} {mark}");
         }
         let call = header(&delivery, "Organism-Call");
         let done = stranger.answer(&own, &turn("writer", &call, "done")).await;
