@@ -1,7 +1,7 @@
 //! Decisions about held calls, which several commands make: the calls that wait, the options, the
 //! operator's signature, and the refusal of a decision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -96,16 +96,20 @@ pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
 ) -> anyhow::Result<Vec<HeldCall>> {
+    let is_to_come = |call: &HeldCall| call.preview == Some(CallPreviewView::Requested);
     let mut positions = BTreeMap::new();
-    loop {
-        let calls = waiting(data, Hold::Approval)?;
-        let is_to_come = |call: &&HeldCall| call.preview == Some(CallPreviewView::Requested);
-        let mut wanted = calls.iter().filter(|call| is_wanted(call));
-        // Without a running organism, no preview comes.
-        if !wanted.any(|call| is_to_come(&call)) || !wait_for_records(data, &mut positions)? {
-            return Ok(calls);
-        }
+    let mut calls = waiting(data, Hold::Approval)?;
+    // Calls that are held meanwhile are not waited for, so the wait ends with the last of these.
+    let awaited = calls.iter().filter(|call| is_to_come(call) && is_wanted(call));
+    let awaited: HashSet<MessageId> = awaited.map(|call| call.message).collect();
+
+    // Without a running organism, no preview comes.
+    while calls.iter().any(|call| is_to_come(call) && awaited.contains(&call.message))
+        && wait_for_records(data, &mut positions)?
+    {
+        calls = waiting(data, Hold::Approval)?;
     }
+    Ok(calls)
 }
 
 /// Waits until the organism has recorded something since the last wait. Returns false if no organism

@@ -6,12 +6,11 @@
 //! it refuses white space around some numbers and dates, which XSD permits: the warning stands only
 //! at elements with attributes, because almost every schema has such values elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
 use super::xsd::SchemaElement;
-use crate::limits;
 use crate::xml::element::Element;
 
 /// Returns the warnings for all documents.
@@ -24,10 +23,10 @@ pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
     warnings
 }
 
-fn walk(
-    definitions: &Definitions<'_>,
-    source: &SchemaDocument,
-    element: &Element,
+fn walk<'a>(
+    definitions: &Definitions<'a>,
+    source: &'a SchemaDocument,
+    element: &'a Element,
     warnings: &mut Vec<SchemaProblem>,
 ) {
     let doubt = doubt(element).or_else(|| doubt_about_types(definitions, element));
@@ -40,12 +39,12 @@ fn walk(
 }
 
 /// A deviation of libxml2 that concerns the type of an element.
-fn doubt_about_types(
-    definitions: &Definitions<'_>,
-    element: &Element,
+fn doubt_about_types<'a>(
+    definitions: &Definitions<'a>,
+    element: &'a Element,
 ) -> Option<(&'static str, &'static str)> {
     let is_fixed = element.is("element") && element.attribute("fixed").is_some();
-    if is_fixed && definitions.is_mixed_element(element, 0) {
+    if is_fixed && definitions.is_mixed_element(element, &mut Visited::default()) {
         return Some((
             "schema-fixed-mixed",
             "`fixed` on mixed content does not refuse child elements; use a type without children",
@@ -63,7 +62,7 @@ fn doubt_about_types(
     let is_simple = element.is("simpleContent");
     let extension = element.children().find(|child| is_simple && child.is("extension"));
     let base = extension.and_then(|extension| extension.attribute("base"));
-    if base.is_some_and(|base| definitions.refuses_white_space(base, 0)) {
+    if base.is_some_and(|base| definitions.refuses_white_space(base, &mut Visited::default())) {
         return Some((
             "schema-white-space",
             "white space around this value is refused although XSD permits it; write the value alone",
@@ -122,6 +121,13 @@ const WITHOUT_WHITE_SPACE: [&str; 17] = [
     "gDay",
 ];
 
+/// Local names that a search has visited, so that it follows each of them once.
+#[derive(Default)]
+struct Visited<'a> {
+    types: HashSet<&'a str>,
+    elements: HashSet<&'a str>,
+}
+
 /// The global definitions of all documents, by local name.
 struct Definitions<'a> {
     complex: HashMap<&'a str, Vec<&'a Element>>,
@@ -150,41 +156,40 @@ impl<'a> Definitions<'a> {
     }
 
     /// Whether an element may contain text and child elements.
-    fn is_mixed_element(&self, element: &Element, depth: usize) -> bool {
-        if depth > limits::OUTLINE_DEPTH_MAX || element.children().any(|c| c.is("simpleType")) {
+    fn is_mixed_element(&self, element: &'a Element, visited: &mut Visited<'a>) -> bool {
+        if element.children().any(|child| child.is("simpleType")) {
             return false;
         }
 
         if let Some(inline) = element.children().find(|child| child.is("complexType")) {
-            return self.is_mixed(inline, depth + 1);
+            return self.is_mixed(inline, visited);
         }
 
         match (element.attribute("type"), element.attribute("substitutionGroup")) {
-            (Some(name), _) => self.is_mixed_name(name, depth + 1),
+            (Some(name), _) => self.is_mixed_name(name, visited),
             // The element has the type of the head of its group.
             (None, Some(head)) => {
-                let heads = self.elements.get(local(head)).into_iter().flatten();
-                heads.into_iter().any(|head| self.is_mixed_element(head, depth + 1))
+                let is_new = visited.elements.insert(local(head));
+                let heads = self.elements.get(local(head)).filter(|_| is_new);
+                let mut heads = heads.into_iter().flatten();
+                heads.any(|head| self.is_mixed_element(head, visited))
             }
             // An element without a type may contain anything.
             (None, None) => true,
         }
     }
 
-    fn is_mixed_name(&self, name: &str, depth: usize) -> bool {
-        let mut named = self.complex.get(local(name)).into_iter().flatten();
-        local(name) == "anyType" || named.any(|kind| self.is_mixed(kind, depth))
+    fn is_mixed_name(&self, name: &'a str, visited: &mut Visited<'a>) -> bool {
+        let is_new = visited.types.insert(local(name));
+        let mut named = self.complex.get(local(name)).filter(|_| is_new).into_iter().flatten();
+        local(name) == "anyType" || named.any(|kind| self.is_mixed(kind, visited))
     }
 
     /// Whether a complex type has mixed content. An extension without content has that of its base.
-    fn is_mixed(&self, kind: &Element, depth: usize) -> bool {
+    fn is_mixed(&self, kind: &'a Element, visited: &mut Visited<'a>) -> bool {
         let is_true = |element: &Element| {
             matches!(element.attribute("mixed").map(str::trim), Some("true" | "1"))
         };
-        if depth > limits::OUTLINE_DEPTH_MAX {
-            return false;
-        }
-
         let content = kind.children().find(|child| child.is("complexContent"));
         if is_true(kind) || content.is_some_and(is_true) {
             return true;
@@ -194,32 +199,29 @@ impl<'a> Definitions<'a> {
             content.and_then(|content| content.children().find(|child| child.is("extension")));
         let extension = extension.filter(|extension| !has_group(extension));
         let base = extension.and_then(|extension| extension.attribute("base"));
-        base.is_some_and(|base| self.is_mixed_name(base, depth + 1))
+        base.is_some_and(|base| self.is_mixed_name(base, visited))
     }
 
     /// Whether libxml2 refuses white space around values of a simple type.
-    fn refuses_white_space(&self, name: &str, depth: usize) -> bool {
+    fn refuses_white_space(&self, name: &'a str, visited: &mut Visited<'a>) -> bool {
         if WITHOUT_WHITE_SPACE.contains(&local(name)) {
             return true;
         }
 
-        let named = self.simple.get(local(name)).into_iter().flatten();
-        named.into_iter().any(|kind| self.restricts_such(kind, depth))
+        let is_new = visited.types.insert(local(name));
+        let mut named = self.simple.get(local(name)).filter(|_| is_new).into_iter().flatten();
+        named.any(|kind| self.restricts_such(kind, visited))
     }
 
-    fn restricts_such(&self, kind: &Element, depth: usize) -> bool {
+    fn restricts_such(&self, kind: &'a Element, visited: &mut Visited<'a>) -> bool {
         let Some(restriction) = kind.children().find(|child| child.is("restriction")) else {
             return false;
         };
-        if depth > limits::OUTLINE_DEPTH_MAX {
-            return false;
-        }
-
         match restriction.attribute("base") {
-            Some(base) => self.refuses_white_space(base, depth + 1),
+            Some(base) => self.refuses_white_space(base, visited),
             None => {
                 let mut inline = restriction.children().filter(|child| child.is("simpleType"));
-                inline.any(|kind| self.restricts_such(kind, depth + 1))
+                inline.any(|kind| self.restricts_such(kind, visited))
             }
         }
     }

@@ -176,6 +176,11 @@ impl Workspace {
         if let Some(made) = sets.made_for(call.message)? {
             return Ok(made.answer);
         }
+        // A command of an earlier attempt may have changed files, so nothing can be compared or
+        // planned again.
+        if (0..set.steps.len()).any(|index| self.state.has_begun(call.message, index)) {
+            return Err(interrupted());
+        }
 
         let planned = self.planned(set);
         check_preview(call, &preview::of_set(set, &planned))?;

@@ -220,7 +220,8 @@ impl Core {
         let Some(open) = self.state.call(call).filter(|open| awaits_preview(open)) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();
-        if !self.previews.is_requested(&listener, call) {
+        // A pump that is stopping asks for nothing more. The next start asks for the preview again.
+        if self.draining || !self.previews.is_requested(&listener, call) {
             return;
         }
 

@@ -13,7 +13,8 @@ pub(super) fn read(
     name: &str,
     losses: &mut Losses,
 ) -> Result<ElementDeclaration, ConversionError> {
-    let mut reader = JsonSchemaReader { root: schema, losses, elements: 0, open: Vec::new() };
+    let mut reader =
+        JsonSchemaReader { root: schema, losses, elements: 0, words: 0, open: Vec::new() };
     let name = element_name(name, "", reader.losses);
     let mut declared = reader.element(name, schema, "", 0)?;
     if declared.max != Some(1) {
@@ -34,6 +35,8 @@ struct JsonSchemaReader<'a> {
     root: &'a Json,
     losses: &'a mut Losses,
     elements: usize,
+    /// Number of values in all enumerations so far. References may repeat an enumeration.
+    words: usize,
     /// References under way, to find one that leads to itself.
     open: Vec<String>,
 }
@@ -60,6 +63,9 @@ const SILENT: [&str; 11] = [
     "deprecated",
     "readOnly",
 ];
+
+/// Maximum values in all enumerations of a schema.
+const WORDS_MAX: usize = 200_000;
 
 /// Keywords that a declaration of this type takes up.
 fn known(base: &str) -> &'static [&'static str] {
@@ -97,6 +103,9 @@ impl JsonSchemaReader<'_> {
             base => ElementDeclaration::new(name, ContentType::Value(self.value(base, keys, path))),
         };
         if resolved.is_nullable {
+            if declared.min > 1 {
+                self.losses.add(path, format_args!("at least {} where any", declared.min));
+            }
             declared.min = 0;
             self.losses.add(path, "null becomes an absent element");
         }
@@ -111,6 +120,10 @@ impl JsonSchemaReader<'_> {
     fn resolve(&mut self, schema: &Json, path: &str) -> Result<ResolvedSchema, ConversionError> {
         self.elements += 1;
         check_count(self.elements)?;
+        if self.words > WORDS_MAX {
+            let text = format!("the schema would list more than {WORDS_MAX} values");
+            return Err(ConversionError::Unsupported(text));
+        }
         let mut keys = schema.as_object().cloned().unwrap_or_default();
         let mut is_nullable = false;
         let mut followed = 0;
@@ -372,10 +385,16 @@ impl JsonSchemaReader<'_> {
                 self.losses.add(path, format_args!("const {}, which enum lacks", short(only)));
                 words.clone()
             }
-            (_, Some(only)) => vec![only.clone()],
+            (_, Some(only)) => {
+                if only.is_null() {
+                    self.losses.add(path, "const null: any text here");
+                }
+                vec![only.clone()]
+            }
             (Some(words), None) => words.clone(),
             (None, None) => Vec::new(),
         };
+        self.words += words.len();
         words.into_iter().filter(|word| !word.is_null()).collect()
     }
 

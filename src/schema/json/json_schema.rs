@@ -233,10 +233,13 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         };
 
         add_description(&mut schema, doc_of(element, outline).as_deref());
-        let fixed = typed(&schema, element.fixed.as_deref());
-        put(&mut schema, "const", fixed);
-        let default = typed(&schema, element.default.as_deref());
-        put(&mut schema, "default", default);
+        // The text of an element with attributes is one of its properties.
+        if schema.get("type").and_then(Json::as_str) != Some("object") {
+            let fixed = typed(&schema, element.fixed.as_deref());
+            put(&mut schema, "const", fixed);
+            let default = typed(&schema, element.default.as_deref());
+            put(&mut schema, "default", default);
+        }
         schema
     }
 }

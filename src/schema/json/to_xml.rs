@@ -318,8 +318,10 @@ impl<'a> PayloadBuilder<'a> {
         path: &str,
     ) {
         let known: Vec<&str> = known.collect();
-        let near = known.iter().min_by_key(|name| strsim::osa_distance(name, key));
-        let near = near.filter(|name| strsim::osa_distance(name, key) <= 2);
+        let distance = |name: &&&str| strsim::osa_distance(name, key);
+        // A name is similar to one of about its own length. Comparing long keys would take long.
+        let similar = known.iter().filter(|name| name.len().abs_diff(key.len()) <= 8);
+        let near = similar.min_by_key(distance).filter(|name| distance(name) <= 2);
         let message = match near {
             Some(near) => format!("is no parameter; did you mean `{near}`?"),
             None if known.is_empty() => "is no parameter; there are none".to_owned(),

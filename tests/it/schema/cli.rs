@@ -148,3 +148,18 @@ fn validate_takes_a_catalogue_also_in_a_batch() {
     let output = organism(&["validate", "--catalogue", &text, &schema], "");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
+
+#[test]
+fn a_fixed_text_beside_attributes_is_no_constant_of_its_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:o" elementFormDefault="qualified"><xs:element name="order"><xs:complexType><xs:sequence><xs:element name="unit" fixed="kg"><xs:complexType><xs:simpleContent><xs:extension base="xs:string"><xs:attribute name="of"/></xs:extension></xs:simpleContent></xs:complexType></xs:element></xs:sequence></xs:complexType></xs:element></xs:schema>"#;
+    std::fs::write(folder.path().join("order.xsd"), schema).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_organism"));
+    let output = command.args(["schema", "json", "order.xsd", "order"]).current_dir(folder.path());
+    let output = output.output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let unit = json.pointer("/properties/unit").or(json.pointer("/parameters/properties/unit"));
+    let unit = unit.unwrap_or_else(|| panic!("{json:#}"));
+    assert_eq!(unit["type"], "object", "{unit:#}");
+    assert!(unit.get("const").is_none(), "{unit:#}");
+}

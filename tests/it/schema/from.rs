@@ -585,3 +585,15 @@ fn the_command_states_how_it_read_its_input() {
     let (code, _, _) = converted("place.json", feature, &["--json-schema", "--example"]);
     assert_eq!(code, Some(2));
 }
+
+#[test]
+fn a_list_that_may_be_null_and_a_value_that_must_be_null_name_what_they_lose() {
+    let schema = r#"{"type": "object", "properties": {
+        "sizes": {"anyOf": [{"type": "array", "items": {"type": "integer"}, "minItems": 2},
+            {"type": "null"}]},
+        "nothing": {"const": null}}}"#;
+    let (code, _, losses) = converted("order.json", schema, &["--json-schema"]);
+    assert_eq!(code, Some(0), "{losses}");
+    assert!(losses.contains("at least 2 where any"), "{losses}");
+    assert!(losses.contains("const null"), "{losses}");
+}

@@ -388,3 +388,38 @@ fn a_named_pipe_is_no_schema() {
     let problems = Schemas::default().add_file(&pipe).unwrap_err();
     assert_eq!(problems[0].message, "the schema is not a regular file");
 }
+
+#[test]
+fn types_of_one_name_in_many_documents_are_followed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
+    let head = |own: &str, more: &str, body: &str| {
+        format!(
+            "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" targetNamespace=\"{own}\" \
+             xmlns=\"{own}\"{more}>{body}</xs:schema>"
+        )
+    };
+    let mut imports = String::new();
+    for document in 0..4 {
+        let derived = |i: usize| {
+            let base = if i == 24 { "xs:string".to_owned() } else { format!("t{}", i + 1) };
+            format!(
+                "<xs:simpleType name=\"t{i}\"><xs:restriction base=\"{base}\"/></xs:simpleType>"
+            )
+        };
+        let types: String = (0..=24).map(derived).collect();
+        write(&format!("d{document}.xsd"), head(&format!("urn:d{document}"), "", &types));
+        imports += &format!(
+            "<xs:import namespace=\"urn:d{document}\" schemaLocation=\"d{document}.xsd\"/>"
+        );
+    }
+
+    let body = format!(
+        "{imports}<xs:element name=\"e\"><xs:complexType><xs:simpleContent><xs:extension base=\"d:t0\">\
+         <xs:attribute name=\"a\"/></xs:extension></xs:simpleContent></xs:complexType></xs:element>"
+    );
+    write("main.xsd", head("urn:main", " xmlns:d=\"urn:d0\"", &body));
+    let mut schemas = Schemas::default();
+    schemas.add_file(&folder.path().join("main.xsd")).unwrap();
+    assert_eq!(schemas.warnings(), []);
+}
