@@ -479,7 +479,7 @@ pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum journal readers that the memory keeps between reads.
 pub const MEMORY_READERS_MAX: usize = 4;
 /// Maximum handlers that read the journal at the same time.
-pub const BLOCKING_HANDLERS_MAX: usize = 64;
+pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
 /// Maximum bytes of the messages that agents keep between turns, except those of the thread whose

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
+use crate::envelope::{Refusal, RefusalRule};
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
@@ -61,10 +62,37 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => startup::bytes(Path::new("-"))?,
     };
 
+    let example = example(&reach, &question);
     let answer = Decision::Answer(SubmittedAnswer { listener: question.to, payload });
-    decision::decide(reach, message, answer, &args.decision)?;
+    let signer = args.decision.signer()?;
+    let mut refusal = None;
+    let decisions = vec![(message, answer)];
+    decision::decide_all(reach, decisions, &args.decision, signer.as_ref(), &mut |_, ruled| {
+        refusal = ruled;
+    })?;
+    decision::ruled(refusal.map(|refusal| with_example(refusal, example)))?;
     note!("{message}: answered");
     Ok(CommandExit::Done.into())
+}
+
+/// An answer that would be taken, if the config is there to tell.
+fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
+    let OrganismReach::Config { config, .. } = reach else { return None };
+    let replies = config.contracts.answers_to(&question.to, &question.name);
+    replies.iter().find_map(|name| config.schemas.example(name))
+}
+
+/// A refusal of something that is no payload of the question, such as prose, with an example of one
+/// that is.
+fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
+    let is_other_text = matches!(
+        refusal.rule,
+        RefusalRule::NotInVocabulary | RefusalRule::NotOneRoot | RefusalRule::NotWellFormed
+    );
+    if is_other_text && refusal.expected.is_none() {
+        refusal.expected = example;
+    }
+    refusal
 }
 
 fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {

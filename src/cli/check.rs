@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::agent::attempt_completion;
 use crate::agent::protocol::takes_report;
+use crate::agent::{FinalMode, attempt_completion};
 use crate::clock::Time;
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProviderConfig, StorageConfig,
@@ -20,7 +20,9 @@ use super::{CommandExit, config_error_carets, named_config};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
-    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The same, as other commands take it.
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     /// Write the result as JSON.
     #[arg(long)]
@@ -28,7 +30,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match load(args.config) {
+    match load(args.config.or(args.file)) {
         Ok(config) if args.json => {
             let sizes = prompt_sizes(&config)?;
             put_line!("{}", serde_json::to_string_pretty(&summary(&config, &sizes)?)?);
@@ -327,7 +329,11 @@ fn agent(config: &Config, contract: &Contract) -> String {
             *name == attempt_completion() || takes_report(&config.schemas.describe(name));
         let format =
             if is_report { format!(" in {}", agent.final_format.words()) } else { String::new() };
-        format!("; {}; ends with {}{format}", agent.transport.as_str(), name.local)
+        let by = match agent.final_by {
+            FinalMode::Text => ", or with the text of a turn",
+            FinalMode::Action => "",
+        };
+        format!("; {}; ends with {}{format}{by}", agent.transport.as_str(), name.local)
     });
     let remote = spec.is_some_and(|spec| spec.is_remote);
     let remote = if remote { "; on NATS: `organism host` takes its turns" } else { "" };

@@ -16,7 +16,7 @@ use super::config_error_carets;
 use super::exit::{CommandExit, CommandFailure};
 use super::output::{self, StdoutWriter, put};
 use super::render::put_json;
-use crate::config::{self, ConfigEnvironment};
+use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::PayloadName;
 use crate::schema::{SchemaCompiler, SchemaFile, SchemaProblem, SchemaVerdict, serve_compiler};
 use crate::xml::findings::Finding;
@@ -39,7 +39,7 @@ enum SchemaVerb {
     Json(SchemaArgs),
     /// Write a schema for a JSON Schema or an example payload.
     From(from::Args),
-    /// Show the schema that declares a payload of the config, also one that the config generates.
+    /// Show the schemas that declare payloads of the config, also those that the config generates.
     Show(SchemaShowArgs),
     /// Compile schemas for another process.
     #[command(hide = true)]
@@ -80,8 +80,9 @@ struct SchemaArgs {
 
 #[derive(Debug, clap::Args)]
 struct SchemaShowArgs {
-    /// A payload, by local name or `{namespace}local`.
-    payload: String,
+    /// Payloads, each by local name or `{namespace}local`.
+    #[arg(required = true)]
+    payloads: Vec<String>,
     /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -375,7 +376,7 @@ fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes the text of the schema that declares a payload of the config.
+/// Writes the text of each schema that declares one of the payloads of the config.
 fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
     let around = ConfigEnvironment::of_process();
     let path = config::locate(args.config.as_deref(), &around);
@@ -384,11 +385,26 @@ fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
         Err(found) => return Ok(config_error_carets::report(&found)),
     };
 
-    let wanted = args.payload.as_str();
+    let mut shown: Vec<&str> = Vec::new();
+    for wanted in &args.payloads {
+        let name = payload_of(&config, wanted)?;
+        let file = config.schemas.file_of(name).context("a registered payload has a schema")?;
+        let (_, text) = file.documents().next().context("the schema has a text")?;
+        // One schema may declare several of them.
+        if !shown.contains(&text) {
+            shown.push(text);
+        }
+    }
+    put(&shown.join("\n"))?;
+    Ok(CommandExit::Done.into())
+}
+
+/// The payload of the config with this name.
+fn payload_of<'c>(config: &'c Config, wanted: &str) -> anyhow::Result<&'c PayloadName> {
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;
     let found: Vec<_> = config.schemas.names().filter(fits).collect();
-    let name = match found.as_slice() {
-        [name] => *name,
+    match found.as_slice() {
+        [name] => Ok(*name),
         [] => {
             let names: Vec<_> = config.schemas.names().map(|name| &*name.local).collect();
             let near = config::nearest(wanted, names.iter().copied());
@@ -397,18 +413,13 @@ fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
                 None => format!("it has {}", names.join(", ")),
             };
             let message = format!("{} has no payload `{wanted}`; {hint}", config.name);
-            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+            Err(CommandFailure::new(CommandExit::Usage, message).into())
         }
         several => {
             let names: Vec<_> = several.iter().map(ToString::to_string).collect();
             let message =
                 format!("`{wanted}` is several payloads; write one of {}", names.join(", "));
-            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+            Err(CommandFailure::new(CommandExit::Usage, message).into())
         }
-    };
-
-    let file = config.schemas.file_of(name).context("a registered payload has a schema")?;
-    let (_, text) = file.documents().next().context("the schema has a text")?;
-    put(text)?;
-    Ok(CommandExit::Done.into())
+    }
 }

@@ -208,20 +208,23 @@ fn progress_bar(json: bool) -> ProgressBar {
 
 fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     let tally = report.messages;
-    let mut lines = vec![
-        format!("journal      {}, epoch {}", report.journal, report.epoch),
-        format!(
-            "records      {} in {} of {}",
-            report.records,
-            count(report.trees as u64, "tree"),
-            count(report.threads as u64, "thread")
-        ),
-        format!(
-            "messages     {} accepted = {} settled + {} in flight; {} refused",
-            tally.accepted, tally.settled, report.in_flight, tally.refused
-        ),
-        format!("checkpoints  {}{}", report.checkpoints, outside(report)),
-    ];
+    let mut lines = vec![format!("journal      {}, epoch {}", report.journal, report.epoch)];
+    // A proof that ends early has counted nothing.
+    if report.broken.is_none() || report.records > 0 {
+        lines.extend([
+            format!(
+                "records      {} in {} of {}",
+                report.records,
+                count(report.trees as u64, "tree"),
+                count(report.threads as u64, "thread")
+            ),
+            format!(
+                "messages     {} accepted = {} settled + {} in flight; {} refused",
+                tally.accepted, tally.settled, report.in_flight, tally.refused
+            ),
+            format!("checkpoints  {}{}", report.checkpoints, outside(report)),
+        ]);
+    }
     let keys = report.keys.iter();
     let keys = keys.map(|key| format!("signed by    {key} (id {})", KeyId::of(key)));
     lines.extend(keys.map(|line| output.dim(&line)));

@@ -187,7 +187,7 @@ fn resolve(
 ) -> ResolvedSections {
     payloads.declare(&sections.payloads, problems);
     let workflows = workflows::read(sections, payloads, place, problems);
-    let of_workflows = workflows.contracts(&sections.limits, payloads, problems);
+    let of_workflows = workflows.contracts(payloads, problems);
     let contracts = payloads.contracts(&sections.members, of_workflows, problems);
     if let Some(contracts) = &contracts {
         undo::check(&sections.members, contracts, &payloads.schemas, problems);

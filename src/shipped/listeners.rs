@@ -13,8 +13,6 @@ pub struct ShippedListener {
     files: &'static [ShippedFile],
     /// Lines for a config, with `DIR` for the directory of the files. Empty for a kit.
     pub config: &'static str,
-    /// A hint about other listeners that the lines leave out.
-    pub more: Option<&'static str>,
 }
 
 impl ShippedListener {
@@ -69,7 +67,6 @@ schema = "DIR/schema/calculator.xsd"
 accepts = ["calculate"]
 replies = ["result", "calculation-failed"]
 "#,
-        more: None,
     },
     ShippedListener {
         name: "code-search",
@@ -83,7 +80,6 @@ schema = "organism:code-search.xsd"
 accepts = ["search", "query", "extract"]
 replies = ["search-results", "query-results", "extract-result", "tool-error"]
 "#,
-        more: None,
     },
     ShippedListener {
         name: "intake",
@@ -94,17 +90,40 @@ replies = ["search-results", "query-results", "extract-result", "tool-error"]
             "schema/CodeLists.xsd", "schema/CommonAggregateComponents.xsd",
             "schema/CommonBasicComponents.xsd", "schema/Invoice.xsd", "schema/intake.xsd";
             KIT_BESIDE),
-        config: r#"[listeners.ledger]
+        config: r#"[listeners.reception]
+description = "Checks each invoice as a document and hands it on."
+command = ["python3", "DIR/reception.py"]
+schema = ["DIR/schema/Invoice.xsd", "DIR/schema/intake.xsd"]
+accepts = ["Invoice"]
+forward = true
+peers = ["totals", "rejects"]
+replies = ["Invoice", "rejection"]
+
+[listeners.totals]
+description = "Adds each invoice up; has it booked if it comes out as stated, else rejected."
+command = ["python3", "DIR/totals.py"]
+schema = ["DIR/schema/Invoice.xsd", "DIR/schema/intake.xsd"]
+accepts = ["Invoice"]
+forward = true
+peers = ["ledger", "rejects"]
+replies = ["booking", "rejection"]
+
+[listeners.ledger]
 description = "Books each invoice once."
 command = ["python3", "DIR/ledger.py", "ledger.jsonl"]
 schema = "DIR/schema/intake.xsd"
 accepts = ["booking"]
+forward = true
+peers = ["rejects"]
 replies = ["invoice-accepted", "rejection"]
+
+[listeners.rejects]
+description = "Files each invoice that is turned down, and answers with the reason."
+command = ["python3", "DIR/rejects.py", "rejects.jsonl"]
+schema = "DIR/schema/intake.xsd"
+accepts = ["rejection"]
+replies = ["invoice-rejected"]
 "#,
-        more: Some(
-            "these lines are for the ledger, one of four listeners; `reception.py`, `totals.py` and \
-             `rejects.py` are started likewise, as its README describes",
-        ),
     },
     ShippedListener {
         name: "python",
@@ -113,7 +132,6 @@ replies = ["invoice-accepted", "rejection"]
         files: files!("python": "README.md", "organism_listener.py", "organism_bus.py",
             "pyproject.toml"),
         config: "",
-        more: None,
     },
     ShippedListener {
         name: "shell-echo",
@@ -128,7 +146,6 @@ schema = "DIR/schema/shell-echo.xsd"
 accepts = ["say"]
 replies = ["echo"]
 "#,
-        more: None,
     },
     ShippedListener {
         name: "travel",
@@ -144,7 +161,6 @@ replies = ["seat-reserved", "seat-cancelled", "reservation-failed"]
 attempts = 1
 undo.reserve-seat = { payload = "cancel-seat", with = { number = "reply/number" } }
 "#,
-        more: None,
     },
     ShippedListener {
         name: "workspace",
@@ -161,6 +177,5 @@ replies = ["changes-applied", "action-failed", "workspace-changes"]
 approval = "always"
 previews = true
 "#,
-        more: None,
     },
 ];

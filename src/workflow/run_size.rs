@@ -1,13 +1,18 @@
 //! The size of a run: how many threads it can open, and which limits of a tree that would exceed.
 
-use crate::contract::TreeLimits;
+use crate::contract::{Contracts, TreeLimits};
 
 use super::definition::{FailurePolicy, GoalDefinition, GoalForm, GoalTarget, WorkflowDefinition};
 use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
 /// One sentence for each limit of a tree that a run of `definition` can exceed.
-pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> Vec<String> {
+/// `contracts` state which calls can be undone.
+pub fn exceeded_limits(
+    definition: &WorkflowDefinition,
+    limits: &TreeLimits,
+    contracts: &Contracts,
+) -> Vec<String> {
     let (graph, _) = GoalGraph::new(definition);
     let sizes: Vec<_> = definition
         .goals
@@ -17,9 +22,10 @@ pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> 
         .collect();
     let mut all = sizes.iter().fold(RunSize::default(), |sum, size| sum.plus(*size));
     if is_undoing(definition) {
-        // Each call of a listener may get a thread of its own that undoes it.
+        // Each call that can be undone may get a thread of its own that undoes it.
         let goals = definition.goals.iter().zip(&sizes);
-        let calls = goals.filter(|(goal, _)| calls_listener(goal)).map(|(_, size)| size.threads);
+        let calls =
+            goals.filter(|(goal, _)| can_be_undone(goal, contracts)).map(|(_, size)| size.threads);
         all.threads = calls.fold(all.threads, u64::saturating_add);
     }
     let largest = definition.goals.iter().zip(&sizes).max_by_key(|(_, size)| size.threads);
@@ -50,13 +56,16 @@ fn is_undoing(definition: &WorkflowDefinition) -> bool {
     goals.chain([&definition.on_failure]).any(|policy| *policy == FailurePolicy::Undo)
 }
 
-fn calls_listener(goal: &GoalDefinition) -> bool {
+/// Whether the goal calls a listener that declares an undo for the request.
+fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     let target = match &goal.form {
         GoalForm::Run(target) => target,
         GoalForm::Each(each) => &each.target,
         _ => return false,
     };
-    matches!(target, GoalTarget::Listener { .. })
+    let GoalTarget::Listener { listener, payload, .. } = target else { return false };
+    let Some(contract) = contracts.get(&listener.value) else { return false };
+    payload.as_ref().is_some_and(|request| contract.undo_of(&request.value).is_some())
 }
 
 /// Maximum number of threads that a run opens, excluding those of the workflows that it calls.

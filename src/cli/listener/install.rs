@@ -73,9 +73,6 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
         note!("\nfor a config in this directory:\n");
         put_line!("{}", lines.trim_end());
     }
-    if let Some(more) = listener.more {
-        note!("\n{more}");
-    }
     Ok(())
 }
 

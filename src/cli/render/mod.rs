@@ -39,7 +39,7 @@ pub struct RenderOutput {
     pub colour: bool,
     /// Columns that texts are wrapped to.
     pub columns: usize,
-    /// Columns that the rows of tables are cut to.
+    /// Columns that the rows of tables are cut to. Without a terminal, nothing is cut.
     pub table_columns: usize,
     /// Whether whole payloads are shown, instead of their first lines.
     pub full: bool,
@@ -49,9 +49,9 @@ impl RenderOutput {
     pub fn stdout(full: bool) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let stated = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-        let table_columns = stated.or_else(terminal_columns).unwrap_or(COLUMNS_MAX);
-        let table_columns = table_columns.max(COLUMNS_MIN);
-        let columns = table_columns.min(COLUMNS_MAX);
+        let found = stated.or_else(terminal_columns).map(|columns: usize| columns.max(COLUMNS_MIN));
+        let columns = found.unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX);
+        let table_columns = found.unwrap_or(usize::MAX);
         Self { colour: wanted && std::io::stdout().is_terminal(), columns, table_columns, full }
     }
 

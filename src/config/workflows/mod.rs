@@ -7,7 +7,7 @@ mod resolve;
 
 use std::path::Path;
 
-use crate::contract::{Budget, Contract, Contracts, Role, TreeLimits};
+use crate::contract::{Budget, Contract, Contracts, Role};
 use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 use crate::schema::ShortType;
@@ -62,11 +62,9 @@ pub(super) struct DeclaredWorkflows {
 }
 
 impl DeclaredWorkflows {
-    /// The contract of each workflow. Registers the payloads that are generated for it, and notes
-    /// limits of a tree that one run can exceed.
+    /// The contract of each workflow. Registers the payloads that are generated for it.
     pub fn contracts(
         &self,
-        limits: &TreeLimits,
         payloads: &mut PayloadResolver,
         problems: &mut ConfigProblems,
     ) -> Vec<Contract> {
@@ -75,7 +73,6 @@ impl DeclaredWorkflows {
             let definition = &workflow.definition;
             let name = &definition.name;
             let label = format!("[workflows.{}]", name.value);
-            payloads.notes.extend(exceeded_limits(definition, limits));
             payloads.notes.extend(single_braces(definition));
 
             let of_goals = goal_schema(definition).map(|text| (format!("{label} goals"), text));
@@ -124,7 +121,7 @@ impl DeclaredWorkflows {
         mut self,
         sections: &DeclaredSections,
         contracts: Option<&Contracts>,
-        payloads: &PayloadResolver,
+        payloads: &mut PayloadResolver,
         problems: &mut ConfigProblems,
     ) -> Vec<ConfiguredWorkflow> {
         let Self { workflows, places } = &self;
@@ -132,6 +129,9 @@ impl DeclaredWorkflows {
         for workflow in &mut self.workflows {
             let definition = &mut workflow.definition;
             resolve::payloads(definition, &self.places, contracts, &payloads.schemas, problems);
+            if let Some(contracts) = contracts {
+                payloads.notes.extend(exceeded_limits(definition, &sections.limits, contracts));
+            }
         }
 
         let configured = self.workflows.into_iter().map(|workflow| ConfiguredWorkflow {

@@ -116,14 +116,18 @@ impl JsonSchemaReader<'_> {
         Ok(declared)
     }
 
-    /// Follows references, and unwraps `allOf` and unions with null.
-    fn resolve(&mut self, schema: &Json, path: &str) -> Result<ResolvedSchema, ConversionError> {
-        self.elements += 1;
-        check_count(self.elements)?;
+    fn check_size(&self) -> Result<(), ConversionError> {
         if self.words > WORDS_MAX {
             let text = format!("the schema would list more than {WORDS_MAX} values");
             return Err(ConversionError::Unsupported(text));
         }
+        check_count(self.elements)
+    }
+
+    /// Follows references, and unwraps `allOf` and unions with null.
+    fn resolve(&mut self, schema: &Json, path: &str) -> Result<ResolvedSchema, ConversionError> {
+        self.elements += 1;
+        self.check_size()?;
         let mut keys = schema.as_object().cloned().unwrap_or_default();
         let mut is_nullable = false;
         let mut followed = 0;

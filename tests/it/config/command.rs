@@ -643,3 +643,35 @@ fn the_effective_config_states_the_catalogue() {
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["config"]["catalogue"], serde_json::json!(["."]), "{output:?}");
 }
+
+/// A pipe has no width that something would have to fit in.
+#[test]
+fn a_table_in_a_pipe_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = "m".repeat(150);
+    let config = format!(
+        "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"critic\"]\n\
+         [payloads]\nask = \"text\"\nreview = \"text\"\n\
+         [models.long]\nprovider = \"ollama\"\nmodel = \"{name}\"\n\
+         [agents.critic]\nmodel = \"long\"\naccepts = [\"ask\"]\nfinal = \"review\"\n"
+    );
+    std::fs::write(directory.path().join("organism.toml"), &config).unwrap();
+    let listed = organism(directory.path(), &["models"]);
+    assert!(text(&listed.stdout).contains(&name), "{listed:?}");
+
+    // The file may be named without `--config`, and each payload has its schema.
+    std::fs::write(directory.path().join("other.toml"), config + "final_by = \"text\"\n").unwrap();
+    let checked = organism(directory.path(), &["check", "other.toml"]);
+    let words: Vec<_> = text(&checked.stdout).split_whitespace().collect();
+    let ends = "ends with review in plain text, or with the text of a turn";
+    assert!(words.join(" ").contains(ends), "{checked:?}");
+    let checked = organism(directory.path(), &["check"]);
+    assert!(!text(&checked.stdout).contains("of a turn"), "{checked:?}");
+    let both = organism(directory.path(), &["check", "other.toml", "--config", "organism.toml"]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+
+    let shown = organism(directory.path(), &["schema", "show", "ask", "review"]);
+    assert_eq!(text(&shown.stdout).matches("<xs:schema ").count(), 1, "{shown:?}");
+    let wrong = organism(directory.path(), &["schema", "show", "ask", "revew"]);
+    assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(2), ""), "{wrong:?}");
+}

@@ -88,7 +88,15 @@ fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
     let running = house.run();
     let id = ask(&house, "really?");
     let wrong = format!("<decision xmlns=\"{NS}\"><verdict xmlns=\"\">maybe</verdict></decision>");
-    for (text, rule) in [(&*wrong, "schema-invalid"), ("nonsense", "not-one-root")] {
+    let foreign = "<decision xmlns=\"urn:example:other\"/>";
+    for text in ["nonsense", foreign, "<decision>"] {
+        let refused = answer(&house, &[&id, "-"], text);
+        let example = ["expected, for example:", "decision xmlns", "<remark>remark</remark>"];
+        assert!(example.iter().all(|part| refused.err.contains(part)), "{refused:?}");
+    }
+    let rules =
+        [(&*wrong, "schema-invalid"), ("nonsense", "not-one-root"), (foreign, "not-in-vocabulary")];
+    for (text, rule) in rules {
         let refused = answer(&house, &[&id, "-"], text);
         assert_eq!(refused.code, Some(65), "{refused:?}");
         assert!(refused.err.contains(rule), "{refused:?}");
