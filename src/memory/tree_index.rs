@@ -14,6 +14,9 @@ use crate::thread::{Fact, Record};
 /// Approximate bytes that a thread takes in the index besides its positions.
 const THREAD_BYTES: usize = 256;
 
+/// Positions and hashes of records, oldest first.
+type RecordPositions = VecDeque<(Position, Digest)>;
+
 /// Positions of records by thread, for one stretch of a tree's chain.
 #[derive(Debug, Default)]
 pub(super) struct TreeIndex {
@@ -22,7 +25,7 @@ pub(super) struct TreeIndex {
     /// Position and hash of the record before the oldest one in the index. The position is 0 if
     /// the index contains the tree's first record.
     before: (Position, Digest),
-    threads: HashMap<ThreadId, VecDeque<(Position, Digest)>, foldhash::fast::RandomState>,
+    threads: HashMap<ThreadId, RecordPositions, foldhash::fast::RandomState>,
     /// Threads whose opening the index contains.
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
     /// Number of positions in `threads`.
@@ -144,11 +147,7 @@ impl TreeIndex {
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        entry: VisitedRecord,
-        put: fn(&mut VecDeque<(Position, Digest)>, (Position, Digest)),
-    ) {
+    fn add(&mut self, entry: VisitedRecord, put: fn(&mut RecordPositions, (Position, Digest))) {
         self.positions += entry.threads.len();
         for thread in entry.threads {
             put(self.threads.entry(thread).or_default(), (entry.position, entry.hash));
