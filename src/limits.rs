@@ -478,6 +478,8 @@ pub const MEMORY_TREES_MAX: usize = 10_000;
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum journal readers that the memory keeps between reads.
 pub const MEMORY_READERS_MAX: usize = 4;
+/// KiB of the page cache of each of these readers. Each record is read about once.
+pub const MEMORY_READER_CACHE_KIB: u32 = 128;
 /// Maximum handlers that read the journal at the same time.
 pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.

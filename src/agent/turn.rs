@@ -11,7 +11,8 @@ use crate::bus::native_host::{self, HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning, goal_answer, goal_name};
 use crate::envelope::{AttemptFailure, Spent, Turn};
-use crate::ids::{Digest, MessageId, PayloadName};
+use crate::ids::{Digest, MessageId, PayloadName, Position};
+use crate::journal;
 use crate::limits;
 use crate::memory::ThreadHistory;
 use crate::model::tokens::RequestSize;
@@ -142,7 +143,8 @@ impl ModelAgent {
         delivery: &Delivery,
         context: &impl TurnContext,
     ) -> Result<Outcome, AttemptFailure> {
-        let rendered = self.render_aside(memory, delivery.clone()).await?;
+        let memory = self.extended(memory, delivery.position).await?;
+        let rendered = self.render(memory, delivery)?;
         let started = Instant::now();
         let answered = match self.call(&rendered, context, delivery.timeout).await {
             Ok(answered) => answered,
@@ -302,14 +304,21 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Renders a turn aside from the async workers.
-    async fn render_aside(
+    /// Adds what was recorded since, up to `up_to`, to a memory. Reads aside from the async workers.
+    async fn extended(
         &self,
-        memory: ThreadMemory,
-        delivery: Delivery,
-    ) -> Result<RenderedTurn, AttemptFailure> {
-        let agent = self.clone();
-        native_host::run_blocking(move || agent.render(memory, &delivery)).await
+        mut memory: ThreadMemory,
+        up_to: Position,
+    ) -> Result<ThreadMemory, AttemptFailure> {
+        if memory.up_to() >= up_to {
+            return Ok(memory);
+        }
+        let memories = Arc::clone(&self.memories);
+        let extended = native_host::run_blocking(move || {
+            memories.extend(&mut memory, up_to).map_err(|error| unreadable(&error))?;
+            Ok(memory)
+        });
+        extended.await
     }
 
     /// Adds what was recorded since to a memory, renders the turn, and keeps the memory.
@@ -318,9 +327,8 @@ impl ModelAgent {
         mut memory: ThreadMemory,
         delivery: &Delivery,
     ) -> Result<RenderedTurn, AttemptFailure> {
-        self.memories.extend(&mut memory, delivery.position).map_err(|error| {
-            AttemptFailure::Unreachable { detail: format!("the thread cannot be read: {error}") }
-        })?;
+        let extended = self.memories.extend(&mut memory, delivery.position);
+        extended.map_err(|error| unreadable(&error))?;
         let rendered = self.render_memory(&mut memory, delivery);
         self.memories.keep(memory);
         rendered
@@ -446,6 +454,10 @@ impl ModelAgent {
             (false, false) => Spent::NeverValid,
         })
     }
+}
+
+fn unreadable(error: &journal::Error) -> AttemptFailure {
+    AttemptFailure::Unreachable { detail: format!("the thread cannot be read: {error}") }
 }
 
 fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {

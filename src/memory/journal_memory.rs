@@ -37,7 +37,9 @@ impl JournalMemory {
         let idle = locked(&self.idle).pop();
         let reader = match idle {
             Some(reader) => reader,
-            None => JournalReader::open(&self.data)?,
+            None => {
+                JournalReader::open(&self.data)?.with_page_cache(limits::MEMORY_READER_CACHE_KIB)?
+            }
         };
 
         let result = read(&reader)?;

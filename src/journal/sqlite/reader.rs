@@ -66,6 +66,13 @@ impl JournalReader {
         Ok(reader)
     }
 
+    /// The same reader with a page cache of at most this size, for readers that are kept.
+    pub fn with_page_cache(self, kib: u32) -> Result<Self, Error> {
+        let set = self.db.pragma_update(None, "cache_size", -i64::from(kib));
+        set.map_err(|error| self.read_error("the size of its cache", error))?;
+        Ok(self)
+    }
+
     pub fn data(&self) -> &Path {
         &self.data
     }
