@@ -2,6 +2,8 @@
 //! The prompt and the record both show the stubs, and the notice states that this is the last turn.
 //! No text is ever shortened.
 
+use std::sync::Arc;
+
 use crate::envelope::{AttemptFailure, MessageKind};
 use crate::ids::{ListenerName, MessageId};
 use crate::limits;
@@ -29,7 +31,7 @@ pub(super) struct FittedRequest {
 /// [`AttemptFailure::TooLarge`] if the model request does not fit even when every candidate is a
 /// stub.
 pub(super) fn fit(
-    items: &mut [MemoryItem],
+    items: &mut Arc<Vec<MemoryItem>>,
     agent: &ListenerName,
     terms: &ModelTerms,
     version: RendererVersion,
@@ -54,7 +56,8 @@ pub(super) fn fit(
         let candidates =
             found.get_or_insert_with(|| candidates(items, agent, terms, version).into_iter());
         for StubCandidate { at, saves, .. } in candidates {
-            if let Some(MemoryItem::ThreadMessage(seen)) = items.get_mut(at) {
+            if let Some(MemoryItem::ThreadMessage(seen)) = Arc::make_mut(items).get_mut(at) {
+                let seen = Arc::make_mut(seen);
                 seen.left_out = true;
                 left_out.push(seen.message.id);
             }

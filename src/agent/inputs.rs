@@ -92,9 +92,11 @@ impl TurnInputs {
 
         let mut items = history::of(records, &view).items;
 
-        for item in &mut items {
-            if let MemoryItem::ThreadMessage(seen) = item {
-                seen.left_out |= past.left_out.contains(&seen.message.id);
+        for item in Arc::make_mut(&mut items) {
+            if let MemoryItem::ThreadMessage(seen) = item
+                && past.left_out.contains(&seen.message.id)
+            {
+                Arc::make_mut(seen).left_out = true;
             }
         }
 

@@ -59,11 +59,12 @@ impl TreeIndex {
         self.extend_to(reader, thread, (after, up_to), &mut read)?;
         self.extend_back(reader, thread, after, &mut read)?;
 
-        let positions = self.threads.get(thread).into_iter().flatten().copied();
-        let wanted = positions.filter(|(position, _)| *position > after && *position <= up_to);
-        let record = |(position, hash): (Position, Digest)| match read.remove(&position) {
+        let Some(positions) = self.threads.get(thread) else { return Ok(Vec::new()) };
+        let from = positions.partition_point(|(position, _)| *position <= after);
+        let wanted = positions.range(from..).take_while(|(position, _)| *position <= up_to);
+        let record = |(position, hash): &(Position, Digest)| match read.remove(position) {
             Some(record) => Ok(record),
-            None => verified(reader.existing_record(position)?, hash),
+            None => verified(reader.existing_record(*position)?, *hash),
         };
         wanted.map(record).collect()
     }

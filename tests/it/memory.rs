@@ -1,6 +1,8 @@
 //! The memory of listeners: a thread that is read step by step equals the thread that is read at
 //! once, and nothing else is read.
 
+mod growing;
+
 use std::collections::BTreeSet;
 
 use organism::agent::history::{self, ThreadFold, Viewpoint};

@@ -17,17 +17,14 @@ use super::ThreadFold;
 pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
-    agent: ListenerName,
-    thread: ThreadId,
-    scope: MemoryScope,
     /// Mark of the last transfer, if another machine has transferred the thread.
     mark: Option<Digest>,
 }
 
 impl ThreadMemory {
     fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
-        let fold = ThreadFold::new(agent.clone(), thread.clone(), scope);
-        Self { fold, rendered: RenderedConversation::default(), agent, thread, scope, mark: None }
+        let fold = ThreadFold::new(agent, thread, scope);
+        Self { fold, rendered: RenderedConversation::default(), mark: None }
     }
 
     /// Position up to which the thread is in this memory.
@@ -53,7 +50,8 @@ impl ThreadMemory {
         (up_to, mark): (Position, Digest),
     ) -> bool {
         if after == Position(0) {
-            *self = Self::new(self.agent.clone(), self.thread.clone(), self.scope);
+            let (agent, thread) = self.fold.key();
+            *self = Self::new(agent, thread, self.fold.scope());
         }
         if after != self.up_to() {
             return false;
@@ -95,14 +93,14 @@ impl AgentMemories {
         up_to: Position,
     ) -> ThreadMemory {
         let kept = self.kept().take(&(agent.clone(), thread.clone()));
-        let usable = kept.filter(|memory| memory.up_to() <= up_to && memory.scope == scope);
+        let usable = kept.filter(|memory| memory.up_to() <= up_to && memory.fold.scope() == scope);
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
     /// Adds what was recorded since, up to `up_to`. May wait for the disk.
     pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
         if memory.up_to() < up_to {
-            let records = self.history.records(&memory.thread, memory.up_to(), up_to)?;
+            let records = self.history.records(memory.fold.thread(), memory.up_to(), up_to)?;
             memory.extend(&records, up_to);
         }
         Ok(())
@@ -111,7 +109,7 @@ impl AgentMemories {
     /// Keeps a memory for the next turn.
     pub fn keep(&self, memory: ThreadMemory) {
         let bytes = memory.fold.bytes() + memory.rendered.bytes();
-        let key = (memory.agent.clone(), memory.thread.clone());
+        let key = memory.fold.key();
         // The thread whose turn was last is kept whatever its size: forgotten, it would be read
         // again from its beginning with each turn.
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));

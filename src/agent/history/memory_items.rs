@@ -10,30 +10,184 @@ use crate::ids::{CallId, Position};
 use super::thread_fold::ThreadFold;
 use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 
-/// The items of the memory of `call` at a delivery.
-pub(super) fn of(
-    fold: &ThreadFold,
-    call: CallId,
-    position: Position,
+/// The items of a memory, kept between turns. A thread that only grows adds its new items at the
+/// end. Any other change makes the items anew.
+#[derive(Debug)]
+pub(super) struct MemoryItems {
+    items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
-) -> Vec<MemoryItem> {
-    let mut places = in_order(fold, call, position);
-    let before_clearing = places.len();
-    let stays = match version {
-        RendererVersion::V3 => None,
-        _ => Some(call),
-    };
+    /// The call that had the last delivery, and the position of the first delivery of that call.
+    delivered: (CallId, Position),
+    /// Number of turns of the fold that are in the items.
+    turns: usize,
+    /// Number of messages of the fold that were considered.
+    seen: usize,
+    /// Requests among those messages that had no delivery yet.
+    waiting: Vec<usize>,
+    /// Position of the first delivery of each call that had a turn.
+    first_deliveries: HashMap<CallId, Position>,
+    /// Turns in the window, by `seq`.
+    shown_turns: HashSet<u64, foldhash::fast::RandomState>,
+    /// Place of the last item.
+    last: Option<Place>,
+    /// Numbers of clearings and of replaced messages in the fold.
+    changes: (usize, usize),
+}
 
-    for (before, kept) in &fold.windows {
-        clear(&mut places, *before, *kept, stays);
+/// Order of the items: position, messages before the turn that was rendered from them, then `seq`.
+type Place = (Position, bool, u64);
+
+impl MemoryItems {
+    /// The items of the memory of `call` at a delivery.
+    pub fn new(
+        fold: &ThreadFold,
+        call: CallId,
+        position: Position,
+        version: RendererVersion,
+    ) -> Self {
+        let mut list = Self {
+            items: Arc::default(),
+            version,
+            delivered: (call, position),
+            turns: 0,
+            seen: 0,
+            waiting: Vec::new(),
+            first_deliveries: HashMap::new(),
+            shown_turns: HashSet::default(),
+            last: None,
+            changes: changes(fold),
+        };
+        let mut places = list.new_places(fold, call, position);
+        list.last = places.last().map(PlacedItem::place);
+
+        let before_clearing = places.len();
+        let stays = match version {
+            RendererVersion::V3 => None,
+            _ => Some(call),
+        };
+        for (before, kept) in &fold.windows {
+            clear(&mut places, *before, *kept, stays);
+        }
+
+        let has_gap = stays.is_some() && places.len() < before_clearing;
+        list.push(fold, &places);
+        if has_gap {
+            mark_gap(Arc::make_mut(&mut list.items), call);
+        }
+        list
     }
 
-    let has_gap = stays.is_some() && places.len() < before_clearing;
-    let mut items = shown(&places, fold);
-    if has_gap {
-        mark_gap(&mut items, call);
+    /// All items, in order.
+    pub fn items(&self) -> Arc<Vec<MemoryItem>> {
+        Arc::clone(&self.items)
     }
-    items
+
+    /// Adds what is new in the fold since the last delivery. Returns false if items that stand in
+    /// the list have changed, or if new items do not belong at the end; the list is then of no use.
+    pub fn extend(
+        &mut self,
+        fold: &ThreadFold,
+        call: CallId,
+        position: Position,
+        version: RendererVersion,
+    ) -> bool {
+        let (before, first) = self.delivered;
+        // A clearing never removes the request of the open call.
+        let is_same_window = fold.windows.is_empty() || before == call;
+        if self.version != version || self.changes != changes(fold) || !is_same_window {
+            return false;
+        }
+
+        let places = self.new_places(fold, call, position);
+        // The last delivery may have had no turn. The next one then has a later position.
+        if self.first_delivery(before, (call, position)) != Some(first) {
+            return false;
+        }
+
+        let newest = fold.windows.iter().map(|(before, _)| *before).max().unwrap_or_default();
+        let belongs_at_end = |place: &PlacedItem<'_>| {
+            Some(place.place()) > self.last && (place.seq >= newest || fold.windows.is_empty())
+        };
+        if !places.iter().all(belongs_at_end) {
+            return false;
+        }
+        self.last = places.last().map(PlacedItem::place).or(self.last);
+        self.push(fold, &places);
+        true
+    }
+
+    fn push(&mut self, fold: &ThreadFold, places: &[PlacedItem<'_>]) {
+        let turns = places.iter().filter(|place| place.is_model_text).map(|place| place.seq);
+        self.shown_turns.extend(turns);
+        let shown = places.iter().map(|place| place.shown(fold, &self.shown_turns));
+        Arc::make_mut(&mut self.items).extend(shown);
+    }
+
+    /// Position of the first delivery of a call, if the call had one. `delivery` is the delivery for
+    /// which the items are made.
+    fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
+        let known = self.first_deliveries.get(&call).copied();
+        known.or_else(|| (call == delivery.0).then_some(delivery.1))
+    }
+
+    /// The items of the fold that are not in the list, in order.
+    fn new_places<'f>(
+        &mut self,
+        fold: &'f ThreadFold,
+        call: CallId,
+        position: Position,
+    ) -> Vec<PlacedItem<'f>> {
+        let turns = fold.turns.get(self.turns..).unwrap_or_default();
+        for turn in turns {
+            self.first_deliveries.entry(turn.call).or_insert(turn.position);
+        }
+
+        let waited = std::mem::take(&mut self.waiting);
+        let mut places = Vec::with_capacity(fold.seen.len() - self.seen + turns.len());
+        for index in waited.into_iter().chain(self.seen..fold.seen.len()) {
+            let Some((recorded, message)) = fold.seen.get(index) else { continue };
+            let mut at = *recorded;
+            if message.kind == MessageKind::Call && message.to == *fold.agent() {
+                // A request that had to wait is shown at the first delivery of its call, and not
+                // before.
+                let request = CallId(message.id);
+                let Some(first) = self.first_delivery(request, (call, position)) else {
+                    self.waiting.push(index);
+                    continue;
+                };
+                at = at.max(first);
+            }
+            // A note about one of the agent's calls is shown, but was never delivered.
+            let counts = message.to == *fold.agent() && message.call.is_some();
+            let seq = message.seq;
+            let item = PlacedContent::ThreadMessage(message);
+            places.push(PlacedItem { at, is_model_text: false, seq, counts, item });
+        }
+
+        for turn in turns {
+            let item = PlacedContent::ModelText(&turn.text);
+            places.push(PlacedItem {
+                at: turn.position,
+                is_model_text: true,
+                seq: turn.text.turn,
+                counts: true,
+                item,
+            });
+        }
+
+        self.turns = fold.turns.len();
+        self.seen = fold.seen.len();
+        let first = self.first_delivery(call, (call, position)).unwrap_or(position);
+        self.delivered = (call, first);
+        places.sort_by_key(PlacedItem::place);
+        places
+    }
+}
+
+/// Numbers of the recorded changes to items that stand already: clearings, and messages replaced by
+/// stubs.
+fn changes(fold: &ThreadFold) -> (usize, usize) {
+    (fold.windows.len(), fold.left_out.len())
 }
 
 /// An item of the memory, and its place in the order.
@@ -53,52 +207,55 @@ enum PlacedContent<'f> {
 }
 
 impl PlacedItem<'_> {
+    const fn place(&self) -> Place {
+        (self.at, self.is_model_text, self.seq)
+    }
+
     fn is_request_of(&self, call: Option<CallId>) -> bool {
         match &self.item {
             PlacedContent::ThreadMessage(message) => call == Some(CallId(message.id)),
             PlacedContent::ModelText(_) => false,
         }
     }
-}
 
-/// All items in the order in which the agent saw them.
-fn in_order(fold: &ThreadFold, call: CallId, position: Position) -> Vec<PlacedItem<'_>> {
-    let mut met: HashMap<CallId, Position> = HashMap::new();
-    for turn in &fold.turns {
-        met.entry(turn.call).or_insert(turn.position);
-    }
+    /// The item as the agent sees it while the turns in `shown_turns` are in the window.
+    fn shown(
+        &self,
+        fold: &ThreadFold,
+        shown_turns: &HashSet<u64, foldhash::fast::RandomState>,
+    ) -> MemoryItem {
+        let message = match &self.item {
+            PlacedContent::ModelText(text) => return MemoryItem::ModelText(Arc::clone(text)),
+            PlacedContent::ThreadMessage(message) => *message,
+        };
+        let ThreadFold { calls, results, refusals, left_out, .. } = fold;
+        let is_shown = |turn: u64| shown_turns.contains(&turn);
 
-    met.entry(call).or_insert(position);
-    let mut places = Vec::with_capacity(fold.seen.len() + fold.turns.len());
-
-    for (position, message) in &fold.seen {
-        let mut at = *position;
-        if message.kind == MessageKind::Call && message.to == *fold.agent() {
-            // A request that had to wait is shown at the first delivery of its call, and not
-            // before.
-            let Some(first) = met.get(&CallId(message.id)) else { continue };
-            at = at.max(*first);
-        }
-        // A note about one of the agent's calls is shown, but was never delivered.
-        let counts = message.to == *fold.agent() && message.call.is_some();
-        let seq = message.seq;
-        let item = PlacedContent::ThreadMessage(message);
-        places.push(PlacedItem { at, is_model_text: false, seq, counts, item });
-    }
-
-    for turn in &fold.turns {
-        let item = PlacedContent::ModelText(&turn.text);
-        places.push(PlacedItem {
-            at: turn.position,
-            is_model_text: true,
-            seq: turn.text.turn,
-            counts: true,
-            item,
+        // The call that the message answers.
+        let answered = message.cause.and_then(|cause| calls.get(&cause));
+        let answers = answered.map(|call| AnsweredCall {
+            name: call.name.clone(),
+            group: call.group,
+            in_window: is_shown(call.turn),
         });
-    }
 
-    places.sort_by_key(|place| (place.at, place.is_model_text, place.seq));
-    places
+        // The message is the result of a native call, or of the call that this native call became.
+        let of_call = || answered.and_then(|call| Some((call.turn, call.native?)));
+        let native = results.get(&message.id).copied().or_else(of_call);
+
+        // A message of the agent to itself is its own result: `recorded`.
+        let own = || calls.get(&message.id).filter(|_| message.kind == MessageKind::Own);
+        let of_action = || own().or(answered).and_then(|call| Some((call.turn, call.place?)));
+        let action = refusals.get(&message.id).copied().or_else(of_action);
+
+        MemoryItem::ThreadMessage(Arc::new(ThreadMessage {
+            message: Arc::clone(message),
+            answers,
+            left_out: left_out.contains(&message.id),
+            native: native.filter(|(turn, _)| is_shown(*turn)),
+            action: action.filter(|(turn, _)| is_shown(*turn)),
+        }))
+    }
 }
 
 /// Removes items whose `seq` is less than `before`, except the last `kept` of those that count and
@@ -135,44 +292,4 @@ fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     };
     let at = usize::from(items.first().is_some_and(is_request));
     items.insert(at, MemoryItem::Cleared);
-}
-
-fn shown(places: &[PlacedItem<'_>], fold: &ThreadFold) -> Vec<MemoryItem> {
-    let ThreadFold { calls, results, refusals, left_out, .. } = fold;
-    let turns = places.iter().filter(|place| place.is_model_text).map(|place| place.seq);
-    let turns: HashSet<u64, foldhash::fast::RandomState> = turns.collect();
-    let is_shown = |turn: u64| turns.contains(&turn);
-
-    let show = |message: &Arc<Message>| {
-        // The call that the message answers.
-        let answered = message.cause.and_then(|cause| calls.get(&cause));
-        let answers = answered.map(|call| AnsweredCall {
-            name: call.name.clone(),
-            group: call.group,
-            in_window: is_shown(call.turn),
-        });
-
-        // The message is the result of a native call, or of the call that this native call became.
-        let of_call = || answered.and_then(|call| Some((call.turn, call.native?)));
-        let native = results.get(&message.id).copied().or_else(of_call);
-
-        // A message of the agent to itself is its own result: `recorded`.
-        let own = || calls.get(&message.id).filter(|_| message.kind == MessageKind::Own);
-        let of_action = || own().or(answered).and_then(|call| Some((call.turn, call.place?)));
-        let action = refusals.get(&message.id).copied().or_else(of_action);
-
-        MemoryItem::ThreadMessage(Box::new(ThreadMessage {
-            message: Arc::clone(message),
-            answers,
-            left_out: left_out.contains(&message.id),
-            native: native.filter(|(turn, _)| is_shown(*turn)),
-            action: action.filter(|(turn, _)| is_shown(*turn)),
-        }))
-    };
-
-    let item = |place: &PlacedItem<'_>| match &place.item {
-        PlacedContent::ModelText(text) => MemoryItem::ModelText(Arc::clone(text)),
-        PlacedContent::ThreadMessage(message) => show(message),
-    };
-    places.iter().map(item).collect()
 }

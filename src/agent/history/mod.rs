@@ -41,7 +41,7 @@ pub struct Viewpoint<'a> {
 pub enum MemoryItem {
     /// Text of one of the agent's own turns.
     ModelText(Arc<ModelText>),
-    ThreadMessage(Box<ThreadMessage>),
+    ThreadMessage(Arc<ThreadMessage>),
     /// Marks a place where items are no longer in the agent's window.
     Cleared,
 }
@@ -95,7 +95,7 @@ pub struct AnsweredCall {
 /// An agent's memory, with the counts that are compared with the limits of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
-    pub items: Vec<MemoryItem>,
+    pub items: Arc<Vec<MemoryItem>>,
     /// Number of the agent's turns in this thread, including those outside the window.
     pub turns: u32,
     /// Number of the agent's turns in this call.

@@ -10,7 +10,7 @@ use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadI
 use crate::thread::{Fact, Record};
 
 use super::action_order::ActionIndices;
-use super::memory_items;
+use super::memory_items::MemoryItems;
 use super::native_results::CallOutcomes;
 use super::{AgentMemory, ModelText, is_core};
 use crate::agent::turn_note::{self, PastTurn};
@@ -48,6 +48,8 @@ pub struct ThreadFold {
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
     began: Option<crate::clock::Time>,
+    /// Items of the last memory.
+    items: Option<MemoryItems>,
 }
 
 /// One of the agent's turns.
@@ -96,6 +98,7 @@ impl ThreadFold {
             requests: ByMessage::default(),
             acted: HashSet::new(),
             began: None,
+            items: None,
         }
     }
 
@@ -111,6 +114,19 @@ impl ThreadFold {
 
     pub(super) const fn agent(&self) -> &ListenerName {
         &self.agent
+    }
+
+    pub(super) const fn thread(&self) -> &ThreadId {
+        &self.thread
+    }
+
+    pub(super) const fn scope(&self) -> MemoryScope {
+        self.scope
+    }
+
+    /// The agent and the thread, by which a memory is kept.
+    pub(super) fn key(&self) -> (ListenerName, ThreadId) {
+        (self.agent.clone(), self.thread.clone())
     }
 
     /// Adds the records of the thread up to the position `up_to`. Records that the fold contains
@@ -237,19 +253,27 @@ impl ThreadFold {
 
     /// The memory of a call at a delivery, whose position is not before the last record.
     pub fn memory(
-        &self,
+        &mut self,
         call: CallId,
         position: Position,
         version: RendererVersion,
     ) -> AgentMemory {
+        let kept = self.items.take();
+        let extended = kept.and_then(|mut items| {
+            let is_extended = items.extend(self, call, position, version);
+            is_extended.then_some(items)
+        });
+        let items = extended.unwrap_or_else(|| MemoryItems::new(self, call, position, version));
+
         let mut memory = AgentMemory {
-            items: memory_items::of(self, call, position, version),
+            items: items.items(),
             turns: count(self.turns.len()),
             iterations: count(self.turns.iter().filter(|turn| turn.call == call).count()),
             acted: self.acted.contains(&call),
             began: self.began,
             ..AgentMemory::default()
         };
+        self.items = Some(items);
 
         if let Some(request) = self.requests.get(&call.0) {
             memory.request = Some(request.name.clone());

@@ -2,10 +2,10 @@
 //! their calls, followed by all other messages.
 //!
 //! A conversation is a sequence of segments: the items before the first turn, then each turn with
-//! the items after it. A segment depends on nothing outside itself, so its messages are rendered
-//! once and kept.
+//! the items after it. A segment depends on nothing outside itself, so it stays as it is while a
+//! conversation grows.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::ListenerName;
@@ -36,28 +36,31 @@ pub struct ConversationForm {
     pub version: RendererVersion,
 }
 
-/// Rendered segments of a conversation, kept between turns.
+/// A rendered conversation, kept between turns. The next turn renders the segments from the first
+/// item that has changed or is new.
 #[derive(Debug, Default)]
 pub struct RenderedConversation {
     form: Option<ConversationForm>,
-    /// Segments by the `seq` of their turn; 0 for the segment before the first turn.
-    segments: HashMap<u64, RenderedSegment, foldhash::fast::RandomState>,
-    bytes: usize,
+    items: Vec<MemoryItem>,
+    segments: Vec<RenderedSegment>,
+    messages: Vec<Arc<ChatMessage>>,
 }
 
-#[derive(Debug)]
+/// The end of a segment, which begins where the one before it ends.
+#[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
-    items: Vec<MemoryItem>,
-    /// The message of the turn; `None` before the first turn.
-    turn: Option<Arc<ChatMessage>>,
-    /// The user message after the turn.
-    answer: Arc<ChatMessage>,
+    /// Number of items up to the end of the segment.
+    items: usize,
+    /// Number of messages up to the end of the segment.
+    messages: usize,
+    /// Approximate bytes of the messages up to the end of the segment.
+    bytes: usize,
 }
 
 impl RenderedConversation {
     /// Approximate size in memory.
-    pub const fn bytes(&self) -> usize {
-        self.bytes
+    pub fn bytes(&self) -> usize {
+        self.end().bytes
     }
 
     /// Renders the messages of a model request. Roles alternate, and the first and the last message
@@ -70,76 +73,88 @@ impl RenderedConversation {
         if self.form.as_ref() != Some(form) {
             *self = Self { form: Some(form.clone()), ..Self::default() };
         }
+        self.keep_unchanged(items);
 
-        let mut messages = Vec::new();
-        let mut segments = items.chunk_by(|_, next| !is_turn(next)).peekable();
-        if segments.peek().is_none_or(|first| first.first().is_some_and(is_turn)) {
-            messages.extend(self.segment(&[], form));
+        // The first segment has no turn. It may be empty.
+        if self.segments.is_empty() {
+            self.push(None, until_turn(items), form);
         }
-        for segment in segments {
-            messages.extend(self.segment(segment, form));
+        while let Some((first, rest)) = items_after(items, self.end().items).split_first() {
+            let turn = match first {
+                MemoryItem::ModelText(turn) => Some(turn),
+                _ => None,
+            };
+            self.push(turn, until_turn(rest), form);
         }
-        self.drop_cleared(items);
-        messages
+        self.items.extend_from_slice(items_after(items, self.items.len()));
+        self.messages.clone()
     }
 
-    /// Drops the segments of turns that have left the window, once they are the most.
-    fn drop_cleared(&mut self, items: &[MemoryItem]) {
-        let turns = items.iter().filter_map(|item| match item {
-            MemoryItem::ModelText(turn) => Some(turn.turn),
-            _ => None,
-        });
-        let shown: HashSet<u64> = turns.chain([0]).collect();
-        if self.segments.len() <= 2 * shown.len() {
-            return;
-        }
-        self.segments.retain(|turn, _| shown.contains(turn));
-        self.bytes = self.segments.values().map(RenderedSegment::bytes).sum();
-    }
-
-    /// The messages of a segment, which begins with its turn, if it has one.
-    fn segment(
-        &mut self,
-        items: &[MemoryItem],
-        form: &ConversationForm,
-    ) -> impl Iterator<Item = Arc<ChatMessage>> {
-        let (turn, after) = match items.split_first() {
-            Some((MemoryItem::ModelText(turn), after)) => (Some(turn), after),
-            _ => (None, items),
+    /// Drops the segments from the first one that is not the same in `items`.
+    fn keep_unchanged(&mut self, items: &[MemoryItem]) {
+        let pairs = self.items.iter().zip(items);
+        let same = pairs.take_while(|(kept, item)| kept == item).count();
+        let is_unchanged = |segment: &RenderedSegment| {
+            segment.items <= same && items.get(segment.items).is_none_or(is_turn)
         };
-        let key = turn.map_or(0, |turn| turn.turn);
-
-        let known = self.segments.get(&key).filter(|known| known.items == items);
-        if let Some(RenderedSegment { turn, answer, .. }) = known {
-            return turn.iter().chain([answer]).cloned().collect::<Vec<_>>().into_iter();
+        while self.segments.last().is_some_and(|last| !is_unchanged(last)) {
+            self.segments.pop();
         }
 
-        let answer = Arc::new(SegmentRenderer::new(turn, form).answer(after));
-        let turn = turn.map(|turn| Arc::new(model_message(turn, form)));
-        let messages: Vec<_> = turn.iter().chain([&answer]).cloned().collect();
-        let segment = RenderedSegment { items: items.to_vec(), turn, answer };
-        self.bytes += segment.bytes();
-        let replaced = self.segments.insert(key, segment);
-        self.bytes -= replaced.as_ref().map_or(0, RenderedSegment::bytes);
-        messages.into_iter()
+        let RenderedSegment { items, messages, .. } = self.end();
+        self.items.truncate(items);
+        self.messages.truncate(messages);
     }
+
+    fn end(&self) -> RenderedSegment {
+        self.segments.last().copied().unwrap_or_default()
+    }
+
+    /// Adds a segment: the message of its turn, if it has one, and the user message of the items
+    /// after it.
+    fn push(
+        &mut self,
+        turn: Option<&Arc<ModelText>>,
+        after: &[MemoryItem],
+        form: &ConversationForm,
+    ) {
+        let answer = SegmentRenderer::new(turn, form).answer(after);
+        let turn_message = turn.map(|turn| model_message(turn, form));
+        let RenderedSegment { items, bytes, .. } = self.end();
+        let messages = turn_message.into_iter().chain([answer]);
+
+        let before = self.messages.len();
+        self.messages.extend(messages.map(Arc::new));
+        let added = items_after(&self.messages, before).iter().map(|message| bytes_of(message));
+        self.segments.push(RenderedSegment {
+            items: items + usize::from(turn.is_some()) + after.len(),
+            messages: self.messages.len(),
+            bytes: bytes + added.sum::<usize>(),
+        });
+    }
+}
+
+/// The items before the first turn.
+fn until_turn(items: &[MemoryItem]) -> &[MemoryItem] {
+    items.split(is_turn).next().unwrap_or_default()
+}
+
+/// What follows the first `count` items.
+fn items_after<T>(items: &[T], count: usize) -> &[T] {
+    items.get(count..).unwrap_or_default()
 }
 
 fn is_turn(item: &MemoryItem) -> bool {
     matches!(item, MemoryItem::ModelText(_))
 }
 
-impl RenderedSegment {
-    fn bytes(&self) -> usize {
-        let messages = self.turn.iter().chain([&self.answer]);
-        let blocks = messages.flat_map(|message| &message.blocks);
-        let texts = blocks.map(|block| match block {
-            ChatBlock::Text(text) | ChatBlock::Result { text, .. } => text.len(),
-            ChatBlock::Call(call) => call.name.len() + call.arguments.len(),
-            ChatBlock::Own(own) => own.json.len(),
-        });
-        texts.sum()
-    }
+fn bytes_of(message: &ChatMessage) -> usize {
+    let texts = message.blocks.iter().map(|block| match block {
+        ChatBlock::Text(text) | ChatBlock::Result { text, .. } => text.len(),
+        ChatBlock::Call(call) => call.name.len() + call.arguments.len(),
+        ChatBlock::Own(own) => own.json.len(),
+    });
+    texts.sum()
 }
 
 /// Renders a conversation of which nothing is kept.
