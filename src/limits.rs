@@ -231,6 +231,8 @@ pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// Maximum bytes of a recording that a stored config contains.
+pub const STORED_RECORDING_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of the chunks in which playback streams a recorded turn, so that tests read a real
 /// stream.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;

@@ -26,6 +26,7 @@ mod approve;
 mod backup;
 mod cancel;
 mod check;
+mod config;
 mod config_error_carets;
 pub mod debug;
 mod decision;
@@ -97,6 +98,8 @@ enum CommandVerb {
     Send(send::Args),
     /// Check a config without starting anything.
     Check(check::Args),
+    /// Show the config that is, or was, in force, and write it out again.
+    Config(config::Args),
     /// Show the prompt of an agent without sending it.
     Prompt(prompt::Args),
     /// List the models and try them.
@@ -174,6 +177,7 @@ impl CommandVerb {
             Self::Host(args) => host::run(args),
             Self::Send(args) => send::run(args),
             Self::Check(args) => check::run(args),
+            Self::Config(args) => config::run(args),
             Self::Prompt(args) => prompt::run(args),
             Self::Models(args) => models::run(args),
             Self::Record(args) => record::run(args),

@@ -10,7 +10,7 @@ static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// Verbs of commands about one organism. `key trust` is one, too; `key show` is advised for another
 /// host, which has a config of its own.
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 25] = [
     "adopt",
     "answer",
     "approvals",
@@ -18,6 +18,7 @@ const VERBS: [&str; 24] = [
     "backup",
     "cancel",
     "check",
+    "config",
     "export",
     "host",
     "models",

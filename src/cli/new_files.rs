@@ -50,6 +50,12 @@ impl NewFiles {
         Ok(())
     }
 
+    /// Creates a directory with those above it, unless it exists.
+    pub fn ensure_directory(&mut self, path: &str) -> anyhow::Result<()> {
+        let path = self.directory.join(path);
+        self.create_missing(&path)
+    }
+
     /// Ends the command's responsibility for the files: they stay.
     pub fn keep(mut self) {
         self.created.clear();

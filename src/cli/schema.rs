@@ -389,7 +389,7 @@ fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
     for wanted in &args.payloads {
         let name = payload_of(&config, wanted)?;
         let file = config.schemas.file_of(name).context("a registered payload has a schema")?;
-        let (_, text) = file.documents().next().context("the schema has a text")?;
+        let text = file.documents().next().context("the schema has a text")?.text.as_str();
         // One schema may declare several of them.
         if !shown.contains(&text) {
             shown.push(text);

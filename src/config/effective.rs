@@ -20,9 +20,9 @@ pub(super) struct EffectiveConfig<'a> {
     pub limits: &'a TreeLimits,
     #[serde(rename = "payload_bytes")]
     pub payload_bytes: usize,
-    /// Folders from which schemas may import, as the config writes them.
+    /// Portable names of the folders from which schemas may import.
     #[serde(rename = "catalogue", skip_serializing_if = "Vec::is_empty")]
-    pub catalogue: Vec<&'a str>,
+    pub catalogue: Vec<String>,
     #[serde(rename = "contracts")]
     pub contracts: Vec<&'a Contract>,
     #[serde(rename = "processes")]
@@ -37,7 +37,7 @@ pub(super) struct EffectiveConfig<'a> {
     /// Clients that see what models write in their own threads.
     #[serde(rename = "clients_with_steps", skip_serializing_if = "Vec::is_empty")]
     pub clients_with_steps: Vec<ListenerName>,
-    /// Digests of schema files by their paths in the config.
+    /// Digests of schema files by their portable names.
     #[serde(rename = "schemas")]
     pub schemas: BTreeMap<String, Digest>,
     /// Digests of the compiled definitions by name.

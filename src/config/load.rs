@@ -11,11 +11,12 @@ use crate::ids::{Digest, ListenerName};
 use super::members::DeclaredMember;
 use super::payloads::PayloadResolver;
 use super::sections::{self, DeclaredSections};
+use super::stored::portable::directory_name;
 use super::{
     AgentSpec, Config, ConfigEnvironment, ConfigProblems, ConfigSource, ConfiguredWorkflow,
-    MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig, agents, budgets, effective,
-    file, keys, models, names, overrides, program, remotes, schedules, secrets, shipped_listeners,
-    transports, tree, undo, workflows,
+    MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig, StoredConfig, agents,
+    budgets, effective, file, keys, models, names, overrides, program, remotes, schedules, secrets,
+    shipped_listeners, stored, transports, tree, undo, workflows,
 };
 
 /// Reads the sections of the file, with overrides from the environment. Each section is checked
@@ -31,6 +32,7 @@ pub(super) fn read(
     overrides::apply(&mut root, around, problems);
     let mut sections = sections::read(&root, &source, problems);
     sections.workflows = root.take(keys::WORKFLOWS.name);
+    sections.root = root;
     Ok((sections, source))
 }
 
@@ -95,6 +97,14 @@ pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Confi
     load_with(path, around, KeyRequirement::Unwritten)
 }
 
+/// Like [`load_for_servers`], for a config that was written out of a journal.
+pub(super) fn load_stored(
+    path: &Path,
+    around: &ConfigEnvironment,
+) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Stored)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
@@ -107,6 +117,15 @@ pub(super) enum KeyRequirement {
     Own,
     /// Like `Own`, but the sync settings of the servers are not checked.
     Unwritten,
+    /// Like `Unwritten`, for a stored config, which has no secrets at all.
+    Stored,
+}
+
+impl KeyRequirement {
+    /// Whether the files and variables of the config's own keys may be missing.
+    fn needs_no_keys(self) -> bool {
+        matches!(self, Self::Unwritten | Self::Stored)
+    }
 }
 
 /// Finds the programs of listeners. Missing programs are reported only to commands that start
@@ -134,12 +153,17 @@ fn read_as(
     problems: &mut ConfigProblems,
 ) -> Result<(DeclaredSections, Arc<ConfigSource>), ConfigProblems> {
     let (mut sections, source) = read(path, around, problems)?;
-    if matches!(keys, KeyRequirement::Own | KeyRequirement::Unwritten) {
+    if keys == KeyRequirement::Own || keys.needs_no_keys() {
         sections.storage.forget_whom();
     }
 
-    if keys == KeyRequirement::Unwritten {
+    if keys.needs_no_keys() {
         sections.storage.forget_who_asks();
+    }
+
+    if keys == KeyRequirement::Stored {
+        sections.telemetry.forget_headers();
+        sections.storage.forget_authority();
     }
 
     Ok((sections, source))
@@ -243,9 +267,8 @@ fn load_with(
     let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
 
-    let mut keys_missing = MissingKeys::default();
-    let models =
-        models::specs(&sections.models, &directory, around, &mut keys_missing, &mut problems);
+    let mut missing = MissingKeys::default();
+    let models = models::specs(&sections.models, &directory, around, &mut missing, &mut problems);
     let storage = storage_of(&sections, &directory, around, &mut problems);
 
     let mut hints = Vec::new();
@@ -253,8 +276,7 @@ fn load_with(
     let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
     hints.extend(shipped_listeners::notes(&sections.members, &directory));
 
-    report_unmet(keys, keys_missing.of_pump(&agents, &models), &mut problems);
-    problems.sort();
+    report_unmet(keys, missing.of_pump(&agents, &models), &mut problems);
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
     else {
@@ -263,6 +285,7 @@ fn load_with(
 
     let parts = (&*agents, &*models, &*workflows, &*schedules);
     let text = effective_text(name, &sections, &contracts, parts, &payloads);
+    let stored = stored_config(&text, &sections, &mut payloads, (path, &directory, around));
     let ProjectFolders { project, data, state } = sections.directories(name, path, around);
 
     Ok(Config {
@@ -294,11 +317,12 @@ fn load_with(
         limits: sections.limits,
         notes: payloads.notes.into_iter().chain(notes).chain(hints).collect(),
         payload_bytes: sections.payload_bytes,
-        keys_missing: Arc::new(keys_missing),
+        keys_missing: Arc::new(missing),
         recorder: None,
         launcher: None,
         digest: Digest::of(text.as_bytes()),
         text,
+        stored,
     })
 }
 
@@ -308,11 +332,24 @@ fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Reports the missing keys (`unmet`) to commands that start an organism.
+/// Reports the missing keys (`unmet`) to commands that start an organism, and sorts all problems.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
         problems.also(unmet);
     }
+    problems.sort();
+}
+
+/// The config in the form that the journal stores.
+fn stored_config(
+    effective: &str,
+    sections: &DeclaredSections,
+    payloads: &mut PayloadResolver,
+    (path, directory, around): (&Path, &Path, &ConfigEnvironment),
+) -> Arc<StoredConfig> {
+    let documents = std::mem::take(&mut payloads.documents);
+    let rendered = stored::render(sections, documents, directory, around);
+    Arc::new(StoredConfig::new(effective, path, rendered))
 }
 
 /// Agents, models, workflows and schedules.
@@ -330,7 +367,7 @@ fn effective_text(
         name,
         limits: &sections.limits,
         payload_bytes: sections.payload_bytes,
-        catalogue: sections.catalogue.iter().map(|one| one.value.written.as_str()).collect(),
+        catalogue: sections.catalogue.iter().map(|one| directory_name(&one.value.value)).collect(),
         contracts: contracts.iter().collect(),
         processes: effective::processes(&sections.members),
         agents,

@@ -69,7 +69,7 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Whether this can only be the name of a variable. A key without an underscore looks the same.
-fn is_variable(value: &str) -> bool {
+pub(super) fn is_variable(value: &str) -> bool {
     let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     value.contains('_') && value.bytes().all(is_name)
 }

@@ -37,6 +37,7 @@ mod shipped_schemas;
 mod short_types;
 mod source_text;
 mod storage;
+mod stored;
 mod syntax;
 mod telemetry;
 mod transports;
@@ -47,6 +48,7 @@ mod vocabulary;
 mod withheld;
 mod workflows;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -87,6 +89,10 @@ pub use proof::{ProofSettings, is_public_key, proof_settings};
 pub use secrets::ClientSecret;
 pub use shell_word::in_shell;
 pub use source_text::{ConfigSource, SourceRange};
+pub use stored::{
+    BootConfig, CONFIG_NAME, ComparedConfig, ConfigChange, ConfigHistory, ConfigManifest,
+    StoredConfig, StoredConfigError, config_changes, effective_of as effective_config_of,
+};
 pub use telemetry::TelemetryConfig;
 pub use withheld::PASSPHRASE_FILE;
 
@@ -156,6 +162,8 @@ pub struct Config {
     /// The effective config as JSON: defaults, overrides, texts of prompts, and digests of schemas
     /// and recordings. Contains no secrets and no paths of this machine.
     pub text: String,
+    /// The config in the form that the journal stores, and that can be loaded again.
+    pub stored: Arc<StoredConfig>,
 }
 
 impl Config {
@@ -166,14 +174,17 @@ impl Config {
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
-    /// All texts that the journal stores as blobs: the effective config with its prompts, and the
-    /// schemas.
+    /// All texts that the journal stores as blobs, each once: the effective config with its
+    /// prompts, the manifest of the config with all its files, and the schemas and definitions that
+    /// were generated. A boot lists them in this order.
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
-        std::iter::once(self.text.as_str())
+        let texts = std::iter::once(self.text.as_str())
+            .chain(self.stored.texts())
             .chain(self.schemas.documents())
-            .chain(workflows)
-            .collect()
+            .chain(workflows);
+        let mut listed = HashSet::new();
+        texts.filter(|text| listed.insert(*text)).collect()
     }
 
     /// Number of partitions. Each has its own pump.

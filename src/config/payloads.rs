@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::contract::{
     AGENT_NAMESPACE, Approval, Contract, Contracts, Role, WORKFLOW_NAMESPACE, goal_answer,
@@ -17,6 +18,7 @@ use super::keys::nearest;
 use super::members::DeclaredMember;
 use super::short_types::DeclaredPayloads;
 use super::source_text::{ConfigSource, SourceRange};
+use super::stored::portable;
 use super::tree::{ExpandedText, Located};
 use super::undo;
 use super::{file, shipped_schemas, vocabulary};
@@ -29,6 +31,10 @@ pub(super) struct PayloadResolver {
     /// Payload names that each file declares; `None` for a file with a reported problem.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
+    /// Texts of all documents of schema files, by their portable names.
+    pub documents: BTreeMap<String, String>,
+    /// Portable names of the folders of the catalogue, by their real paths.
+    catalogue: Vec<(PathBuf, String)>,
     finals: HashMap<ListenerName, PayloadName>,
     /// Payloads of the section `payloads`, which every member may name.
     declared: Vec<PayloadName>,
@@ -39,16 +45,17 @@ pub(super) struct PayloadResolver {
     pub notes: Vec<String>,
 }
 
-/// A compiler of schemas that may import from these folders.
-fn compiler_with(
+/// The real path of each of these folders, with its portable name.
+fn catalogue(
     directory: &Path,
     folders: &[Located<ExpandedText>],
     problems: &mut ConfigProblems,
-) -> SchemaCompiler {
+) -> Vec<(PathBuf, String)> {
     let mut catalogue = Vec::new();
     for folder in folders {
+        let name = portable::directory_name(&folder.value.value);
         match directory.join(&folder.value.value).canonicalize() {
-            Ok(real) if real.is_dir() => catalogue.push(real),
+            Ok(real) if real.is_dir() => catalogue.push((real, name)),
             _ => {
                 let message = format!("the catalogue `{}` is no directory", folder.value.written);
                 let problem =
@@ -58,7 +65,7 @@ fn compiler_with(
         }
     }
 
-    SchemaCompiler::with_catalogue(catalogue)
+    catalogue
 }
 
 impl PayloadResolver {
@@ -69,10 +76,14 @@ impl PayloadResolver {
     ) -> Self {
         let mut schemas = Schemas::default();
         schemas.reserve(&RESERVED);
+        let catalogue = self::catalogue(directory, catalogue, problems);
+        let folders = catalogue.iter().map(|(real, _)| real.clone()).collect();
         Self {
             directory: directory.to_owned(),
             schemas,
-            compiler: compiler_with(directory, catalogue, problems),
+            compiler: SchemaCompiler::with_catalogue(folders),
+            documents: BTreeMap::new(),
+            catalogue,
             files: HashMap::new(),
             digests: BTreeMap::new(),
             finals: HashMap::new(),
@@ -340,18 +351,38 @@ impl PayloadResolver {
         }
     }
 
-    /// Keeps the digest of each document of the schema file that declares `names`, by its path
-    /// relative to the config.
+    /// Keeps the text and the digest of each document of the schema file that declares `names`, by
+    /// its portable name.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
-        let here = format!("{}/", self.directory.display());
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
-        for (index, (label, text)) in file.documents().enumerate() {
-            let path = match index {
-                0 => schema.value.written.as_str(),
-                _ => label.strip_prefix(&here).unwrap_or(label),
+        let file = Arc::clone(file);
+        let written = schema.value.value.as_str();
+        let own = file.documents().next().and_then(|document| document.path.clone());
+        let folder = own.as_deref().and_then(Path::parent);
+        let above = Path::new(written).parent().and_then(Path::to_str).unwrap_or_default();
+        let above = portable::directory_name(above);
+
+        for (index, document) in file.documents().enumerate() {
+            let name = match (index, folder, document.path.as_deref()) {
+                (0, ..) | (_, None, _) | (_, _, None) => portable::file_name(written),
+                (_, Some(folder), Some(path)) => match path.strip_prefix(folder) {
+                    Ok(below) => portable::beneath(&above, &below.to_string_lossy()),
+                    Err(_) => self.name_in_catalogue(path),
+                },
             };
-            self.digests.insert(path.to_owned(), Digest::of(text.as_bytes()));
+            let digest = Digest::of(document.text.as_bytes());
+            self.digests.insert(portable::schema_name(&name), digest);
+            self.documents.insert(name, document.text.clone());
         }
+    }
+
+    /// Portable name of a document that was found in the catalogue.
+    fn name_in_catalogue(&self, path: &Path) -> String {
+        let mut found = self.catalogue.iter().filter_map(|(real, name)| {
+            let below = path.strip_prefix(real).ok()?;
+            Some(portable::beneath(name, &below.to_string_lossy()))
+        });
+        found.next().unwrap_or_else(|| portable::file_name(&path.to_string_lossy()))
     }
 
     /// Reports a problem of a schema at its place in the schema, with paths relative to the config.

@@ -57,7 +57,10 @@ pub(super) fn read(
             KeyRequirement::Needed | KeyRequirement::Noted | KeyRequirement::Optional => {
                 read_secret(declared, directory, around, keys, problems)
             }
-            KeyRequirement::Host | KeyRequirement::Own | KeyRequirement::Unwritten => None,
+            KeyRequirement::Host
+            | KeyRequirement::Own
+            | KeyRequirement::Unwritten
+            | KeyRequirement::Stored => None,
         };
         let variable = match declared {
             DeclaredSecret::Variable(name) => Some(name.value.value.clone()),

@@ -52,6 +52,8 @@ pub(super) struct DeclaredSections {
     pub schedules: Vec<DeclaredSchedule>,
     /// The section of definitions, as it was written.
     pub workflows: Option<TomlEntry>,
+    /// All other sections, with overrides applied.
+    pub root: TomlTable,
     /// Names of members that could not be read. A reference to such a name is not reported as
     /// unknown.
     pub unread: HashSet<String>,
@@ -169,6 +171,7 @@ pub(super) fn read(
         payloads,
         schedules,
         workflows: None,
+        root: TomlTable::default(),
         unread,
     }
 }

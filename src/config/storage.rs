@@ -142,6 +142,13 @@ impl DeclaredStorage {
         }
     }
 
+    /// Drops the authority that servers are checked against, whose file is not stored.
+    pub fn forget_authority(&mut self) {
+        if let Some(nats) = &mut self.nats {
+            nats.ca_file = None;
+        }
+    }
+
     /// Drops the credentials with which the servers' sync settings are read.
     pub fn forget_who_asks(&mut self) {
         if let Some(nats) = &mut self.nats {

@@ -61,6 +61,11 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredTelemetry {
 type SecretHeaders = Vec<(String, SecretValue)>;
 
 impl DeclaredTelemetry {
+    /// Drops the headers, whose values are secret.
+    pub fn forget_headers(&mut self) {
+        self.headers.clear();
+    }
+
     /// Resolves the settings. Returns `None` if spans are not exported.
     pub fn telemetry(
         &self,

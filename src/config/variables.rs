@@ -58,6 +58,17 @@ pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
 }
 
+/// Names of the variables in a string that must be set, because they have no default.
+pub(super) fn named_without_default(written: &str) -> impl Iterator<Item = &str> {
+    let starts = written.match_indices("${").map(|(at, _)| at);
+    let is_escaped = |at: usize| written.get(..at).is_some_and(|before| before.ends_with('$'));
+    let named = starts.filter(move |at| !is_escaped(*at)).filter_map(|at| {
+        let inner = written.get(at + 2..)?;
+        Some(inner.split_once('}')?.0)
+    });
+    named.filter(|name| is_name(name))
+}
+
 fn value_of(
     variable: &str,
     here: &SourceRange,

@@ -114,10 +114,9 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// The documents that are not part of the program: the label and the text of each.
-    pub fn documents(&self) -> impl Iterator<Item = (&str, &str)> {
-        let recorded = self.bundle.sources.iter().filter(|source| source.is_recorded);
-        recorded.map(|source| (source.label.as_str(), source.text.as_str()))
+    /// The documents that are not part of the program. The first is the file itself.
+    pub fn documents(&self) -> impl Iterator<Item = &SchemaDocument> {
+        self.bundle.sources.iter().filter(|source| source.is_recorded)
     }
 
     /// Target namespace; empty for none.

@@ -197,7 +197,8 @@ impl Schemas {
 
     /// Texts of all documents that are not part of the program, each once.
     pub fn documents(&self) -> BTreeSet<&str> {
-        self.by_name.values().flat_map(|file| file.documents()).map(|(_, text)| text).collect()
+        let documents = self.by_name.values().flat_map(|file| file.documents());
+        documents.map(|document| document.text.as_str()).collect()
     }
 
     /// Checks whether `text` is one well-formed element that is valid as `name`. Parses the text

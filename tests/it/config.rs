@@ -6,6 +6,7 @@
 
 mod command;
 mod good;
+mod stored;
 mod wrong;
 
 use std::path::{Path, PathBuf};

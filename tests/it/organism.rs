@@ -12,6 +12,7 @@ mod busy;
 mod cancel;
 mod clock;
 mod cluster;
+mod configs;
 mod connections;
 mod copies;
 mod core_words;

@@ -1,0 +1,191 @@
+//! Compares two configs by their meaning: key by key, whatever their files look like.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+use similar::TextDiff;
+
+use crate::ids::Digest;
+use crate::journal::{self, sqlite::JournalReader};
+
+use super::super::Config;
+use super::{BootConfig, StoredConfig, StoredConfigError};
+
+/// Sections that the effective config leaves out, because no decision depends on them.
+const SECTIONS_APART: [&str; 5] = ["organism", "journal", "nats", "http", "telemetry"];
+/// Lines around each change of a text.
+const CONTEXT_LINES: usize = 3;
+
+/// One of two configs that are compared.
+pub struct ComparedConfig {
+    /// Digest of the effective config.
+    pub digest: Digest,
+    values: BTreeMap<String, String>,
+    /// Texts that the config names by their digests, as far as they are known.
+    texts: BTreeMap<Digest, String>,
+}
+
+/// A difference between two configs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigChange {
+    /// Key, such as `agents.writer.max_iterations`.
+    pub path: String,
+    /// `None` if only the second config has the key.
+    pub before: Option<String>,
+    /// `None` if only the first config has the key.
+    pub after: Option<String>,
+    /// For texts of several lines: the changed lines, as a unified diff.
+    pub diff: Option<String>,
+}
+
+impl ComparedConfig {
+    /// A config that was loaded from a file.
+    pub fn of_config(config: &Config) -> Self {
+        let texts = config.texts().into_iter().map(|text| (digest_of(text), text.to_owned()));
+        let values = values_of(&config.text, Some(&config.stored.toml));
+        Self { digest: config.digest, values, texts: texts.collect() }
+    }
+
+    /// The config of a boot. A boot from before configs were stored has its effective config alone.
+    pub fn of_boot(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
+        let effective = effective_of(reader, boot)?;
+        let toml = match StoredConfig::read(reader, boot) {
+            Ok(stored) => Some(stored.toml),
+            Err(StoredConfigError::NotStored { .. }) => None,
+            Err(error) => return Err(error),
+        };
+
+        let mut texts = BTreeMap::new();
+        for digest in &boot.blobs {
+            let bytes = reader.blob(*digest)?;
+            if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                texts.insert(*digest, text);
+            }
+        }
+        Ok(Self { digest: boot.config, values: values_of(&effective, toml.as_deref()), texts })
+    }
+
+    /// The text behind a value that is a digest.
+    fn text(&self, value: &str) -> Option<&str> {
+        let digest = Digest::parse(value).ok()?;
+        self.texts.get(&digest).map(String::as_str)
+    }
+}
+
+/// The effective config of a boot, as JSON.
+pub fn effective_of(
+    reader: &JournalReader,
+    boot: &BootConfig,
+) -> Result<String, StoredConfigError> {
+    let config = boot.config;
+    let detail = format!("the journal lacks the effective config {config}");
+    let bytes: Option<Vec<u8>> = reader.blob(config).map_err(journal_error)?;
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.ok_or(StoredConfigError::Damaged { detail })
+}
+
+fn journal_error(error: journal::Error) -> StoredConfigError {
+    StoredConfigError::Journal(error)
+}
+
+fn digest_of(text: &str) -> Digest {
+    Digest::of(text.as_bytes())
+}
+
+/// Every difference between two configs, in order of keys. Empty for configs that mean the same.
+pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<ConfigChange> {
+    let mut paths: Vec<_> = before.values.keys().chain(after.values.keys()).collect();
+    paths.sort();
+    paths.dedup();
+
+    let changed =
+        paths.into_iter().filter(|path| before.values.get(*path) != after.values.get(*path));
+    let changes = changed.map(|path| {
+        let old = before.values.get(path);
+        let new = after.values.get(path);
+        ConfigChange {
+            path: path.clone(),
+            before: old.cloned(),
+            after: new.cloned(),
+            diff: old.zip(new).and_then(|(old, new)| text_diff(before, old, after, new)),
+        }
+    });
+    changes.collect()
+}
+
+/// The unified diff of two values that are, or name, texts of several lines.
+fn text_diff(
+    before: &ComparedConfig,
+    old: &str,
+    after: &ComparedConfig,
+    new: &str,
+) -> Option<String> {
+    let old = before.text(old).unwrap_or(old);
+    let new = after.text(new).unwrap_or(new);
+    if !old.contains('\n') && !new.contains('\n') {
+        return None;
+    }
+
+    let diff = TextDiff::from_lines(old, new);
+    Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
+}
+
+/// Values by their keys.
+fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    if let Ok(effective) = serde_json::from_str::<Json>(effective) {
+        add_values("", &effective, &mut values);
+    }
+
+    let apart = toml.and_then(|text| text.parse::<toml::Table>().ok());
+    for (name, section) in apart.into_iter().flatten() {
+        if !SECTIONS_APART.contains(&name.as_str()) {
+            continue;
+        }
+        if let Ok(section) = serde_json::to_value(section) {
+            add_values(&name, &section, &mut values);
+        }
+    }
+
+    values
+}
+
+fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
+    let beneath = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+
+    match value {
+        Json::Object(members) if !members.is_empty() => {
+            for (name, member) in members {
+                add_values(&beneath(name), member, out);
+            }
+        }
+        Json::Array(items) => match named(items) {
+            Some(named) => named.into_iter().for_each(|(name, item)| {
+                add_values(&beneath(name), item, out);
+            }),
+            None => drop(out.insert(path.to_owned(), value.to_string())),
+        },
+        Json::String(text) => drop(out.insert(path.to_owned(), text.clone())),
+        _ => drop(out.insert(path.to_owned(), value.to_string())),
+    }
+}
+
+/// The items of a list whose items have names: members, or the sections of a prompt.
+fn named(items: &[Json]) -> Option<Vec<(&str, &Json)>> {
+    let named: Option<Vec<_>> = items.iter().map(named_item).collect();
+    named.filter(|named| !named.is_empty())
+}
+
+fn named_item(item: &Json) -> Option<(&str, &Json)> {
+    match item {
+        Json::Object(members) => Some((members.get("name")?.as_str()?, item)),
+        Json::Array(pair) => match pair.as_slice() {
+            [Json::String(name), text @ Json::String(_)] => Some((name.as_str(), text)),
+            _ => None,
+        },
+        _ => None,
+    }
+}

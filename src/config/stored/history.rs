@@ -1,0 +1,75 @@
+//! Finds the config that was in force at a position of a journal.
+
+use crate::clock::Time;
+use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::{self, sqlite::JournalReader};
+use crate::thread::{Fact, Record};
+
+/// The config that a boot put in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootConfig {
+    /// Position of the boot, from which on the config is in force.
+    pub position: Position,
+    pub time: Time,
+    pub epoch: u32,
+    /// Version of the core that decides from this boot on.
+    pub core_version: u32,
+    /// Digest of the effective config.
+    pub config: Digest,
+    /// Digests of everything that the organism ran on.
+    pub blobs: Vec<Digest>,
+}
+
+impl BootConfig {
+    /// The config that a record puts in force, if the record is a boot.
+    pub fn of_record(record: &Record) -> Option<Self> {
+        record.facts.iter().find_map(|fact| match fact {
+            Fact::Booted { epoch, config, core_version, blobs, .. } => Some(Self {
+                position: record.position,
+                time: record.time,
+                epoch: *epoch,
+                core_version: *core_version,
+                config: *config,
+                blobs: blobs.clone(),
+            }),
+            _ => None,
+        })
+    }
+}
+
+/// All boots of a journal, in order.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigHistory {
+    pub boots: Vec<BootConfig>,
+}
+
+impl ConfigHistory {
+    pub fn read(reader: &JournalReader) -> Result<Self, journal::Error> {
+        let records = reader.tree(&ThreadId::organism(), None)?;
+        let boots = records.iter().filter_map(|sealed| BootConfig::of_record(&sealed.record));
+        Ok(Self { boots: boots.collect() })
+    }
+
+    /// The boot whose config was in force at `position`.
+    pub fn at(&self, position: Position) -> Option<&BootConfig> {
+        self.boots.iter().rev().find(|boot| boot.position <= position)
+    }
+
+    pub fn last(&self) -> Option<&BootConfig> {
+        self.boots.last()
+    }
+
+    /// The last boot with a config whose digest begins with `digits`. `Err` contains the digests if
+    /// several configs match.
+    pub fn with_digest(&self, digits: &str) -> Result<Option<&BootConfig>, Vec<Digest>> {
+        let mut matching = self.boots.iter().filter(|b| b.config.to_string().starts_with(digits));
+        let mut digests: Vec<_> = matching.clone().map(|boot| boot.config).collect();
+        digests.sort_by_key(Digest::to_string);
+        digests.dedup();
+        if digests.len() > 1 {
+            return Err(digests);
+        }
+
+        Ok(matching.next_back())
+    }
+}

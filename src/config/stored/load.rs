@@ -1,0 +1,118 @@
+//! Loads a stored config.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::ids::{Digest, Position};
+use crate::journal;
+
+use super::super::environment::ConfigEnvironment;
+use super::super::load::load_stored;
+use super::super::{Config, ConfigProblems};
+use super::{CONFIG_NAME, StoredConfig};
+
+/// Reason why a stored config cannot be read or loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredConfigError {
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// The boot was recorded before configs were stored.
+    #[error(
+        "the config of the boot at position {position} is not stored in a form that can be loaded: \
+         an earlier version recorded it. The journal has the effective config {config} as JSON"
+    )]
+    NotStored { position: Position, config: Digest },
+    #[error("the stored config is of form {version}, which this program does not know; update it")]
+    Version { version: u32 },
+    #[error("the stored config is damaged: {detail}")]
+    Damaged { detail: String },
+    #[error("the stored config {config} does not load in this version:\n{problems}")]
+    Invalid { config: Digest, problems: ConfigProblems },
+    /// The program of today makes another effective config of the same texts.
+    #[error(
+        "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
+         another way than the version that stored it"
+    )]
+    Differs { recorded: Digest, loaded: Digest },
+    #[error("writing the stored config to {path}: {source}")]
+    Io { path: String, source: std::io::Error },
+}
+
+impl StoredConfig {
+    /// Loads the config as it was, for callers that start nothing. Needs no secret, no variable and
+    /// no program of a listener.
+    ///
+    /// # Errors
+    ///
+    /// Also if the effective config of this version differs from the recorded one.
+    pub fn load(&self) -> Result<Config, StoredConfigError> {
+        let mut config = self.load_unproved()?;
+        let recorded = self.manifest.config;
+        // A recording that was left out makes another digest, and nothing else depends on it.
+        if !self.manifest.left_out.is_empty() {
+            config.digest = recorded;
+        }
+        if config.digest != recorded {
+            return Err(StoredConfigError::Differs { recorded, loaded: config.digest });
+        }
+
+        Ok(config)
+    }
+
+    /// Like [`StoredConfig::load`], but accepts another effective config.
+    pub fn load_unproved(&self) -> Result<Config, StoredConfigError> {
+        let directory = ScratchDirectory::create()?;
+        let failed = |path: &Path| {
+            let path = path.display().to_string();
+            move |source| StoredConfigError::Io { path, source }
+        };
+
+        for name in self.directories() {
+            let path = directory.0.join(name);
+            std::fs::create_dir_all(&path).map_err(failed(&path))?;
+        }
+
+        let left_out = self.manifest.left_out.keys();
+        let stand_ins = left_out.map(|name| (name.as_str(), "recorded = \"left out\"\n"));
+        for (name, text) in self.all_files().chain(stand_ins) {
+            let path = directory.0.join(name);
+            let parent = path.parent().unwrap_or(&directory.0);
+            std::fs::create_dir_all(parent).map_err(failed(parent))?;
+            std::fs::write(&path, text).map_err(failed(&path))?;
+        }
+
+        let placeholder = |name: &String| (name.clone(), "withheld".to_owned());
+        let around = ConfigEnvironment {
+            variables: self.manifest.variables.iter().map(placeholder).collect::<BTreeMap<_, _>>(),
+            directory: directory.0.clone(),
+            program_directory: None,
+        };
+        let config = self.manifest.config;
+        load_stored(Path::new(CONFIG_NAME), &around)
+            .map_err(|problems| StoredConfigError::Invalid { config, problems })
+    }
+}
+
+/// A private directory that is removed with this value.
+struct ScratchDirectory(PathBuf);
+
+impl ScratchDirectory {
+    fn create() -> Result<Self, StoredConfigError> {
+        let path = std::env::temp_dir().join(format!("organism-config-{}", Uuid::now_v7()));
+        let created = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        let shown = path.display().to_string();
+        created.map_err(|source| StoredConfigError::Io { path: shown, source })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for ScratchDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::debug!("could not remove {}: {error}", self.0.display());
+        }
+    }
+}

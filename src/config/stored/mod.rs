@@ -1,0 +1,184 @@
+//! Configs that can be loaded again: what the journal keeps of a config at each boot.
+//!
+//! A boot lists the blobs that the organism runs on. The first is the effective config. The second
+//! is a manifest ([`ConfigManifest`]), which names the text of the config and all its files by their
+//! digests. No record states this order, so it needs no new version of the core: a blob in second
+//! place that is no manifest of the boot's config belongs to a journal from before manifests.
+
+mod diff;
+mod history;
+mod load;
+pub(super) mod portable;
+mod render;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Digest;
+use crate::journal::sqlite::JournalReader;
+
+use super::environment::ConfigEnvironment;
+use super::sections::DeclaredSections;
+pub use diff::{ComparedConfig, ConfigChange, config_changes, effective_of};
+pub use history::{BootConfig, ConfigHistory};
+pub use load::StoredConfigError;
+pub use portable::CONFIG_NAME;
+use render::RenderedConfig;
+
+/// Version of the manifest's form.
+const MANIFEST_VERSION: u32 = 1;
+
+/// Names every text of a config by its digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigManifest {
+    /// Version of this form. This key marks a blob as a manifest.
+    #[serde(rename = "organism_config")]
+    version: u32,
+    /// Digest of the effective config.
+    #[serde(rename = "config")]
+    pub config: Digest,
+    /// Name of the config file in its project.
+    #[serde(rename = "file")]
+    pub file: String,
+    /// Digest of the config as TOML.
+    #[serde(rename = "toml")]
+    toml: Digest,
+    /// Digests of all files that the config names, by paths beneath its directory.
+    #[serde(rename = "files")]
+    files: BTreeMap<String, Digest>,
+    /// Directories that the config names.
+    #[serde(rename = "directories", default, skip_serializing_if = "BTreeSet::is_empty")]
+    directories: BTreeSet<String>,
+    /// Recordings that were too large to be stored.
+    #[serde(rename = "left_out", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<String, Digest>,
+    /// Keys whose secret values were replaced.
+    #[serde(rename = "withheld", default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld: Vec<String>,
+    /// Environment variables that the config needs.
+    #[serde(rename = "variables", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub variables: BTreeSet<String>,
+}
+
+/// A config with all its files, as texts without secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredConfig {
+    pub manifest: ConfigManifest,
+    manifest_text: String,
+    /// The config in force: overrides are applied, and variables are filled in. Secrets are left as
+    /// references to variables.
+    pub toml: String,
+    /// Texts of the files, by paths beneath the directory of the config.
+    pub files: BTreeMap<String, String>,
+}
+
+/// Renders a config from its sections; `documents` are the documents of its schemas.
+pub(super) fn render(
+    sections: &DeclaredSections,
+    documents: BTreeMap<String, String>,
+    directory: &Path,
+    around: &ConfigEnvironment,
+) -> RenderedConfig {
+    let workflows = sections.workflows.as_ref();
+    render::render(&sections.root, workflows, documents, directory, around)
+}
+
+impl StoredConfig {
+    /// The stored form of the config at `path` with the effective config `effective`.
+    pub(super) fn new(effective: &str, path: &Path, rendered: RenderedConfig) -> Self {
+        let RenderedConfig { toml, files, directories, left_out, withheld, variables } = rendered;
+        let digests = files.iter().map(|(name, text)| (name.clone(), Digest::of(text.as_bytes())));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(CONFIG_NAME);
+        let manifest = ConfigManifest {
+            version: MANIFEST_VERSION,
+            config: Digest::of(effective.as_bytes()),
+            file: name.to_owned(),
+            toml: Digest::of(toml.as_bytes()),
+            files: digests.collect(),
+            directories,
+            left_out,
+            withheld,
+            variables,
+        };
+
+        let manifest_text = serde_json::to_string_pretty(&manifest);
+        let manifest_text = manifest_text.expect("plain data without maps of odd keys is JSON");
+        Self { manifest, manifest_text, toml, files }
+    }
+
+    /// All texts that the journal stores. The manifest is the first.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let own = [self.manifest_text.as_str(), self.toml.as_str()];
+        own.into_iter().chain(self.files.values().map(String::as_str))
+    }
+
+    /// Reads the config that a boot lists.
+    ///
+    /// # Errors
+    ///
+    /// [`StoredConfigError::NotStored`] if the boot is from before configs were stored.
+    pub fn read(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
+        let not_stored =
+            || StoredConfigError::NotStored { position: boot.position, config: boot.config };
+        let listed = boot.blobs.get(1).ok_or_else(not_stored)?;
+        let manifest_text = text_of(reader, *listed)?;
+        let manifest = read_manifest(&manifest_text)?;
+        let manifest = manifest.filter(|manifest| manifest.config == boot.config);
+        let manifest = manifest.ok_or_else(not_stored)?;
+
+        let toml = text_of(reader, manifest.toml)?;
+        let files = manifest.files.iter().map(|(name, digest)| {
+            let text = text_of(reader, *digest)?;
+            Ok((name.clone(), text))
+        });
+        let files = files.collect::<Result<_, StoredConfigError>>()?;
+        Ok(Self { manifest, manifest_text, toml, files })
+    }
+
+    /// Every file to write for this config, by paths beneath one directory.
+    pub fn all_files(&self) -> impl Iterator<Item = (&str, &str)> {
+        let files = self.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        std::iter::once((CONFIG_NAME, self.toml.as_str())).chain(files)
+    }
+
+    /// Directories that must exist beside the files, from the outermost inwards.
+    pub fn directories(&self) -> impl Iterator<Item = &str> {
+        let own = self.manifest.directories.iter().map(String::as_str);
+        own.filter(|name| *name != ".")
+    }
+}
+
+/// The manifest in a blob. `None` if the blob is something else.
+fn read_manifest(text: &str) -> Result<Option<ConfigManifest>, StoredConfigError> {
+    #[derive(Deserialize)]
+    struct Marked {
+        #[serde(rename = "organism_config")]
+        version: u32,
+    }
+
+    let Ok(Marked { version }) = serde_json::from_str(text) else { return Ok(None) };
+    if version != MANIFEST_VERSION {
+        return Err(StoredConfigError::Version { version });
+    }
+
+    let manifest: ConfigManifest = serde_json::from_str(text)
+        .map_err(|error| StoredConfigError::Damaged { detail: error.to_string() })?;
+    let names = manifest.files.keys().chain(manifest.left_out.keys());
+    let directories = manifest.directories.iter().filter(|name| *name != ".");
+    for name in names.chain(directories) {
+        if !portable::is_safe(name) || name == CONFIG_NAME {
+            let detail = format!("its file name {name:?} is not one that this program writes");
+            return Err(StoredConfigError::Damaged { detail });
+        }
+    }
+
+    Ok(Some(manifest))
+}
+
+fn text_of(reader: &JournalReader, digest: Digest) -> Result<String, StoredConfigError> {
+    let missing = |what: &str| StoredConfigError::Damaged { detail: format!("{what} {digest}") };
+    let bytes = reader.blob(digest)?.ok_or_else(|| missing("the journal lacks its text"))?;
+    String::from_utf8(bytes).map_err(|_| missing("a text of it is not UTF-8:"))
+}

@@ -1,0 +1,162 @@
+//! Names of a config's files that hold in any directory.
+//!
+//! A path within the project keeps its name. A file elsewhere, or one with a name that could not be
+//! written everywhere, gets a name beneath `outside/`. A name depends only on the path as the config
+//! writes it, so hosts with the same config agree on it.
+
+use std::path::{Component, Path};
+
+use crate::ids::Digest;
+use crate::shipped::SCHEMA_PREFIX;
+
+/// Name of the config itself in every directory that it is written to.
+pub const CONFIG_NAME: &str = "organism.toml";
+
+/// Directory for files from outside of the project.
+const OUTSIDE: &str = "outside";
+/// Directory for schemas that the program ships.
+const SHIPPED: &str = "outside/organism/";
+/// Maximum bytes of one part of a name.
+const PART_BYTES_MAX: usize = 200;
+/// Maximum number of parts of a name.
+const PARTS_MAX: usize = 32;
+/// Digits of a digest in the names of directories for files from outside.
+const DIGITS: usize = 12;
+
+/// Name of the file that the config names by `path`.
+pub fn file_name(path: &str) -> String {
+    if let Some(shipped) = path.strip_prefix(SCHEMA_PREFIX) {
+        return format!("{SHIPPED}{}", plain(shipped));
+    }
+
+    let normal = normalised(path);
+    if is_safe(&normal) && normal != CONFIG_NAME {
+        return normal;
+    }
+
+    let (parent, name) = normal.rsplit_once('/').unwrap_or((".", &normal));
+    format!("{OUTSIDE}/{}/{}", digits(parent), plain(name))
+}
+
+/// Name of the directory that the config names by `path`.
+pub fn directory_name(path: &str) -> String {
+    let normal = normalised(path);
+    if normal == "." || is_safe(&normal) {
+        return normal;
+    }
+
+    format!("{OUTSIDE}/{}", digits(&normal))
+}
+
+/// Name of a file by its path beneath a directory.
+pub fn beneath(directory: &str, path: &str) -> String {
+    let joined = if directory == "." { path.to_owned() } else { format!("{directory}/{path}") };
+    file_name(&joined)
+}
+
+/// Name of a schema in the effective config. It is the same for a config and for one that was
+/// written to another directory.
+pub fn schema_name(path: &str) -> String {
+    let name = file_name(path);
+    match name.strip_prefix(SHIPPED) {
+        Some(shipped) => format!("{SCHEMA_PREFIX}{shipped}"),
+        None => name,
+    }
+}
+
+/// Whether a name leads to a place within any directory that it is joined to.
+pub fn is_safe(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_name = !part.is_empty() && part != "." && part != "..";
+        is_name && part.len() <= PART_BYTES_MAX && !part.contains(is_odd)
+    };
+    name.split('/').all(is_part) && name.split('/').count() <= PARTS_MAX
+}
+
+/// Characters that names of stored files do not have.
+fn is_odd(c: char) -> bool {
+    c.is_control() || matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*')
+}
+
+/// The path without `.`, and without `..` after a name. Symbolic links are not resolved.
+fn normalised(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    let mut root = "";
+    for component in Path::new(path).components() {
+        match component {
+            Component::RootDir | Component::Prefix(_) => root = "/",
+            Component::CurDir => {}
+            Component::ParentDir if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            Component::ParentDir => parts.push(".."),
+            Component::Normal(part) => parts.push(part.to_str().unwrap_or_default()),
+        }
+    }
+
+    match format!("{root}{}", parts.join("/")) {
+        empty if empty.is_empty() => ".".to_owned(),
+        normal => normal,
+    }
+}
+
+fn digits(text: &str) -> String {
+    Digest::of(text.as_bytes()).to_string().chars().take(DIGITS).collect()
+}
+
+/// The name of a file, or a name with only letters, digits, `.`, `_` and `-` in its place.
+fn plain(name: &str) -> String {
+    if is_safe(name) && !name.contains('/') {
+        return name.to_owned();
+    }
+
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let kept: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+    let end: String = kept.chars().rev().take(40).collect::<Vec<_>>().into_iter().rev().collect();
+    format!("{}-{}", digits(name), end.trim_start_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_within_the_project_keeps_its_name() {
+        for (path, name) in [
+            ("prompts/rules.md", "prompts/rules.md"),
+            ("./a/../schemas/x.xsd", "schemas/x.xsd"),
+            ("Schéma 1.xsd", "Schéma 1.xsd"),
+        ] {
+            assert_eq!(file_name(path), name);
+            assert_eq!(schema_name(path), name);
+        }
+    }
+
+    #[test]
+    fn a_path_elsewhere_gets_a_safe_name_that_keeps_itself() {
+        let paths =
+            ["../x.xsd", "/etc/x.xsd", "../../x.xsd", "a\nb.xsd", "..", "organism.toml", "c:x"];
+        let names = paths.map(file_name);
+        for (path, name) in paths.iter().zip(&names) {
+            assert!(name.starts_with("outside/") && is_safe(name), "{path}: {name}");
+            assert_eq!(file_name(name), *name, "{path}");
+            assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{path}: {name}");
+        }
+    }
+
+    #[test]
+    fn a_shipped_schema_has_one_name_in_the_effective_config() {
+        assert_eq!(file_name("organism:actions.xsd"), "outside/organism/actions.xsd");
+        assert_eq!(schema_name("outside/organism/actions.xsd"), "organism:actions.xsd");
+        assert_eq!(schema_name("organism:actions.xsd"), "organism:actions.xsd");
+    }
+
+    #[test]
+    fn names_that_leave_a_directory_are_not_safe() {
+        for name in ["", ".", "..", "/a", "a/../b", "a//b", "a/", "a\\b", "a\0b", "\u{1b}[2J"] {
+            assert!(!is_safe(name), "{name:?}");
+        }
+        assert!(!is_safe(&"a".repeat(PART_BYTES_MAX + 1)));
+        assert!(!is_safe(&vec!["a"; PARTS_MAX + 1].join("/")));
+    }
+}
