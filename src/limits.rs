@@ -526,6 +526,10 @@ pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
+/// Maximum different operations in one record of what the NATS servers denied to a listener.
+pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
+/// Maximum bytes of the subject in a report of a denied operation.
+pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
 /// Timeout of the round trip after which all permission errors of a NATS connection are known.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
 /// How long a NATS connection does not publish to a subject after a permission error for it.

@@ -123,6 +123,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
     ("approve-without-the-preview", "an approval holds for the preview that was looked at"),
     ("count-a-preview", "a preview is no attempt"),
+    (
+        "deliver-without-the-preview",
+        "an approved preview is compared before the call is carried out",
+    ),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
     ("count-the-held", "calls that wait for people leave the others their room"),

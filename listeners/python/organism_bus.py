@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import queue
+import re
 import secrets
 import signal
 import ssl
@@ -34,6 +35,7 @@ _LEASE_MAX = 30 * 24 * 3600
 _VERSION = "0.1.0"
 # Seconds for which a stopping listener waits for an unreachable server.
 _GRACE = 5
+_PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.I)
 _GONE = (499, "its caller was gone before it was begun")
 
 
@@ -66,6 +68,8 @@ class Task:
             "xmlns:e": _ENVELOPE, "call": header("Call"), "attempt": header("Attempt"),
             "thread": header("Thread"), "listener": listener, "timeout": f"PT{header('Timeout')}S",
         }
+        if "Organism-Approved-Preview" in self.headers:
+            delivery["approved_preview"] = header("Approved-Preview")
         if "traceparent" in self.headers:
             delivery["traceparent"] = self.headers["traceparent"]
         message = {"id": header("Message"), "kind": "call", "seq": header("Seq"), "new": "true"}
@@ -90,9 +94,9 @@ def _attributes(values):
 class Bus:
     """A listener on NATS. `answer` takes a delivery's element and frame, a memory and a task. It returns
     the text of the answer and whether the call is remembered. The text is None if the memory lacks
-    messages on which the delivery builds."""
+    messages on which the delivery builds. Requests for previews come only if it `gives_previews`."""
 
-    def __init__(self, answer, memory, missing_memory):
+    def __init__(self, answer, memory, missing_memory, gives_previews):
         self._answer, self._memory, self._missing_memory = answer, memory, missing_memory
         self._organism = _needed("ORGANISM_NAME")
         self._listener = _needed("ORGANISM_LISTENER")
@@ -106,6 +110,8 @@ class Bus:
         self._last_error = None
         # Subject for deliveries that build on messages that this replica remembers.
         self._own_subject = f"_INBOX_{self._listener}.{secrets.token_hex(8)}"
+        self._previews = (
+            f"_INBOX_{self._listener}.preview.{self._organism}" if gives_previews else None)
         self._service = _Service(self._organism, self._listener, self._subject("to"), self._lease)
 
     def _subject(self, kind, token=None):
@@ -126,7 +132,10 @@ class Bus:
         self._is_connected = True
         deliveries = await self._client.subscribe(
             self._subject("to"), queue=self._listener, cb=self._take)
-        own = await self._client.subscribe(self._own_subject, cb=self._take)
+        taken = [await self._client.subscribe(self._own_subject, cb=self._take), deliveries]
+        if self._previews:
+            taken.append(await self._client.subscribe(
+                self._previews, queue=self._listener, cb=self._take))
         await self._client.subscribe(self._subject("cancel"), cb=self._cancel)
         for verb, subject in self._service.subjects():
             await self._client.subscribe(subject, cb=self._explain(verb))
@@ -136,7 +145,7 @@ class Bus:
             thread.start()
         living = asyncio.create_task(self._live())
         await self._stopping.wait()
-        await self._leave((own, deliveries), living)
+        await self._leave(taken, living)
 
     async def _connect(self):
         """Connects, and retries until it succeeds. Returns False if the program is stopped first."""
@@ -174,6 +183,8 @@ class Bus:
             await asyncio.sleep(0.01)
         living.cancel()
         if self._denied:
+            # What was reported of it must reach the server.
+            await self._try(until, self._client.flush())
             raise SystemExit(self._denied)
         if self._client.is_closed:
             raise SystemExit("the connection to NATS is closed, and stays so")
@@ -236,11 +247,14 @@ class Bus:
                 raise SystemExit(
                     f"{text}: the servers do not take what they are shown: {_shown()}")
         elif self._is_denied(str(error)):
+            await self._report_denied(str(error))
             self._denied = (
                 f"{text}: the right to it is missing: look whether this is the key of "
                 f"{self._listener} of {self._organism}; `organism nats-config` writes a server's "
                 "config with all that is needed")
             self._stopping.set()
+        else:
+            await self._report_denied(str(error))
         # The client reconnects five times a second, possibly for hours, so an error is logged once.
         if text != self._last_error:
             self._last_error = text
@@ -251,6 +265,18 @@ class Bus:
         denied = text.lower()
         own = (f'subscription to "{self._subject("to")}"', f'publish to "{self._subject("re")}.')
         return "permissions violation" in denied and any(what.lower() in denied for what in own)
+
+    async def _report_denied(self, text):
+        """Reports an operation that a server denied to the pump, which records it. A denied report is
+        not reported."""
+        denied = _PERMISSION.search(text)
+        if denied is None:
+            return
+        verb = "publish" if denied[1].lower() == "publish" else "subscribe"
+        own = self._subject("re") + "."
+        if verb == "subscribe" or not denied[2].lower().startswith(own.lower()):
+            report = f"{verb} {denied[2]}".encode()
+            await self._publish(self._subject("re", "denied"), {}, report)
 
     async def _closed(self):
         self._stopping.set()

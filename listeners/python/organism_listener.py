@@ -405,7 +405,7 @@ def serve():
     if os.environ.get("ORGANISM_BUS_URL"):
         import organism_bus
 
-        return organism_bus.Bus(_answered, CallMemory(), missing_memory).serve()
+        return organism_bus.Bus(_answered, CallMemory(), missing_memory, bool(_previews)).serve()
     connection = _take_over()
     connection.watch()
     memory = CallMemory()

@@ -148,6 +148,11 @@ pub trait Sink: Send + Sync + 'static {
     /// Reports that the listener is unreachable. Until it joins again, its deliveries end by
     /// [`Sink::not_taken`].
     fn left(&self, listener: &ListenerName, detail: &str);
+    /// Reports operations that NATS servers denied to programs of the listener, with the number of
+    /// times that they reported them.
+    fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
+        let _ = (listener, operations, count);
+    }
     /// Reports that a process of the listener ended unexpectedly and is being restarted.
     fn restarted(&self, listener: &ListenerName) {
         let _ = listener;

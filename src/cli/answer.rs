@@ -120,7 +120,7 @@ fn by_form(reach: &OrganismReach, question: &HeldCall) -> anyhow::Result<Vec<u8>
         return Err(CommandFailure::new(CommandExit::Config, text).into());
     };
 
-    note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, question));
+    note_part!("{}", held(&RenderOutput::stderr(true), question));
     let replies = config.contracts.answers_to(&question.to, &question.name);
     let descriptions = replies.iter().map(|name| config.schemas.describe(name)).collect::<Vec<_>>();
     form::fill(&descriptions)

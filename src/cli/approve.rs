@@ -95,7 +95,7 @@ fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow
 }
 
 fn show(call: &HeldCall) {
-    note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, call));
+    note_part!("{}", held(&RenderOutput::stderr(true), call));
 }
 
 /// Refuses a hash that is too short to identify a payload.

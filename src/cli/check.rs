@@ -307,7 +307,9 @@ fn approval(contract: &Contract) -> String {
         Approval::Dangerous => "; needs an approval unless is_dangerous=\"false\"",
         Approval::Always => "; needs an approval",
     };
-    format!("{which}{}", within(contract))
+    let shown = contract.previews.map(config::show_duration);
+    let shown = shown.map_or(String::new(), |time| format!(", and shows a preview within {time}"));
+    format!("{which}{}{shown}", within(contract))
 }
 
 fn within(contract: &Contract) -> String {

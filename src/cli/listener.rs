@@ -59,6 +59,9 @@ struct TestArgs {
     /// Address of a NATS server. The program is then tested as a listener on NATS.
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
+    /// Check the previews, too, which the listener's config declares with `previews = true`.
+    #[arg(long)]
+    previews: bool,
     /// Write the checklist as JSON lines.
     #[arg(long)]
     json: bool,
@@ -101,7 +104,16 @@ impl TestArgs {
 
         let command = self.command.clone();
         let transport = self.transport();
-        let trial = conformance::run(command, transport, &requests, patience, &judge, &mut report);
+        let previews = self.previews;
+        let trial = conformance::run(
+            command,
+            transport,
+            previews,
+            &requests,
+            patience,
+            &judge,
+            &mut report,
+        );
 
         // The program has a process group of its own, so an interrupt of this command does not reach
         // it. The end of the trial kills it.

@@ -380,13 +380,6 @@ fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
         return None;
     }
 
-    if read.flag("nats").unwrap_or_default() {
-        let message = "`previews` is for programs started here, and this one is on NATS";
-        let place = read.place_of("previews");
-        let problem = ConfigProblem::new(ProblemCode::UnknownKey, &place, message);
-        read.problem(problem.help("take previews out, or nats = true"));
-    }
-
     Some(timeout.unwrap_or(limits::PREVIEW_TIMEOUT_DEFAULT))
 }
 

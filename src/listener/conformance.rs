@@ -3,6 +3,7 @@
 
 mod harness;
 mod pipes;
+mod previews;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,10 +50,12 @@ pub struct ChecklistLine {
 }
 
 /// Tests `command` with all requests, in order. Calls `report` after every check. Stops when no
-/// further check can succeed. Returns whether at least one request was sent and all checks passed.
+/// further check can succeed. `previews`: the program must show what calls would do. Returns whether at
+/// least one request was sent and all checks passed.
 pub async fn run(
     command: Vec<String>,
     transport: HarnessTransport,
+    previews: bool,
     requests: &[TrialRequest],
     patience: Duration,
     judge: PayloadJudge<'_>,
@@ -66,7 +69,10 @@ pub async fn run(
         is_good
     };
 
-    let checks = transport.checks();
+    let mut checks = transport.checks().to_vec();
+    if previews {
+        checks.extend(ConformanceCheck::OF_PREVIEWS);
+    }
     let started = ListenerTrial::start(command, transport, patience).await;
     let starts = "starts, and is quiet until it is asked (2)".to_owned();
     let (mut trial, quiet) = match started {
@@ -116,9 +122,14 @@ enum ConformanceCheck {
     Cancel,
     InputClosed,
     Signalled,
+    Preview,
+    StalePreview,
+    ApprovedPreview,
 }
 
 impl ConformanceCheck {
+    const OF_PREVIEWS: [Self; 3] = [Self::Preview, Self::StalePreview, Self::ApprovedPreview];
+
     const OF_PROCESSES: [Self; 8] = [
         Self::TwoInARow,
         Self::QuietAfterAnswer,
@@ -152,6 +163,9 @@ impl ConformanceCheck {
             Self::Cancel => "goes on after a cancel (6)",
             Self::InputClosed => "ends when its input is closed (8)",
             Self::Signalled => "ends on SIGTERM (12)",
+            Self::Preview => "shows what a call would do, and the same again (3)",
+            Self::StalePreview => "does nothing where another preview was approved (3)",
+            Self::ApprovedPreview => "carries out a call whose preview was approved (3)",
         }
     }
 }
@@ -369,6 +383,9 @@ impl ListenerTrial {
             ConformanceCheck::InputClosed | ConformanceCheck::Signalled => {
                 self.ended(request, judge).await
             }
+            ConformanceCheck::Preview => self.shown(request).await,
+            ConformanceCheck::StalePreview => self.refused_as_stale(request).await,
+            ConformanceCheck::ApprovedPreview => self.carried_out(request, judge).await,
         }
     }
 

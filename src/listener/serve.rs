@@ -130,7 +130,8 @@ impl Listener {
         place: &NatsEndpoint,
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), String> {
-        nats::serve(place, stopped, &mut |request| self.handle(request))
+        let gives_previews = self.preview.is_some();
+        nats::serve(place, gives_previews, stopped, &mut |request| self.handle(request))
     }
 
     fn run(mut self, connection: KitConnection) -> Result<(), String> {

@@ -28,6 +28,21 @@ enum DeniedOperation {
     Subscribe { subject: String, queue: Option<String> },
 }
 
+impl PermissionError {
+    /// The operation, as `publish SUBJECT` or `subscribe SUBJECT`.
+    pub fn operation(&self) -> String {
+        match &self.what {
+            DeniedOperation::Publish(subject) => format!("publish {subject}"),
+            DeniedOperation::Subscribe { subject, .. } => format!("subscribe {subject}"),
+        }
+    }
+
+    /// Whether it denies a publish to a subject that begins with `prefix`.
+    pub fn is_publish_below(&self, prefix: &str) -> bool {
+        matches!(&self.what, DeniedOperation::Publish(subject) if subject.starts_with(prefix))
+    }
+}
+
 impl fmt::Display for DeniedOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,6 +164,12 @@ impl PermissionErrors {
             *at > after && is_beneath
         });
         denied.cloned().collect()
+    }
+
+    /// Returns every permission error since `after`, the oldest first.
+    pub fn all_after(&self, after: Instant) -> Vec<(Instant, PermissionError)> {
+        let recent = self.recent();
+        recent.iter().filter(|(at, _)| *at > after).cloned().collect()
     }
 
     /// Returns the last permission error for a subscription to a subject that begins with `prefix`.

@@ -120,6 +120,12 @@ pub enum CorePayload {
         name: ListenerName,
         detail: String,
     },
+    /// NATS servers denied operations to programs of the listener.
+    ListenerDenied {
+        name: ListenerName,
+        operations: String,
+        count: u64,
+    },
     OperatorAction(ActionReport),
     /// A call is held until an operator has approved exactly the bytes of its payload.
     ApprovalRequested {
@@ -191,6 +197,7 @@ impl CorePayload {
             Self::ShutdownSignal { .. } => "shutdown-signal",
             Self::ListenerJoined { .. } => "listener-joined",
             Self::ListenerLeft { .. } => "listener-left",
+            Self::ListenerDenied { .. } => "listener-denied",
             Self::OperatorAction(_) => "operator-action",
             Self::ApprovalRequested { .. } => "approval-requested",
             Self::ApprovalGranted(_) => "approval-granted",
@@ -228,8 +235,7 @@ impl CorePayload {
                 .empty(),
             Self::Waiting { until, threads, timers } => {
                 let until = if *until == WaitFor::All { "all" } else { "any" };
-                let tag = tag.with("for", until);
-                tag.with("threads", threads).with("timers", timers).empty()
+                tag.with("for", until).with("threads", threads).with("timers", timers).empty()
             }
             Self::ContextCleared { kept } => tag.with("kept_messages", kept).empty(),
             Self::TimerSet { timer, fires_at, label } => tag
@@ -260,6 +266,9 @@ impl CorePayload {
             Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
                 tag.with("name", name).with("detail", detail).empty()
             }
+            Self::ListenerDenied { name, operations, count } => {
+                denied(tag, name, operations, *count)
+            }
             Self::OperatorAction(report) => report.payload(tag),
             Self::ApprovalRequested { message, listener, digest, why, until } => {
                 let tag = tag.with("message_id", message);
@@ -275,6 +284,10 @@ impl CorePayload {
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }
+}
+
+fn denied(tag: StartTagText, name: &ListenerName, operations: &str, count: u64) -> Payload {
+    tag.with("name", name).with("operations", operations).with("count", count).empty()
 }
 
 fn ruled(tag: StartTagText, ruling: &DecisionPayload) -> Payload {

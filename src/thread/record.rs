@@ -159,7 +159,8 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The config no longer contains the listener of this call.
+    /// The config no longer contains the listener of this call, or no longer the previews that the
+    /// call's approval names.
     #[serde(rename = "gone")]
     Gone {
         #[serde(rename = "call")]
@@ -221,6 +222,16 @@ pub enum Input {
         listener: ListenerName,
         #[serde(rename = "detail")]
         detail: String,
+    },
+    /// NATS servers denied operations to programs of this listener, which report them.
+    #[serde(rename = "denied")]
+    Denied {
+        #[serde(rename = "listener")]
+        listener: ListenerName,
+        #[serde(rename = "operations")]
+        operations: String,
+        #[serde(rename = "count")]
+        count: u64,
     },
     /// The pump did not run for some time, or the system clock was set forward.
     #[serde(rename = "standstill")]

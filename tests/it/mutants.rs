@@ -403,6 +403,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::previews::an_approval_that_does_not_name_the_recorded_preview_is_refused",
     ),
     (
+        "deliver-without-the-preview",
+        "pump::previews::a_call_whose_approved_preview_nobody_compares_is_not_delivered",
+    ),
+    (
         "count-a-preview",
         "pump::previews::a_preview_is_no_attempt_and_the_approved_delivery_names_it",
     ),

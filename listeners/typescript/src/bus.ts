@@ -82,6 +82,7 @@ class BusDelivery implements DeliveryChannel {
       return headers.get(`Organism-${name}`);
     };
     const trace = headers?.get("traceparent");
+    const approved = headers?.get("Organism-Approved-Preview");
     const delivery = {
       "xmlns:e": ENVELOPE,
       call: header("Call"),
@@ -90,6 +91,7 @@ class BusDelivery implements DeliveryChannel {
       listener,
       timeout: `PT${header("Timeout")}S`,
       ...(trace ? { traceparent: trace } : {}),
+      ...(approved ? { approved_preview: approved } : {}),
     };
     const message = { id: header("Message"), kind: "call", seq: header("Seq"), new: "true" };
     const begin =
@@ -163,7 +165,11 @@ class Bus {
     void this.#follow();
     const take = (_: Error | null, message: Msg) => this.#take(message);
     const deliveries = this.#client.subscribe(this.#subject("to"), { queue: this.place.listener, callback: take });
-    const own = this.#client.subscribe(this.#ownSubject, { callback: take });
+    const taken = [this.#client.subscribe(this.#ownSubject, { callback: take }), deliveries];
+    if (this.listener.givesPreviews) {
+      const subject = `_INBOX_${this.place.listener}.preview.${this.place.organism}`;
+      taken.push(this.#client.subscribe(subject, { queue: this.place.listener, callback: take }));
+    }
     this.#client.subscribe(this.#subject("cancel"), {
       callback: (_, message) => this.#held.forEach((task) => task.cancelIf(message?.headers)),
     });
@@ -174,7 +180,7 @@ class Bus {
 
     const live = setInterval(() => this.#keepAlive(), (this.place.leaseSeconds * 1000) / 3);
     await aborted(this.#stopping.signal);
-    await this.#leave([own, deliveries]);
+    await this.#leave(taken);
     clearInterval(live);
     await this.#part();
   }
@@ -221,6 +227,9 @@ class Bus {
   /** Ends the program on an error that waiting cannot repair. Logs every other error. */
   #refuse(error: Error): void {
     const text = reasonOf(error);
+    if (error instanceof errors.PermissionViolationError) {
+      this.#reportDenied(error);
+    }
     if (error instanceof errors.PermissionViolationError && this.#isDenied(error)) {
       const { listener, organism } = this.place;
       this.#denied =
@@ -229,6 +238,15 @@ class Bus {
       this.#stopping.abort();
     }
     this.#logOnce(text);
+  }
+
+  /** Reports a denied operation to the pump, which records it. A denied report is not reported. */
+  #reportDenied({ operation, subject }: { operation: string; subject: string }): void {
+    if (operation === "subscription") {
+      this.#publish(this.#subject("re", "denied"), {}, `subscribe ${subject}`);
+    } else if (!subject.startsWith(`${this.#subject("re")}.`)) {
+      this.#publish(this.#subject("re", "denied"), {}, `publish ${subject}`);
+    }
   }
 
   /** Whether a server denies a permission that every listener needs. */
@@ -254,6 +272,9 @@ class Bus {
       await sleep(10);
     }
     if (this.#denied) {
+      // What was reported of it must reach the server.
+      const flushed = this.#client.flush().catch(() => {});
+      await Promise.race([flushed, sleep(GRACE_MILLISECONDS, undefined, { ref: false })]);
       throw new FatalError(this.#denied);
     }
     if (this.#client.isClosed()) {

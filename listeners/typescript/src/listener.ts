@@ -49,6 +49,11 @@ export class Listener {
     return this;
   }
 
+  /** Whether the program has a handler for previews. */
+  get givesPreviews(): boolean {
+    return this.#previews !== undefined;
+  }
+
   /**
    * Answers deliveries until the pump closes standard input. If the environment names a server in
    * ORGANISM_BUS_URL, answers on NATS until a signal ends the program (docs/PROTOCOL.md, section 12).

@@ -41,7 +41,9 @@ pub fn of_changes(changes: &[FileChange]) -> String {
         return "would change no file\n".to_owned();
     }
 
-    let mut text = format!("would change {} file(s):\n", changes.len());
+    let count = changes.len();
+    let files = if count == 1 { "file" } else { "files" };
+    let mut text = format!("would change {count} {files}:\n");
     let digest = |content: &Option<Vec<u8>>| match content {
         Some(bytes) => Digest::of(bytes).to_string(),
         None => "no file".to_owned(),

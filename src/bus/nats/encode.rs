@@ -1,6 +1,6 @@
 //! Encodes a delivery as a NATS message: headers, and the payload itself if there is only one.
 
-use crate::bus::{Delivery, delivery_frame};
+use crate::bus::{Delivery, DeliveryPreview, delivery_frame};
 use crate::envelope::{Message, MessageKind};
 use crate::nats::{HeaderMap, HeaderName};
 
@@ -37,12 +37,15 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     };
 
     let body = match delivery.messages.as_slice() {
-        [message] if message.kind == MessageKind::Call && delivery.fresh == 1 => {
+        [message] if is_bare_payload(delivery, message) => {
             let Message { id, from, seq, time, payload, .. } = &**message;
             put(header_names::MESSAGE, id.to_string());
             put(header_names::FROM, from.to_string());
             put(header_names::SEQ, seq.to_string());
             put(header_names::TIME, time.to_string());
+            if let DeliveryPreview::Approved(digest) = delivery.preview {
+                put(header_names::APPROVED_PREVIEW, digest.to_string());
+            }
             payload.as_str().as_bytes().to_vec()
         }
         messages => {
@@ -57,4 +60,11 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     };
 
     EncodedDelivery { headers, body }
+}
+
+/// Whether the body is the payload alone. A request for a preview is always a frame, whose name no
+/// program takes for a call.
+fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
+    let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
+    is_request && delivery.preview != DeliveryPreview::Requested
 }

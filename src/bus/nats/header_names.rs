@@ -23,6 +23,8 @@ pub const TIME: &str = "Organism-Time";
 pub const TIMEOUT: &str = "Organism-Timeout";
 /// Header of a delivery: trace context in W3C form, if the delivery has one.
 pub const TRACE: &str = "traceparent";
+/// Header of a delivery: SHA-256 of the preview that a person approved with the call.
+pub const APPROVED_PREVIEW: &str = "Organism-Approved-Preview";
 /// Header of a delivery: number of messages in the body, if the body is a `<delivery>` frame.
 pub const MESSAGES: &str = "Organism-Messages";
 

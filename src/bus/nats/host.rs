@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::bus::answer::NamedAttempt;
-use crate::bus::{Delivery, Outcome, Sink};
+use crate::bus::{Delivery, DeliveryPreview, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
@@ -22,6 +22,7 @@ use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, Stat
 
 use super::agent_requests;
 use super::connection::{NatsConnection, OutboundPublish, SendError};
+use super::denied_operations::DeniedOperations;
 use super::in_flight::{AttemptKey, EndedAttempt, InFlightTable};
 use super::memory::{RecalledDelivery, ReplicaMemory};
 use super::remote_agents::RemoteAgentAttempts;
@@ -52,6 +53,8 @@ pub(super) struct NatsShared {
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
     strays: AtomicU64,
+    /// Locked by the connection's thread alone, but for the end of the host.
+    pub denied_operations: Mutex<DeniedOperations>,
     /// Number of keep-alives with an unreadable lease. Bounds the log lines about them.
     bad_leases: AtomicU64,
     /// Number of requests with a foreign reply subject. Bounds the log lines about them.
@@ -106,6 +109,7 @@ impl NatsShared {
             is_probe_due,
             ending,
             strays,
+            denied_operations: Mutex::default(),
             bad_leases: AtomicU64::default(),
             refused_requests: AtomicU64::default(),
             remote_agents,
@@ -113,8 +117,9 @@ impl NatsShared {
         }
     }
 
-    /// Subscribes to the listener's replies to this pump, and to the listener's announcements.
-    pub async fn subscribe(&self) -> Result<[Subscriber; 2], Error> {
+    /// Subscribes to the listener's replies to this pump, to its announcements, and to its reports of
+    /// denied operations.
+    pub async fn subscribe(&self) -> Result<[Subscriber; 3], Error> {
         let subscribe_to = async |subject: String| {
             let subscribed = self.client().subscribe(subject.clone()).await;
             subscribed.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })
@@ -122,6 +127,7 @@ impl NatsShared {
         Ok([
             subscribe_to(self.subjects.answers_to(&self.name)).await?,
             subscribe_to(self.subjects.here()).await?,
+            subscribe_to(self.subjects.denied()).await?,
         ])
     }
 
@@ -206,13 +212,16 @@ impl NatsShared {
             return self.not_taken(key, "the listener is shutting down".to_owned());
         }
 
-        let recalled = self.memory.recall(delivery, connection, now);
+        let is_preview = delivery.attempt.is_preview();
+        let recalled =
+            if is_preview { None } else { self.memory.recall(delivery, connection, now) };
         self.in_flight().note_sent(token, self.sent_delivery(delivery, recalled.is_some()));
         self.publish(token, delivery, recalled);
     }
 
     /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the call,
-    /// the delivery goes to that replica, otherwise to the queue group.
+    /// the delivery goes to that replica, otherwise to the queue group: a request for a preview to that
+    /// of replicas with previews.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -226,9 +235,14 @@ impl NatsShared {
         };
 
         let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
+        let subject = match recalled {
+            Some(to) => to.subject,
+            None if delivery.preview == DeliveryPreview::Requested => self.subjects.previews(),
+            None => self.subjects.deliveries(),
+        };
         let shared = Arc::clone(self);
         self.wire.put(OutboundPublish {
-            subject: recalled.map_or_else(|| self.subjects.deliveries(), |to| to.subject),
+            subject,
             reply: Some(reply),
             headers,
             body,
@@ -281,6 +295,10 @@ impl NatsShared {
                 self.ended(key, Err(AttemptFailure::Crashed { detail }));
             }
         }
+
+        // The interval does not go on without this host.
+        let denied = self.denied_operations().take_all();
+        self.report_denied(denied);
     }
 
     async fn idle(&self) {
@@ -323,6 +341,8 @@ impl NatsShared {
                     let overdue = self.in_flight().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
                     self.report_lingering();
+                    let denied = self.denied_operations().take_due(Instant::now());
+                    self.report_denied(denied);
                     if let Some(remote_agents) = &self.remote_agents {
                         remote_agents.keep(|token| self.in_flight().status(token));
                     }
@@ -349,23 +369,6 @@ impl NatsShared {
         }
     }
 
-    /// Ends attempts whose publish the servers denied. No other event would end them.
-    fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
-        let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
-        let (Some(since), Some(_)) = (since, connection) else { return };
-        let denials = self.wire.denials();
-        let Some(denied) = denials.publish_denied(&self.subjects.deliveries(), since) else {
-            return;
-        };
-
-        let Some(published) = Instant::now().checked_sub(limits::NATS_ROUND_TRIP) else { return };
-        let _ending = self.ending();
-        let untaken = self.in_flight().denied(published);
-        for key in untaken {
-            self.not_taken(key, denied.to_string());
-        }
-    }
-
     /// Requests that running replicas announce themselves again.
     async fn ask_who_is_there(&self) {
         let ping = self.subjects.ping();
@@ -382,6 +385,12 @@ impl NatsShared {
                 let lease = message.headers.as_ref().and_then(responses::lease);
                 self.in_flight().leases(lease, Instant::now());
                 return self.report_presence();
+            }
+            SubjectScope::Denied => {
+                if !self.denied_operations().add(&message.payload, Instant::now()) {
+                    self.stray(message);
+                }
+                return;
             }
             SubjectScope::Attempt(token) => token,
         };
@@ -540,6 +549,14 @@ impl NatsShared {
             return;
         }
 
+        // Replicas may be there that give no previews.
+        let holder = self.in_flight().holder(token);
+        if let Some(key) = holder.filter(|(_, attempt)| attempt.is_preview()) {
+            self.in_flight().end(token);
+            let detail = "no replica of it that gives previews is connected to NATS";
+            return self.not_taken(key, detail.to_owned());
+        }
+
         let (ended, is_news) = {
             let mut in_flight = self.in_flight();
             (in_flight.end(token), in_flight.record_absence())
@@ -590,7 +607,7 @@ impl NatsShared {
         }
     }
 
-    fn not_taken(&self, (call, attempt): AttemptKey, detail: String) {
+    pub(super) fn not_taken(&self, (call, attempt): AttemptKey, detail: String) {
         self.sink.not_taken(&self.options.listener, call, attempt, detail);
     }
 

@@ -100,7 +100,10 @@ impl NatsShared {
     /// The published form of a delivery, for the in-flight table.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
-        SentDelivery { mark: MemoryMark::after(delivery), partial }
+        // The answer to a request for a preview says nothing about the call's next delivery.
+        let is_preview = delivery.attempt.is_preview();
+        let mark = if is_preview { None } else { MemoryMark::after(delivery) };
+        SentDelivery { mark, partial }
     }
 
     /// Records that the replica which answered this attempt remembers the call. Does nothing for

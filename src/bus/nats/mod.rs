@@ -13,6 +13,7 @@
 mod agent_host;
 mod agent_requests;
 mod connection;
+mod denied_operations;
 mod encode;
 pub mod header_names;
 mod host;
@@ -29,7 +30,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::select;
+use futures_util::stream::select_all;
 use tokio::runtime;
 
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -129,8 +130,8 @@ impl NatsHost {
     ) -> Result<Self, Error> {
         let subjects = ListenerSubjects::new(&options.organism, &options.listener);
         let shared = Arc::new(NatsShared::new(wire, options, subjects, sink, runtime));
-        let [answers, here] = shared.subscribe().await?;
-        let listening = Arc::clone(&shared).listen(select(answers, here));
+        let subscribers = shared.subscribe().await?;
+        let listening = Arc::clone(&shared).listen(select_all(subscribers));
         let listening = shared.wire.handle().spawn(listening);
         let asking = shared.options.remote_agents.is_some().then(|| {
             let asking = Arc::clone(&shared).ask_for_texts();

@@ -14,6 +14,8 @@ pub struct ListenerSubjects {
 
 /// Last token of the subject for announcements, where other subjects have an attempt's token.
 const HERE: &str = "here";
+/// Like [`HERE`], for reports of denied operations.
+const DENIED: &str = "denied";
 
 impl ListenerSubjects {
     pub fn new(organism: &str, listener: &ListenerName) -> Self {
@@ -51,6 +53,11 @@ impl ListenerSubjects {
         self.answer(HERE)
     }
 
+    /// Subject on which programs of the listener report what the servers denied to them.
+    pub fn denied(&self) -> String {
+        self.answer(DENIED)
+    }
+
     /// Prefix of every inbox of the listener. Responses to its requests go only to such inboxes.
     pub fn inbox(&self) -> String {
         format!("_INBOX_{}", self.listener)
@@ -59,6 +66,13 @@ impl ListenerSubjects {
     /// Subject on which one replica receives the deliveries that build on its memory.
     pub fn replica(&self, replica: &str) -> String {
         format!("{}.{replica}", self.inbox())
+    }
+
+    /// Subject of requests for previews. Replicas that give previews subscribe to it as a queue group
+    /// with the listener's name. It is not the subject of deliveries, so that a program that knows no
+    /// previews never mistakes one for a call.
+    pub fn previews(&self) -> String {
+        format!("{}.preview.{}", self.inbox(), self.organism)
     }
 
     /// Subject for a discovery request to all services with the listener's name.
@@ -76,16 +90,18 @@ impl ListenerSubjects {
     pub(super) fn about<'s>(&self, subject: &'s str) -> SubjectScope<'s> {
         match subject.strip_prefix(&self.answers) {
             Some(HERE) => SubjectScope::Itself,
+            Some(DENIED) => SubjectScope::Denied,
             Some(token) => SubjectScope::Attempt(token),
             None => SubjectScope::Attempt(subject),
         }
     }
 }
 
-/// Scope of a message's subject: the listener itself, or one attempt.
+/// Scope of a message's subject: the listener itself, a denied operation, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,
+    Denied,
     Attempt(&'s str),
 }
 
@@ -98,6 +114,7 @@ mod tests {
         let subjects = ListenerSubjects::new("desk", &ListenerName::parse("search").unwrap());
         let cases = [
             (subjects.here(), SubjectScope::Itself),
+            (subjects.denied(), SubjectScope::Denied),
             (subjects.answer("0f"), SubjectScope::Attempt("0f")),
             ("organism.desk.re.search.a.b".to_owned(), SubjectScope::Attempt("a.b")),
         ];

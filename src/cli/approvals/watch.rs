@@ -98,7 +98,7 @@ pub fn watch(
 
 fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
     discard_input()?;
-    note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, call));
+    note_part!("{}", held(&RenderOutput::stderr(true), call));
     note_part!("approve, refuse, skip or quit? ");
     loop {
         let Some(answer) = line()? else { return Ok(WatchChoice::Quit) };

@@ -3,7 +3,14 @@
 use crate::audit::{CallPreviewView, HeldCall};
 use crate::xml::invisible_characters::{hidden, visible};
 
+use unicode_width::UnicodeWidthChar as _;
+
 use super::{RenderOutput, count};
+
+/// Columns between the stops of a terminal's tabs.
+const TAB_COLUMNS: usize = 8;
+/// Columns before a text that another party gave: an indentation, a bar and a space.
+const BAR_COLUMNS: usize = 4;
 
 /// Draws a held call. Each line of the payload begins with a bar, so that no payload can imitate a
 /// line of the program.
@@ -59,15 +66,77 @@ fn show_preview(
 }
 
 /// Writes a text that another party gave, each line behind a bar, with hidden characters made visible.
+/// A line that is wider than the terminal goes on behind a broken bar.
 fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     // `split` instead of `lines`, which would drop line ends and so hide bytes from the person.
     for shown in visible(text).split('\n') {
-        out.push_str(&format!("  {} {shown}\n", output.dim("│")));
+        for (n, row) in rows(shown, output.table_columns).into_iter().enumerate() {
+            let bar = output.dim(if n == 0 { "│" } else { "┆" });
+            out.push_str(&format!("  {bar} {row}\n"));
+        }
     }
 
     let hidden = hidden(text) as u64;
     if hidden > 0 {
         let text = format!("{} shown as \\u{{…}}", count(hidden, "hidden character"));
         out.push_str(&format!("  {}\n", output.yellow(&text)));
+    }
+}
+
+/// Cuts a line into rows that fit into a terminal beside their bar. Every byte stays.
+fn rows(line: &str, columns: usize) -> Vec<&str> {
+    let mut rows = Vec::new();
+    let mut begin = 0;
+    let mut column = BAR_COLUMNS;
+
+    for (at, c) in line.char_indices() {
+        let mut taken = taken_by(c, column);
+        if column + taken > columns && at > begin {
+            rows.extend(line.get(begin..at));
+            begin = at;
+            taken = taken_by(c, BAR_COLUMNS);
+            column = BAR_COLUMNS;
+        }
+        column += taken;
+    }
+
+    rows.extend(line.get(begin..));
+    rows
+}
+
+/// Columns that a character takes at this column.
+fn taken_by(c: char, column: usize) -> usize {
+    match c {
+        '\t' => TAB_COLUMNS - column % TAB_COLUMNS,
+        c => c.width().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_of_a_long_line_has_a_bar_and_no_byte_is_lost() {
+        let text = "short\n\n漢字漢字漢字漢字漢字\n\ta\tb c\tx\nabcdefghijklmnopqrstuvw";
+        let output = RenderOutput { colour: false, columns: 40, table_columns: 20, full: true };
+        let mut out = String::new();
+        barred(&output, text, &mut out);
+        let expected = [
+            "  │ short",
+            "  │ ",
+            "  │ 漢字漢字漢字漢字",
+            "  ┆ 漢字",
+            "  │ \ta\tb c",
+            "  ┆ \tx",
+            "  │ abcdefghijklmnop",
+            "  ┆ qrstuvw",
+        ];
+        assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+
+        let rows = out.lines().map(|row| row.get(2..).unwrap_or_default());
+        let joined: String =
+            rows.map(|row| row.replacen("│ ", "\n", 1).replacen("┆ ", "", 1)).collect();
+        assert_eq!(joined, format!("\n{text}"));
     }
 }

@@ -11,6 +11,7 @@ mod words;
 mod wrap;
 
 use std::io::IsTerminal as _;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 pub use super::output::put;
@@ -23,7 +24,11 @@ pub use wrap::{clean, columns, wrap};
 
 /// Present columns of the terminal behind standard output.
 pub fn terminal_columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    columns_of(std::io::stdout())
+}
+
+fn columns_of(terminal: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
 
@@ -48,11 +53,21 @@ pub struct RenderOutput {
 impl RenderOutput {
     pub fn stdout(full: bool) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let colour = wanted && std::io::stdout().is_terminal();
+        Self::new(colour, terminal_columns(), full)
+    }
+
+    /// For what stands beside a question to the person, on standard error.
+    pub fn stderr(full: bool) -> Self {
+        Self::new(false, columns_of(std::io::stderr()), full)
+    }
+
+    fn new(colour: bool, terminal: Option<usize>, full: bool) -> Self {
         let stated = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-        let found = stated.or_else(terminal_columns).map(|columns: usize| columns.max(COLUMNS_MIN));
+        let found = stated.or(terminal).map(|columns: usize| columns.max(COLUMNS_MIN));
         let columns = found.unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX);
         let table_columns = found.unwrap_or(usize::MAX);
-        Self { colour: wanted && std::io::stdout().is_terminal(), columns, table_columns, full }
+        Self { colour, columns, table_columns, full }
     }
 
     fn ink(&self, code: &str, text: &str) -> String {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
-use futures_util::stream::select;
+use futures_util::stream::select_all;
 use rand_core::{OsRng, RngCore as _};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,9 +49,10 @@ pub(super) async fn signalled() {
 }
 
 /// Handles deliveries until `stopped` resolves, and then the deliveries that are already in the
-/// queue.
+/// queue. Takes requests for previews only if it `gives_previews`.
 pub(super) fn serve(
     place: &NatsEndpoint,
+    gives_previews: bool,
     stopped: impl Future<Output = ()> + Send + 'static,
     handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
 ) -> Result<(), String> {
@@ -59,7 +60,7 @@ pub(super) fn serve(
     let drive = SharedRuntime::start().map_err(starting)?;
     let (work, waiting) = unbounded_channel();
     let mut line = DeliveryQueue { waiting, driven: Instant::now() };
-    let opening = KitState::open(place, work, stopped, drive.handle());
+    let opening = KitState::open(place, gives_previews, work, stopped, drive.handle());
     let state = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
     let mut answered = None;
     while let Some((message, task)) = line.next(&drive) {
@@ -125,6 +126,7 @@ impl KitState {
     /// Connects, subscribes to all subjects of the listener, and announces this replica.
     async fn open(
         place: &NatsEndpoint,
+        gives_previews: bool,
         work: UnboundedSender<PendingDelivery>,
         stopped: impl Future<Output = ()> + Send + 'static,
         runtime: &Handle,
@@ -159,8 +161,16 @@ impl KitState {
         });
 
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
-        let deliveries =
-            client.queue_subscribe(state.subjects.deliveries(), group).await.map_err(failed)?;
+        let mut queues = vec![state.subjects.deliveries()];
+        if gives_previews {
+            queues.push(state.subjects.previews());
+        }
+
+        let mut taken = Vec::new();
+        for subject in queues {
+            taken.push(client.queue_subscribe(subject, group.clone()).await.map_err(failed)?);
+        }
+
         let own = client.subscribe(state.own_subject.clone()).await.map_err(failed)?;
         let cancels = client.subscribe(state.subjects.cancels()).await.map_err(failed)?;
         for (verb, subject) in state.service.subjects() {
@@ -168,7 +178,8 @@ impl KitState {
             tokio::spawn(Arc::clone(&state).explain(verb, subscriber));
         }
 
-        tokio::spawn(Arc::clone(&state).take([deliveries, own], work, stopped));
+        taken.push(own);
+        tokio::spawn(Arc::clone(&state).take(taken, work, stopped));
         tokio::spawn(Arc::clone(&state).receive_cancels(cancels));
         tokio::spawn(Arc::clone(&state).live());
         Ok(state)
@@ -199,13 +210,14 @@ impl KitState {
     /// Queues deliveries until the program is to stop and the last delivery has arrived.
     async fn take(
         self: Arc<Self>,
-        [deliveries, own]: [Subscriber; 2],
+        subscribers: Vec<Subscriber>,
         work: UnboundedSender<PendingDelivery>,
         stopped: impl Future<Output = ()>,
     ) {
         let mut stopped = std::pin::pin!(stopped);
-        let mut deliveries = select(deliveries, own);
+        let mut deliveries = select_all(subscribers);
         let mut denials = 0;
+        let mut reported_until = Instant::now();
 
         loop {
             tokio::select! {
@@ -219,6 +231,7 @@ impl KitState {
                     }
                 }
                 () = self.denials.changed(&mut denials) => {
+                    reported_until = self.report_denials(reported_until).await;
                     if self.denied().is_some() {
                         return;
                     }
@@ -228,8 +241,7 @@ impl KitState {
 
                     // Without a connection, draining fails after its timeout, and no delivery can
                     // arrive anyway.
-                    let (all, own) = deliveries.get_mut();
-                    for subscriber in [own, all] {
+                    for subscriber in deliveries.iter_mut() {
                         let drained = timeout(limits::CANCEL_GRACE, subscriber.drain()).await;
                         if let Ok(Err(_)) = drained {
                             return;
@@ -239,6 +251,24 @@ impl KitState {
                 () = self.patience() => return,
             }
         }
+    }
+
+    /// Reports the operations that the servers denied after `after` to the pump, which records them.
+    /// Returns the time of the last one. A denied report is not reported.
+    async fn report_denials(&self, after: Instant) -> Instant {
+        let denials = self.denials.all_after(after);
+        let last = denials.last().map_or(after, |(at, _)| *at);
+        let own = self.subjects.answer("");
+        for (_, denied) in denials.iter().filter(|(_, denied)| !denied.is_publish_below(&own)) {
+            let report = denied.operation().into_bytes();
+            // Without a connection, nothing can be reported.
+            self.sender.publish(self.subjects.denied(), HeaderMap::new(), report).await.ok();
+        }
+
+        if self.denied().is_some() {
+            timeout(limits::CANCEL_GRACE, self.sender.client.flush()).await.ok();
+        }
+        last
     }
 
     async fn receive_cancels(self: Arc<Self>, mut cancels: Subscriber) {
@@ -340,7 +370,7 @@ impl KitState {
     /// call to build on them.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        if request.remember(&mut self.memory()) {
+        if !request.asks_preview && request.remember(&mut self.memory()) {
             headers.insert(header_names::REMEMBERS, self.own_subject.as_str());
         }
         headers

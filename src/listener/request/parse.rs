@@ -53,7 +53,10 @@ pub(in crate::listener) fn of_message(
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         trace: headers.get(header_names::TRACE).and_then(|trace| trace.as_str().parse().ok()),
         asks_preview: false,
-        approved_preview: None,
+        approved_preview: headers
+            .get(header_names::APPROVED_PREVIEW)
+            .map(|digest| Digest::parse(digest.as_str()).map_err(|e| e.to_string()))
+            .transpose()?,
         messages: vec![message],
         after: None,
         line,

@@ -200,7 +200,12 @@ impl Core {
         let attempt = *attempt;
         let input = Input::NotTaken { listener: listener.clone(), call, attempt, detail };
         if attempt.is_preview() {
-            return self.preview_failed(step, source, input, "its listener cannot be reached");
+            return self.preview_failed(
+                step,
+                source,
+                input,
+                "no process of its listener took the request",
+            );
         }
 
         let back = Fact::NotTaken { call, attempt };

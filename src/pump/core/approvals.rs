@@ -3,13 +3,15 @@
 //! A decision names the message id of the call's request, so it stays valid across restarts of the
 //! pump. A decision counts once. A second decision is refused, and the refusal is recorded.
 
+use std::sync::Arc;
+
 use super::event::{CallDecision, Effect, GatedAnswer};
 use super::outcome::{Gated, OutcomeContext};
 use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
 use super::{Core, Step};
 use crate::contract::Meaning;
-use crate::envelope::{Disposition, Refusal, RefusalRule};
+use crate::envelope::{Disposition, Message, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -263,7 +265,17 @@ impl Core {
 /// Returns why an approval does not name the recorded preview of a call. Before a preview has come,
 /// an approval names none, and is about the bytes alone.
 fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
-    match (call.recorded_preview(), preview) {
+    let note = call.recorded_preview();
+    let is_whole =
+        |note: &Arc<Message>| Digest::of(note.payload.as_str().as_bytes()) == note.payload.digest;
+    if note.is_some_and(|note| !is_whole(note)) {
+        return Some(
+            "its preview was redacted, so it cannot be read any more; refuse the call, and have it \
+             sent again",
+        );
+    }
+
+    match (note, preview) {
         (Some(note), Some(hash)) if names(hash, note.payload.digest) => None,
         (Some(_), Some(_)) => Some("this is not the hash of its preview; look at it again"),
         (Some(_), None) => Some("it has a preview, which the approval must name; look at it again"),

@@ -36,6 +36,10 @@ impl Core {
             return;
         }
 
+        if self.lacks_its_previews(call) {
+            return self.fail_without_previews(step, id);
+        }
+
         if let Some(spent) = self.spent_for_agent(step, &listener, &thread) {
             return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
         }
@@ -115,6 +119,7 @@ impl Core {
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::STANDSTILL_MIN };
         self.timeouts.extend_all(standstill.all() + grace);
         self.scheduler.absences.extend_all(standstill.all() + grace);
+        self.previews.extend_all(standstill.all() + grace);
         // The alarms of these probes were set for times that are too early now. They have no effect
         // when they fire, so set new alarms.
         let probes = self.scheduler.absences.probes_out().into_iter();

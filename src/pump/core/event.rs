@@ -138,6 +138,14 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
+    /// NATS servers denied operations to programs of this listener, which report them.
+    Denied {
+        listener: ListenerName,
+        /// Each different operation, such as `subscribe organism.desk.to.search`.
+        operations: String,
+        /// Number of reports.
+        count: u64,
+    },
     /// Time has passed that counts for no deadline, such as time in which the process stood still.
     Standstill(Standstill),
     /// An interval has ended in which `busy` refusals to one client were counted.

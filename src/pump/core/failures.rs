@@ -194,12 +194,18 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// Fails a call whose listener is no longer in the config.
+    /// Fails a call whose listener is no longer in the config, or no longer as its approval
+    /// presumes.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();
+        let is_there = self.contracts.get(&listener).is_some();
         step.begin_record(thread.root(), Input::Gone { call });
+        if is_there {
+            return self.fail_without_previews(step, call);
+        }
+
         let text = format!("{listener} is no longer part of this organism");
         self.fail_for_good(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }

@@ -108,7 +108,7 @@ impl Core {
     /// Resumes a call that is not being worked on by any listener.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
-        if self.contracts.get(&call.callee).is_none() {
+        if self.contracts.get(&call.callee).is_none() || self.lacks_its_previews(call) {
             step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
         } else if let Some(at) = self.hold_alarm_due(call, step.time) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
@@ -129,6 +129,20 @@ impl Core {
         let input = Input::Left { listener: listener.clone(), detail: detail.clone() };
         step.begin_record(ThreadId::organism(), input);
         self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
+    }
+
+    /// Records what NATS servers denied to a listener, as its programs report it. Decides nothing.
+    pub(super) fn denied(
+        &mut self,
+        step: &mut Step,
+        listener: ListenerName,
+        operations: String,
+        count: u64,
+    ) {
+        let name = listener.clone();
+        let input = Input::Denied { listener, operations: operations.clone(), count };
+        step.begin_record(ThreadId::organism(), input);
+        self.organism_note(step, &CorePayload::ListenerDenied { name, operations, count });
     }
 
     pub(super) fn shutdown(&mut self, step: &mut Step, reason: String) {

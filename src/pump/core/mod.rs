@@ -190,6 +190,9 @@ impl Core {
             Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
             Event::Joined { listener, detail } => self.handle_join(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
+            Event::Denied { listener, operations, count } => {
+                self.denied(&mut step, listener, operations, count);
+            }
             Event::Standstill(standstill) => self.standstill(&mut step, standstill),
             Event::Busy(BusyCount { client, since, count }) => {
                 step.begin_record(ThreadId::organism(), Input::Busy { client, since, count });

@@ -11,12 +11,14 @@ use super::outcome::{AttemptSource, Gated};
 use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::bus::{Delivery, DeliveryPreview};
+use crate::clock::Time;
 use crate::contract::{Contract, Meaning};
-use crate::envelope::{Refusal, RefusalRule};
+use crate::envelope::{Disposition, Refusal, RefusalRule};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
+use crate::system::ErrorCode;
 use crate::thread::{Call, Fact, Hold, Input, Map, Verdict};
 use crate::trace::SpanId;
 
@@ -29,6 +31,8 @@ pub(super) struct Previews {
     queued: BTreeMap<ListenerName, VecDeque<CallId>>,
     /// Requests that a listener has. A call has at most one in an epoch.
     in_flight: Map<CallId, RunningPreview>,
+    /// The end of the time for each preview that is still awaited.
+    deadlines: Map<CallId, Time>,
 }
 
 /// A request for a preview that a listener works on, also after it is no longer needed.
@@ -56,7 +60,15 @@ impl Previews {
         queued || self.in_flight.contains_key(&call)
     }
 
+    /// Extends the time for every preview, after time that is of no time-out.
+    pub fn extend_all(&mut self, by: Duration) {
+        for deadline in self.deadlines.values_mut() {
+            *deadline = deadline.plus(by);
+        }
+    }
+
     fn remove_queued(&mut self, call: CallId) {
+        self.deadlines.remove(&call);
         self.queued.values_mut().for_each(|queue| queue.retain(|queued| *queued != call));
         self.queued.retain(|_, queue| !queue.is_empty());
     }
@@ -67,6 +79,7 @@ impl Previews {
             return None;
         }
 
+        self.deadlines.remove(&source.call);
         self.in_flight.remove(&source.call)
     }
 }
@@ -84,6 +97,7 @@ impl Core {
 
         self.previews.queued.entry(listener).or_default().push_back(call);
         let at = step.time.plus(time);
+        self.previews.deadlines.insert(call, at);
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
@@ -221,8 +235,14 @@ impl Core {
         let listener = open.callee.clone();
         let thread = open.thread.clone();
         // A pump that is stopping asks for nothing more. The next start asks for the preview again.
-        if self.draining || !self.previews.is_requested(&listener, call) {
+        let Some(deadline) = self.previews.deadlines.get(&call).copied() else { return };
+        if self.draining {
             return;
+        }
+
+        if deadline > step.time {
+            let alarm = Alarm::PreviewTime { call };
+            return step.effect(Effect::Alarm { at: deadline, alarm });
         }
 
         let time = self.contracts.get(&listener).and_then(|c| c.previews);
@@ -257,6 +277,37 @@ impl Core {
             Some(note) => DeliveryPreview::Approved(note.payload.digest),
             None => DeliveryPreview::None,
         }
+    }
+
+    /// Whether a call may not be delivered, because its approval names a preview, and its listener
+    /// gives previews no more, so that it would not compare it. A listener that has answered once
+    /// has compared it before.
+    pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
+        let contract = self.contracts.get(&call.callee);
+        let gives_none = contract.is_some_and(|contract| contract.previews.is_none());
+        let is_bound = call.approved && call.turns == 0 && call.recorded_preview().is_some();
+        is_bound && gives_none && !mutant("deliver-without-the-preview")
+    }
+
+    /// Ends a call for which [`Core::lacks_its_previews`] holds.
+    pub(super) fn fail_without_previews(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let listener = &open.callee;
+        let (code, text) = if open.failures == 0 {
+            let text = format!(
+                "it was not delivered: the config of {listener} has lost its `previews` since the \
+                 approval, so nothing would compare the approved preview; send it again for a new \
+                 decision"
+            );
+            (ErrorCode::StalePreview, text)
+        } else {
+            let text = format!(
+                "{listener} was given this and failed, and it is not delivered again: the config of \
+                 {listener} has lost its `previews`, so nothing would compare the approved preview"
+            );
+            (ErrorCode::UnknownOutcome, text)
+        };
+        self.fail_with(step, call, code, &text, Disposition::Failed);
     }
 }
 

@@ -74,11 +74,11 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::Decide(CallDecision { ticket: Uuid::nil(), message, decision, origin })
         }
         Input::Cancel { thread, reason, origin, .. } => {
-            let ticket = Uuid::nil();
-            Event::Cancel(Cancellation { ticket, thread, reason, origin })
+            Event::Cancel(Cancellation { ticket: Uuid::nil(), thread, reason, origin })
         }
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },
+        Input::Denied { listener, operations, count } => denied(listener, operations, count),
         Input::Standstill { stood_micros, stepped_micros } => {
             let [stood, stepped] = [stood_micros, stepped_micros].map(Duration::from_micros);
             Event::Standstill(Standstill { stood, stepped })
@@ -89,6 +89,10 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     };
 
     Some(event)
+}
+
+fn denied(listener: ListenerName, operations: String, count: u64) -> Event {
+    Event::Denied { listener, operations, count }
 }
 
 /// The alarm whose firing the input records.

@@ -70,6 +70,12 @@ const CHANGES: &[(u32, &str)] = &[
         "the listener of a held call may give a preview, which its approval names; a call whose \
          preview holds no more ends as `stale-preview`",
     ),
+    (
+        41,
+        "a call whose approved preview cannot be compared any more is not delivered, one with a \
+         redacted preview is not approved, and uncounted time extends the time for a preview",
+    ),
+    (42, "operations that NATS servers denied to a listener are recorded"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

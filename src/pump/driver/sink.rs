@@ -246,6 +246,10 @@ impl Sink for PumpSink {
         self.send(Event::Left { listener: listener.clone(), detail: detail.to_owned() });
     }
 
+    fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
+        self.send(Event::Denied { listener: listener.clone(), operations, count });
+    }
+
     fn restarted(&self, listener: &ListenerName) {
         if let Some(own) = self.counts.of(listener) {
             own.restarts.increment();

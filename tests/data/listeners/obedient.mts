@@ -1,7 +1,7 @@
 // Does what the payload says, through the TypeScript kit. The same words as in obedient.py.
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { element, type Element, Listener } from "organism-listener";
+import { element, type Element, Listener, type Request, stalePreview } from "organism-listener";
 
 const NS = "{urn:test}";
 
@@ -13,7 +13,12 @@ function count(text: string): number[] {
   return Array.from({ length: Number(text) }, (_, index) => index);
 }
 
+function wouldDo(request: Request): string {
+  return `would do ${request.payload.text}`;
+}
+
 await new Listener()
+  .previews(wouldDo)
   .accepts(`${NS}do`, async (request) => {
     const [, word, argument = ""] = /^(\S*) ?([^]*)$/.exec(request.payload.text) ?? [];
     switch (word) {
@@ -48,6 +53,8 @@ await new Listener()
         const messages = [request, ...request.results];
         return done(`${messages.length} ${messages.filter((message) => message.new).length}`);
       }
+      case "if-shown":
+        return request.holds(wouldDo(request)) ? done(argument) : stalePreview("no");
       case "print":
         console.log(argument);
         return done(`${process.env["ORGANISM_LISTENER"]} ${request.attempt} ${request.thread}`);

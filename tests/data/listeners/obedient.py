@@ -12,6 +12,13 @@ def done(text):
     return listener.element(NS + "done", text)
 
 
+def would_do(request):
+    return f"would do {request.payload.text}"
+
+
+listener.previews(would_do)
+
+
 @listener.accepts(NS + "do")
 def do(request):
     word, _, argument = request.payload.text.partition(" ")
@@ -49,6 +56,8 @@ def do(request):
         return done(os.getpid())
     if word == "count":
         return done(f"{1 + len(request.results)} {sum(m.new for m in [request, *request.results])}")
+    if word == "if-shown":
+        return done(argument) if request.holds(would_do(request)) else listener.stale_preview("no")
     if word == "print":
         print(argument)
         return done(f"{os.environ['ORGANISM_LISTENER']} {request.attempt} {request.thread}")

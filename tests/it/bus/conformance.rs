@@ -115,6 +115,50 @@ fn the_same_program_is_tried_on_nats() {
 }
 
 #[test]
+fn previews_are_checked_where_the_author_declares_them() {
+    let address = shared().address();
+    let request = "<do xmlns=\"urn:test\">if-shown hello</do>";
+    let remote = ["--previews", "--nats", &address];
+    for language in KitLanguage::ALL {
+        for (options, listener, count) in [
+            (&remote[..1], language.listener("obedient"), 13),
+            (&remote, language.on_nats("obedient"), 12),
+        ] {
+            let checklist = test_with(request, options, &listener);
+            assert_eq!(checklist.matches("  ok").count(), count, "{checklist}");
+            for claim in ["shows what", "does nothing where another", "carries out a call whose"] {
+                assert!(checklist.contains(&format!("ok    {claim}")), "{claim}: {checklist}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_breach_of_previews_fails_its_own_check() {
+    let cases = [
+        ("none", "shows what a call would do", "it answered without any"),
+        ("other", "shows what a call would do", "and this is none: <said "),
+        ("times", "shows what a call would do", "contains no times"),
+        ("careless", "does nothing where another", "answer `<stale-preview>`"),
+        ("stubborn", "carries out a call whose", "although its own preview was approved"),
+    ];
+    let request = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(request.path(), "<say xmlns=\"urn:example:talk\">hi</say>").unwrap();
+    let payload = request.path().to_str().unwrap();
+    let program = script("misleading.py");
+    for (manner, claim, found) in cases {
+        let arguments = ["--previews", "--payload", payload, "python3", &program, manner];
+        let (code, checklist, _) = test(&arguments);
+        assert_eq!(code, 1, "{manner}: {checklist}");
+        let failed = format!("FAIL  {claim}");
+        let (_, why) =
+            checklist.split_once(&failed).unwrap_or_else(|| panic!("{manner}: {checklist}"));
+        let why = why.lines().nth(1).unwrap();
+        assert!(why.contains(found), "{manner}: {why}");
+    }
+}
+
+#[test]
 fn each_breach_fails_its_own_check() {
     let cases: &[(&[&str], &str)] = &[
         // The kit notices the stray answer at once or together with the true answer, depending on

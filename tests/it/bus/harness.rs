@@ -7,7 +7,9 @@ use std::time::Duration;
 use organism::bus::{Delivery, DeliveryPreview, Host, Outcome, Sink};
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Message, MessageKind, Payload};
-use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use organism::ids::{
+    Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
+};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -27,6 +29,8 @@ pub enum SinkEvent {
     Stray(String, Vec<String>),
     Joined,
     Left(String),
+    /// The denied operations, and how often they were reported.
+    Denied(String, u64),
 }
 
 type Callback = Box<dyn Fn() + Send + Sync>;
@@ -77,6 +81,10 @@ impl Sink for ReportingSink {
 
     fn left(&self, _: &ListenerName, detail: &str) {
         self.report(SinkEvent::Left(detail.to_owned()));
+    }
+
+    fn denied(&self, _: &ListenerName, operations: String, count: u64) {
+        self.report(SinkEvent::Denied(operations, count));
     }
 }
 
@@ -138,6 +146,31 @@ impl HostHarness {
     /// attempt.
     pub fn deliver_again(&mut self, of: u32, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         let number = self.put_in(call(of), messages, fresh);
+        self.host.flush();
+        number
+    }
+
+    /// Requests the preview of a call, which is no attempt. Returns the number of its attempt.
+    pub fn ask_for_preview(&mut self, text: &str) -> u32 {
+        let messages = vec![message(1, MessageKind::Call, text)];
+        let preview = DeliveryPreview::Requested;
+        self.host.deliver(Delivery { preview, ..delivery(call(0), 0, messages, 1) });
+        self.host.flush();
+        0
+    }
+
+    /// Delivers the call whose preview [`HostHarness::ask_for_preview`] requests.
+    pub fn tell_in_call_of_preview(&mut self, text: &str) -> u32 {
+        self.deliver_again(0, vec![message(1, MessageKind::Call, text)], 1)
+    }
+
+    /// Delivers a call that was approved together with this preview.
+    pub fn tell_approved(&mut self, text: &str, preview: Digest) -> u32 {
+        self.sent += 1;
+        let messages = vec![message(1, MessageKind::Call, text)];
+        let preview = DeliveryPreview::Approved(preview);
+        let number = self.sent;
+        self.host.deliver(Delivery { preview, ..delivery(call(number), number, messages, 1) });
         self.host.flush();
         number
     }

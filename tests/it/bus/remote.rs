@@ -25,6 +25,7 @@ pub mod leaving;
 mod memory;
 mod order;
 mod outages;
+mod previews;
 mod replicas;
 mod strangers;
 

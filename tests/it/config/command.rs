@@ -419,6 +419,10 @@ fn dangerous_is_the_default_where_the_schema_has_the_flag_and_giving_it_up_is_re
     let (screen, _) = check("approval_timeout = \"5m\"", command);
     assert!(screen.contains(held), "{screen}");
 
+    let (screen, _) = check("previews = true", command);
+    let screen = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(screen.contains("and shows a preview within 5s"), "{screen}");
+
     let (screen, said) = check("", "proposed_file_replace");
     assert!(!screen.contains("needs an approval") && !said.contains("gives up"), "{screen}{said}");
 }

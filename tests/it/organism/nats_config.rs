@@ -2,6 +2,7 @@
 
 mod durable;
 mod lacking;
+mod previews;
 pub mod probe;
 mod tls;
 

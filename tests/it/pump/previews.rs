@@ -8,6 +8,7 @@ use organism::contract::{Approval, Contract};
 use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, Digest};
 use organism::limits;
+use organism::pump::core::{Event, Standstill};
 use organism::thread::{CallPreview, Decision, Fact};
 
 use super::world::{World, client, core, listener, word};
@@ -248,20 +249,134 @@ fn a_preview_that_was_out_when_the_pump_died_is_requested_again() {
 }
 
 #[test]
+fn a_pump_that_stops_leaves_the_request_for_a_preview_to_the_next_start() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    world.delivery("shell");
+    world.step(Event::Shutdown { reason: "update".to_owned() });
+    world.pass(2 * TIME);
+    assert_eq!(shown(&world, call), None, "nothing is recorded as missing");
+
+    world.restart();
+    let request = world.delivery("shell");
+    assert_eq!(request.preview, DeliveryPreview::Requested);
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(shown(&world, call), Some(preview("-a")));
+}
+
+#[test]
 fn a_config_that_declares_previews_asks_for_those_of_calls_that_wait_already() {
-    let mut before = contracts();
-    before[1].previews = None;
-    let mut world = World::new(before.clone());
+    let mut world = World::new(without_previews());
     let (_, call) = world.open("desk", &word("run", "rm"));
     assert_eq!(world.handed(), Vec::<String>::new(), "a listener without previews gets nothing");
     world.restart_with(contracts());
     let request = world.delivery("shell");
     world.answer(&request, &[preview("-a")]);
+    assert_eq!(shown(&world, call).unwrap(), preview("-a"));
+}
 
-    world.restart_with(before);
+fn without_previews() -> Vec<Contract> {
+    let mut contracts = contracts();
+    contracts[1].previews = None;
+    contracts
+}
+
+#[test]
+fn a_call_whose_approved_preview_nobody_compares_is_not_delivered() {
+    for approved_before in [true, false] {
+        let mut world = world();
+        let calls = ["a", "b", "c"].map(|text| world.open("desk", &word("run", text)).1);
+        let call = calls[0];
+        let request = world.delivery("shell");
+        world.answer(&request, &[preview("-a")]);
+        let digest = hash(&preview("-a"));
+        // The other calls' previews occupy the listener, so an approved call is not delivered yet.
+        if approved_before {
+            assert_eq!(approve(&mut world, call, "a", Some(&digest)), Ok(()));
+        }
+        world.restart_with(without_previews());
+        world.pass(Duration::ZERO);
+        if !approved_before {
+            assert_eq!(approve(&mut world, call, "a", Some(&digest)), Ok(()));
+        }
+
+        assert_eq!(world.handed(), Vec::<String>::new());
+        let result = world.result(call);
+        assert!(result.contains("stale-preview"), "{approved_before}: {result}");
+        let (_, messages) = &world.results[&call];
+        let text = messages.iter().map(|message| message.payload.as_str()).collect::<String>();
+        assert!(text.contains("it was not delivered"), "{text}");
+
+        // The other calls showed no preview, so theirs are approvals of the bytes.
+        assert_eq!(approve(&mut world, calls[1], "b", None), Ok(()));
+        assert_eq!(world.delivery("shell").preview, DeliveryPreview::None);
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_failed_attempt_is_not_repeated_without_the_approved_preview() {
+    let mut two_attempts = contracts();
+    two_attempts[1].attempts = 2;
+    let mut world = World::new(two_attempts);
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(approve(&mut world, call, "rm", Some(&hash(&preview("-a")))), Ok(()));
+    assert_eq!(world.handed(), ["shell"]);
+
+    let mut dropped = without_previews();
+    dropped[1].attempts = 2;
+    world.restart_with(dropped);
+    world.pass(Duration::ZERO);
+    assert_eq!(world.handed(), Vec::<String>::new());
+    let result = world.result(call);
+    assert!(result.contains("unknown-outcome"), "its first attempt may have had effects: {result}");
+    world.check_replay();
+}
+
+#[test]
+fn a_standstill_extends_the_time_for_a_preview_and_a_heartbeat_does_not() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let (_, other) = world.open("desk", &word("run", "ls"));
+    let request = world.delivery("shell");
+    let beating = world.delivery("shell");
+    let stood = Duration::from_secs(3600);
+    world.now = world.now.plus(stood);
+    world.step(Event::Standstill(Standstill { stood, stepped: Duration::ZERO }));
+    world.pass(Duration::ZERO);
+    assert_eq!(shown(&world, call), None, "its time has not passed");
+    world.answer(&request, &[preview("-a")]);
+    assert_eq!(shown(&world, call).unwrap(), preview("-a"));
+
+    world.step(Event::Heartbeat { call: other, attempt: beating.attempt });
+    world.pass(TIME + limits::STANDSTILL_MIN);
+    assert_eq!(shown(&world, other).unwrap(), "missing: shell gave none within 5 s");
+    world.check_replay();
+}
+
+#[test]
+fn a_redacted_preview_is_not_approved() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.answer(&request, &[preview("-a")]);
     let digest = hash(&preview("-a"));
-    assert_eq!(approve(&mut world, call, "rm", Some(&digest)), Ok(()));
-    assert_eq!(world.delivery("shell").preview, DeliveryPreview::None, "it declares none now");
+    for payload in world.records.iter_mut().flat_map(|record| record.payloads_mut()) {
+        if payload.as_str() == preview("-a") {
+            let blank = "\0".repeat(payload.len());
+            assert!(payload.restore(&blank));
+        }
+    }
+    world.blind_restart();
+
+    let wrong = Err("wrong-hash".to_owned());
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest)), wrong);
+    assert_eq!(approve(&mut world, call, "rm", None), wrong);
+    assert_eq!(world.handed(), Vec::<String>::new());
+    assert_eq!(world.refuse(call, "its preview is gone"), Ok(()));
+    std::mem::forget(world);
 }
 
 #[test]

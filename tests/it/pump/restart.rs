@@ -137,16 +137,23 @@ fn starts_and_stops_are_on_record() {
         listener: super::world::name("finder"),
         detail: "crashed".to_owned(),
     });
+    world.step(organism::pump::core::Event::Denied {
+        listener: super::world::name("finder"),
+        operations: "subscribe organism.talk.cancel.finder".to_owned(),
+        count: 2,
+    });
     world.step(organism::pump::core::Event::Shutdown { reason: "done".to_owned() });
     world.restart();
     expect![[r#"
         1 system core>core boot [recorded]
         2 system core>core listener-joined [recorded]
         3 system core>core listener-left [recorded]
-        4 system core>core shutdown-signal [recorded]
-        5 system core>core boot [recorded]
+        4 system core>core listener-denied [recorded]
+        5 system core>core shutdown-signal [recorded]
+        6 system core>core boot [recorded]
     "#]]
     .assert_eq(&world.transcript(&ThreadId::organism()));
+    world.check_replay();
 }
 
 #[test]

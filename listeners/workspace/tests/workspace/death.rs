@@ -152,6 +152,25 @@ fn a_command_whose_process_died_is_not_run_again() {
 }
 
 #[test]
+fn a_set_whose_command_was_interrupted_changes_nothing_more() {
+    let room = prepared();
+    room.write("kept.txt", "one\n");
+    let fifo = room.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    // The change is none, so no set of changes is on record when the command begins.
+    let command = shell("echo two > kept.txt; echo x > fifo; sleep 1000");
+    let payload = set(&[replace("kept.txt", "one\n"), command]);
+    let mut first = Program::start(room.directory.path(), None);
+    first.send(1, &payload);
+    assert_eq!(fs::read_to_string(&fifo).unwrap(), "x\n");
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let answer = Program::start(room.directory.path(), None).ask(1, &payload).unwrap();
+    assert_eq!(verdict(&answer), "interrupted");
+    assert_eq!(room.read("kept.txt"), "two\n", "the change is not made over the command's");
+}
+
+#[test]
 fn a_command_ends_with_the_process_that_started_it() {
     let room = prepared();
     let fifo = room.path("fifo");

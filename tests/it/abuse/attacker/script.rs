@@ -210,7 +210,7 @@ fn look(mark: &str) -> String {
 }
 
 /// Payload names that only the core may write.
-const CORES: [&str; 22] = [
+const CORES: [&str; 23] = [
     "thread-spawned",
     "thread-result",
     "system-thread-error",
@@ -230,6 +230,7 @@ const CORES: [&str; 22] = [
     "shutdown-signal",
     "listener-joined",
     "listener-left",
+    "listener-denied",
     "operator-action",
     "fork",
     "model-turn",

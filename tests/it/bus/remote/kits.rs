@@ -4,7 +4,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use organism::envelope::{AttemptFailure, MessageKind};
-use organism::listener::{Listener, NatsEndpoint, Reply, Request};
+use organism::listener::{Listener, NatsEndpoint, Preview, Reply, Request};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -48,8 +48,14 @@ impl Rust {
     }
 }
 
+fn would_do(request: &Request) -> Preview {
+    let text = request.payload().split(['<', '>']).nth(2).unwrap();
+    Preview::new(&format!("would do {text}"))
+}
+
 fn listener() -> Listener {
-    Listener::new().otherwise(|request: &Request| {
+    let listener = Listener::new().on_preview(|request| Ok::<_, String>(would_do(request)));
+    listener.otherwise(|request: &Request| {
         let text = request.payload().split(['<', '>']).nth(2).unwrap();
         match text.split_once(' ').unwrap_or((text, "")) {
             ("fail" | "crash", why) => Err(why.to_owned()),
@@ -77,6 +83,7 @@ fn listener() -> Listener {
                 let text = format!("{listener} {thread} {attempt} {timeout:?} {from}");
                 Ok(Reply::raw(done(&text)))
             }
+            ("if-shown", _) if !request.holds(&would_do(request)) => Ok(Reply::stale_preview("no")),
             ("nothing", _) => Ok(Reply::ack()),
             (_, text) => Ok(Reply::raw(done(text))),
         }

@@ -46,6 +46,26 @@ async fn a_delivery_says_in_its_headers_what_it_is() {
 }
 
 #[tokio::test]
+async fn denied_operations_that_a_program_reports_are_one_report_when_the_host_ends() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let denied = meeting.subjects.denied();
+    for report in ["subscribe a.b", "nonsense", "publish c", "subscribe a.b", "publish x\ny"] {
+        stranger.say(&denied, &[], report).await;
+    }
+
+    // The host has read the reports when it has the answer, which came after them.
+    let number = ear.tell("anything");
+    stranger.say(&deliveries.next().await.reply.unwrap(), &[], "<a/>").await;
+    ear.expect(SinkEvent::Answer(number, vec!["<a/>".to_owned()])).await;
+    ear.host.drain().await;
+    ear.expect(SinkEvent::Denied("subscribe a.b, publish c".to_owned(), 3)).await;
+    assert!(ear.is_quiet());
+}
+
+#[tokio::test]
 async fn failures_of_foreign_listeners_are_distinguished() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();

@@ -240,12 +240,25 @@ fn a_host_is_sent_what_is_new_and_the_whole_thread_if_it_has_that_of_another_jou
         for (after, mark) in [("x", &*mark), (&*position, "x"), (&*position, "")] {
             assert_eq!(code(&ask(after, mark).await), Some("400"), "{after} {mark}");
         }
+        drop(running);
+        let running = house.run();
+        let delivery = stranger.next().await;
+        let own = reply(&delivery);
+        let known = [
+            ("Organism-Ask", "thread"),
+            ("Organism-Offset", "0"),
+            ("Organism-After", &*position),
+            ("Organism-Thread-Mark", &*mark),
+        ];
+        let told = stranger.ask(&own, &known, "").await;
+        assert_eq!(text(&told), text(&whole), "payloads may have been taken out since that run");
+
         let call = header(&delivery, "Organism-Call");
         let done = stranger.answer(&own, &turn("writer", &call, "done")).await;
         assert_eq!(code(&done), None, "{done:?}");
+        assert_eq!(running.stop(), Some(0));
     });
-    assert_eq!(finish(sent).code, Some(0));
-    assert_eq!(running.stop(), Some(0));
+    assert_eq!(finish(sent).code, Some(75), "its pump stopped while it waited");
     house.verified();
 }
 

@@ -1,7 +1,9 @@
 //! Credentials without a necessary permission. The error names the missing permission to the
 //! operator.
 
-use organism::nats::NatsCredentials;
+use futures_util::StreamExt as _;
+use organism::nats::{NatsCredentials, Subscriber};
+use tokio::runtime::Runtime;
 
 use super::super::{House, Running, say, talk_reply, until};
 use super::tls::{Echo, Solo, Way, ask, assert_refused};
@@ -162,4 +164,62 @@ fn a_listener_without_permissions_reports_them_and_exits_with_all_kits() {
             });
         }
     }
+}
+
+/// Returns the next report of a denied operation, with its subject.
+fn next_report(runtime: &Runtime, reports: &mut Subscriber) -> (String, String) {
+    let report = runtime.block_on(reports.next()).expect("a report");
+    (report.subject.to_string(), String::from_utf8(report.payload.to_vec()).unwrap())
+}
+
+/// Sum of the counts of the records about operations that were denied to a listener.
+fn recorded_denials(house: &House, listener: &str) -> u64 {
+    let exported = house.organism(&["export", "--format", "jsonl"]).json();
+    let payloads = exported.iter().filter_map(|line| line["payload"].as_str());
+    let own =
+        format!("<listener-denied xmlns=\"{}\" name=\"{listener}\"", organism::system::NAMESPACE);
+    let counts = payloads.filter(|payload| payload.starts_with(&own)).map(|payload| {
+        let (_, count) = payload.split_once("count=\"").unwrap();
+        count.split('"').next().unwrap().parse::<u64>().unwrap()
+    });
+    counts.sum()
+}
+
+#[test]
+fn what_a_server_denies_to_a_listener_of_any_kit_is_on_record() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let running = house.run();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut reports = runtime.block_on(async {
+        let spy = guarded.spy().await;
+        let reports = spy.subscribe("organism.talk.re.*.denied").await.unwrap();
+        spy.flush().await.unwrap();
+        reports
+    });
+
+    for kit in [None].into_iter().chain(KitLanguage::ALL.map(Some)) {
+        let listener = if kit.is_some() { "solo" } else { "echo" };
+        let user = format!("listener-{listener}");
+        let subject = format!("organism.talk.cancel.{listener}");
+        let right = Right { user: &user, to: "subscribe", subject: &subject };
+        let way = way(&guarded, listener);
+        let expected =
+            (format!("organism.talk.re.{listener}.denied"), format!("subscribe {subject}"));
+        without(&guarded, &right, || {
+            let _rust = kit.is_none().then(|| Echo::start(&way));
+            let _other = kit.map(|language| Solo::start(language, house, &way));
+            assert_eq!(next_report(&runtime, &mut reports), expected, "{kit:?}");
+        });
+    }
+
+    until("each report is on record", || {
+        let counts = [recorded_denials(house, "echo"), recorded_denials(house, "solo")];
+        (counts[0] >= 1 && counts[1] >= 2).then_some(())
+    });
+    let thread = house.organism(&["thread", "sess-organism"]);
+    assert!(thread.out.contains("listener-denied"), "{thread:?}");
+    assert!(thread.out.contains("subscribe organism.talk.cancel.solo"), "{thread:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
 }

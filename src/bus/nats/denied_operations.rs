@@ -1,0 +1,153 @@
+//! Operations that NATS servers denied, to this pump or to programs of a listener, which report them
+//! (docs/PROTOCOL.md, section 12). The reports of an interval are one record, so that a program that reports without end does not
+//! fill the journal.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::host::NatsShared;
+use crate::limits;
+
+/// The reports that are not recorded yet.
+#[derive(Debug, Default)]
+pub(super) struct DeniedOperations {
+    /// Time of the first unrecorded report.
+    since: Option<Instant>,
+    /// Each different operation, in the order of their first reports.
+    operations: Vec<String>,
+    count: u64,
+}
+
+/// The reports of one interval.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct DenialReport {
+    pub operations: String,
+    /// Number of reports.
+    pub count: u64,
+}
+
+impl DeniedOperations {
+    /// Adds a report, `publish SUBJECT` or `subscribe SUBJECT`. Returns false if it is neither.
+    pub fn add(&mut self, report: &[u8], now: Instant) -> bool {
+        let Some(operation) = operation(report) else { return false };
+        self.since.get_or_insert(now);
+        self.count += 1;
+        let is_known = self.operations.iter().any(|known| known == operation);
+        if !is_known && self.operations.len() < limits::NATS_DENIED_OPERATIONS_MAX {
+            self.operations.push(operation.to_owned());
+        }
+
+        true
+    }
+
+    /// Removes and returns the reports if their interval is over.
+    pub fn take_due(&mut self, now: Instant) -> Option<DenialReport> {
+        let since = self.since?;
+        let is_due = now.saturating_duration_since(since) >= limits::BUSY_INTERVAL;
+        if is_due { self.take_all() } else { None }
+    }
+
+    /// Removes and returns the reports.
+    pub fn take_all(&mut self) -> Option<DenialReport> {
+        self.since.take()?;
+        let operations = std::mem::take(&mut self.operations).join(", ");
+        let count = std::mem::take(&mut self.count);
+        Some(DenialReport { operations, count })
+    }
+}
+
+/// The operation that a report names. A subject has no white space and no control characters.
+fn operation(report: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(report).ok()?;
+    let (verb, subject) = text.split_once(' ')?;
+    let is_verb = matches!(verb, "publish" | "subscribe");
+    let is_subject = (1..=limits::NATS_DENIED_SUBJECT_BYTES_MAX).contains(&subject.len())
+        && subject.bytes().all(|byte| byte.is_ascii_graphic());
+    (is_verb && is_subject).then_some(text)
+}
+
+impl NatsShared {
+    /// Ends attempts whose publish the servers denied. No other event would end them.
+    pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
+        let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
+        let (Some(since), Some(_)) = (since, connection) else { return };
+        let denials = self.wire.denials();
+        let Some(denied) = denials.publish_denied(&self.subjects().deliveries(), since) else {
+            return;
+        };
+
+        let Some(published) = Instant::now().checked_sub(limits::NATS_ROUND_TRIP) else { return };
+        let _ending = self.ending();
+        let untaken = self.in_flight().denied(published);
+        for key in untaken {
+            self.not_taken(key, denied.to_string());
+        }
+    }
+
+    pub(super) fn denied_operations(&self) -> MutexGuard<'_, DeniedOperations> {
+        self.denied_operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports what programs of the listener have reported.
+    pub(super) fn report_denied(&self, denied: Option<DenialReport>) {
+        if let Some(DenialReport { operations, count }) = denied {
+            let listener = &self.options.listener;
+            tracing::warn!(
+                %listener, count,
+                "the NATS server denied to a program of the listener: {operations}; \
+                 `organism nats-config` writes a server config with all necessary permissions"
+            );
+            self.sink().denied(listener, operations, count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reports_of_an_interval_are_one() {
+        let mut denied = DeniedOperations::default();
+        let begun = Instant::now();
+        assert_eq!(denied.take_due(begun + limits::BUSY_INTERVAL), None);
+        for report in ["subscribe a.b", "publish c", "subscribe a.b"] {
+            assert!(denied.add(report.as_bytes(), begun));
+        }
+
+        assert_eq!(denied.take_due(begun), None);
+        let operations = "subscribe a.b, publish c".to_owned();
+        let expected = DenialReport { operations, count: 3 };
+        assert_eq!(denied.take_due(begun + limits::BUSY_INTERVAL), Some(expected));
+        assert_eq!(denied.take_all(), None, "they are taken once");
+    }
+
+    #[test]
+    fn a_report_has_a_verb_and_a_subject_and_their_number_is_bounded() {
+        let mut denied = DeniedOperations::default();
+        let now = Instant::now();
+        let long = format!("publish {}", "a".repeat(limits::NATS_DENIED_SUBJECT_BYTES_MAX + 1));
+        let wrong = [
+            "",
+            "publish",
+            "publish ",
+            "publish a b",
+            "delete a",
+            "publish a\nb",
+            "publish ä",
+            &long,
+        ];
+        for report in wrong {
+            assert!(!denied.add(report.as_bytes(), now), "{report}");
+        }
+        assert!(!denied.add(b"publish \xff", now));
+        assert_eq!(denied.take_all(), None);
+
+        for n in 0..2 * limits::NATS_DENIED_OPERATIONS_MAX {
+            assert!(denied.add(format!("publish {n}").as_bytes(), now));
+        }
+        let report = denied.take_all().unwrap();
+        assert_eq!(report.count, 2 * limits::NATS_DENIED_OPERATIONS_MAX as u64);
+        assert_eq!(report.operations.split(", ").count(), limits::NATS_DENIED_OPERATIONS_MAX);
+    }
+}
