@@ -140,6 +140,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),
     ("forget-the-inputs", "what a turn was sent besides its thread is kept, and shown as sent"),
+    ("forget-the-config", "the config of each start can be loaded again, with all its files"),
     ("let-a-result-close", "a result is one element, whatever it says"),
     (
         "answer-anywhere",

@@ -10,8 +10,8 @@ use serde_json::{Value as Json, json};
 
 use crate::config::{CONFIG_NAME, StoredConfig, StoredConfigError, effective_config_of};
 
-use super::exit::{CommandExit, CommandFailure, of_journal};
-use super::journal_target::JournalTarget;
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{JournalTarget, failed_stored};
 use super::new_files::NewFiles;
 use super::render::{put, put_json};
 use super::startup::ConfigArg;
@@ -69,9 +69,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stored = match StoredConfig::read(&boot.reader, &boot.boot) {
         Ok(stored) => Some(stored),
         Err(StoredConfigError::NotStored { .. }) if args.json && args.out.is_none() => None,
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(failed_stored(error)),
     };
-    let effective = effective_config_of(&boot.reader, &boot.boot).map_err(failed)?;
+    let effective = effective_config_of(&boot.reader, &boot.boot).map_err(failed_stored)?;
     let digest = boot.boot.config.to_string();
     show(&ShownConfig { digest, effective, stored, boot: Some(boot) }, &args)
 }
@@ -169,25 +169,4 @@ impl ShownConfig {
         }
         shown
     }
-}
-
-/// Maps an error of a stored config to a failure with an exit code and advice.
-pub(super) fn failed(error: StoredConfigError) -> anyhow::Error {
-    let exit = match &error {
-        StoredConfigError::Journal(error) => of_journal(error),
-        StoredConfigError::NotStored { .. } | StoredConfigError::Io { .. } => {
-            CommandExit::Unavailable
-        }
-        StoredConfigError::Damaged { .. } => CommandExit::ChainBroken,
-        StoredConfigError::Version { .. }
-        | StoredConfigError::Invalid { .. }
-        | StoredConfigError::Differs { .. } => CommandExit::InvalidData,
-    };
-    let advice = match &error {
-        StoredConfigError::NotStored { position, .. } => {
-            format!("; `organism config --at {} --json` shows it", position.0)
-        }
-        _ => String::new(),
-    };
-    CommandFailure::new(exit, format!("{error}{advice}")).into()
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::config::StoredConfigError;
 use crate::ids::ThreadId;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, partitions_in, unreadable};
@@ -112,4 +113,25 @@ pub fn failed(error: Error) -> anyhow::Error {
     };
 
     CommandFailure::new(exit::of_journal(&error), format!("{error}{advice}")).into()
+}
+
+/// Maps an error of a stored config to a failure with an exit code and advice.
+pub fn failed_stored(error: StoredConfigError) -> anyhow::Error {
+    let exit = match &error {
+        StoredConfigError::Journal(error) => exit::of_journal(error),
+        StoredConfigError::NotStored { .. } | StoredConfigError::Io { .. } => {
+            CommandExit::Unavailable
+        }
+        StoredConfigError::Damaged { .. } => CommandExit::ChainBroken,
+        StoredConfigError::Version { .. }
+        | StoredConfigError::Invalid { .. }
+        | StoredConfigError::Differs { .. } => CommandExit::InvalidData,
+    };
+    let advice = match &error {
+        StoredConfigError::NotStored { position, .. } => {
+            format!("; `organism config --at {} --json` shows it", position.0)
+        }
+        _ => String::new(),
+    };
+    CommandFailure::new(exit, format!("{error}{advice}")).into()
 }

@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
 
+use crate::config::StoredConfigError;
 use crate::ids::{ListenerName, ThreadId};
 use crate::model::tokens::RequestSize;
 use crate::model::{ChatBlock, ModelRequest};
-use crate::organism::{PromptPreview, TurnSelector, preview};
+use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord, TurnSelector, preview};
 
 use super::exit::{CommandExit, CommandFailure};
-use super::journal_target::known;
+use super::journal_target::{JournalTarget, failed_stored, known, readers_of, unknown};
 use super::render::{RenderOutput, put, put_json};
 use super::startup::ConfigArg;
 
@@ -19,11 +20,12 @@ pub struct Args {
     /// Name of the agent.
     agent: String,
     #[command(flatten)]
-    config: ConfigArg,
+    place: JournalTarget,
     /// Thread on record. Without it, an example task from the agent's schema.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Turn of that thread, from 1. Without it, the turn that would come next.
+    /// Turn of that thread, from 1, as it was sent, whatever the config is now. Without it, the turn
+    /// that would come next.
     #[arg(long, value_name = "N", requires = "thread")]
     turn: Option<u32>,
     /// Write one JSON value.
@@ -39,8 +41,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let agent =
         agent.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
     let thread = args.thread.as_deref().map(known).transpose()?;
-    let moment = moment(thread, args.turn);
-    let shown = preview(args.config.load_to_read()?, &agent, &moment)?;
+    let shown = match (thread, args.turn) {
+        (Some(thread), Some(turn)) => taken(&args.place, &agent, &thread, turn)?,
+        (Some(thread), None) => to_come(&args.place, &agent, &TurnSelector::Next(thread))?,
+        (None, _) => to_come(&args.place, &agent, &TurnSelector::Example)?,
+    };
+
+    if let Some(PromptComparison::Differs { part }) = shown.comparison {
+        note!(
+            "note: the request is shown as it was sent; the config of that turn, as this program \
+             reads it, renders another {part}"
+        );
+    }
     if args.wire {
         put(&shown.wire)?;
     } else if args.json {
@@ -52,11 +64,58 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> TurnSelector {
-    match (thread, turn) {
-        (None, _) => TurnSelector::Example,
-        (Some(thread), None) => TurnSelector::Next(thread),
-        (Some(thread), Some(turn)) => TurnSelector::Taken(thread, turn),
+/// The prompt of a turn that was not taken yet.
+fn to_come(
+    place: &JournalTarget,
+    agent: &ListenerName,
+    turn: &TurnSelector,
+) -> anyhow::Result<PromptPreview> {
+    if place.data.is_some() {
+        let text = "--data names a journal: add --turn N, or name the config with --config";
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+
+    let config = ConfigArg { config: place.config.clone() }.load_to_read()?;
+    Ok(preview(config, agent, turn)?)
+}
+
+/// The prompt of a turn on record. It needs the config as it is now only if the turn stored nothing
+/// of what it sent.
+fn taken(
+    place: &JournalTarget,
+    agent: &ListenerName,
+    thread: &ThreadId,
+    number: u32,
+) -> anyhow::Result<PromptPreview> {
+    let readers = readers_of(place, thread)?;
+    if readers.is_empty() {
+        return Err(unknown(thread).into());
+    }
+
+    for reader in readers {
+        if let Some(turn) = TurnOnRecord::find(reader, agent, thread, number)? {
+            return rebuilt(place, &turn);
+        }
+    }
+
+    let text = format!("{agent} took no turn {number} in {thread}; `organism thread` shows them");
+    Err(CommandFailure::new(CommandExit::Usage, text).into())
+}
+
+fn rebuilt(place: &JournalTarget, turn: &TurnOnRecord) -> anyhow::Result<PromptPreview> {
+    match turn.config() {
+        Ok(then) if turn.has_inputs() => Ok(turn.preview(Some(&then.config))?),
+        Ok(then) => Ok(turn.preview_with(&then.config)?),
+        Err(StoredConfigError::NotStored { .. }) if turn.has_inputs() => Ok(turn.preview(None)?),
+        Err(StoredConfigError::NotStored { .. }) => {
+            let config = ConfigArg { config: place.config.clone() }.load_to_read()?;
+            Ok(turn.preview_with(&config)?)
+        }
+        Err(error) if turn.has_inputs() => {
+            note!("note: the config of this turn cannot be compared: {error}");
+            Ok(turn.preview(None)?)
+        }
+        Err(error) => Err(failed_stored(error)),
     }
 }
 
@@ -82,6 +141,8 @@ fn value(shown: &PromptPreview) -> Json {
         "position": shown.position,
         "prompt": shown.digest,
         "recorded": shown.recorded,
+        "config": shown.config,
+        "config_renders_it": shown.comparison.map(|again| again == PromptComparison::Equal),
         "system": system,
         "messages": messages.collect::<Vec<_>>(),
         "tools": tools.collect::<Vec<_>>(),
@@ -119,7 +180,15 @@ fn block(block: &ChatBlock) -> Json {
 
 fn text(output: &RenderOutput, shown: &PromptPreview) -> String {
     let request = &shown.request;
-    let mut out = format!("{}\n{}\n", output.bold("system"), request.system);
+    let mut out = String::new();
+    if let (Some(config), Some(_)) = (shown.config, shown.recorded) {
+        let proof = match shown.comparison {
+            Some(PromptComparison::Equal) => ", which renders the same request again",
+            Some(PromptComparison::Differs { .. }) | None => "",
+        };
+        out.push_str(&format!("{}\n{config}{proof}\n\n", output.bold("config")));
+    }
+    out.push_str(&format!("{}\n{}\n", output.bold("system"), request.system));
     for message in &request.messages {
         out.push_str(&format!("\n{}\n", output.bold(message.role.as_str())));
         for block in &message.blocks {

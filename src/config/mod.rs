@@ -65,6 +65,7 @@ pub use crate::model::ToolChoice;
 use crate::model::playback::TurnRecorder;
 use crate::model::remote;
 use crate::model::router::{RateLimits, RoutingStrategy};
+use crate::mutant::mutant;
 use crate::nats;
 use crate::schema::Schemas;
 use crate::thread::OperatorKeys;
@@ -91,7 +92,8 @@ pub use shell_word::in_shell;
 pub use source_text::{ConfigSource, SourceRange};
 pub use stored::{
     BootConfig, CONFIG_NAME, ComparedConfig, ConfigChange, ConfigHistory, ConfigManifest,
-    StoredConfig, StoredConfigError, config_changes, effective_of as effective_config_of,
+    ExtractedConfig, StoredConfig, StoredConfigError, config_changes,
+    effective_of as effective_config_of,
 };
 pub use telemetry::TelemetryConfig;
 pub use withheld::PASSPHRASE_FILE;
@@ -179,8 +181,9 @@ impl Config {
     /// were generated. A boot lists them in this order.
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
+        let stored = (!mutant("forget-the-config")).then(|| self.stored.texts());
         let texts = std::iter::once(self.text.as_str())
-            .chain(self.stored.texts())
+            .chain(stored.into_iter().flatten())
             .chain(self.schemas.documents())
             .chain(workflows);
         let mut listed = HashSet::new();

@@ -25,6 +25,7 @@ pub mod repair;
 pub mod repair_stream;
 mod request_lines;
 mod start;
+mod turn_on_record;
 mod workflow_cases;
 mod workflow_runs;
 
@@ -58,8 +59,11 @@ pub use client::OrganismClient;
 pub use health::{HealthMonitor, ReadinessProblem};
 pub use models::ConfiguredModels;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
-pub use prompt_preview::{PreviewInput, PromptPreview, TurnSelector, due, preview};
+pub use prompt_preview::{
+    PreviewInput, PromptComparison, PromptPreview, TurnSelector, due, preview,
+};
 pub use prompt_sizes::{PromptSize, prompt_sizes};
+pub use turn_on_record::TurnOnRecord;
 pub use workflow_cases::{UnwritableRun, run_case, write_case};
 
 /// Reason why an organism does not start or run.

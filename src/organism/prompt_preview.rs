@@ -1,6 +1,5 @@
-//! Previews of prompts: of a recorded turn, of the next turn, or of an example task made from the
-//! schema. They are rendered by the same code as real prompts. No process is started and no model
-//! is called.
+//! Previews of prompts: of the next turn, or of an example task made from the schema. They are
+//! rendered by the same code as real prompts. No process is started and no model is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +8,7 @@ use uuid::Uuid;
 
 use super::models::ConfiguredModels;
 use super::{Error, local_agents, with_core_words};
-use crate::agent::{
-    AgentEnvironment, AgentMemories, ModelAgent, PastTurn, RendererVersion, TurnInputs,
-};
+use crate::agent::{AgentMemories, ModelAgent};
 use crate::bus::{Delivery, DeliveryPreview};
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
@@ -23,9 +20,8 @@ use crate::ids::{
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
 use crate::memory::ThreadHistory;
+use crate::model::ModelRequest;
 use crate::model::tokens::RequestSize;
-use crate::model::{ModelRequest, ModelTerms};
-use crate::system;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
 /// Selects the turn whose prompt is previewed.
@@ -35,8 +31,6 @@ pub enum TurnSelector {
     Example,
     /// The turn that the agent would take in this thread now.
     Next(ThreadId),
-    /// A recorded turn, selected by its number in the thread, from 1.
-    Taken(ThreadId, u32),
 }
 
 /// A model request as it would be sent.
@@ -53,14 +47,29 @@ pub struct PromptPreview {
     pub size: RequestSize,
     /// Digest of the request as a past turn recorded it; `None` for a turn that was not taken.
     pub recorded: Option<Digest>,
+    /// Digest of the config in force at the turn. `None` if the journal has no boot before the turn.
+    pub config: Option<Digest>,
+    /// Whether the stored config of a past turn renders the same request again. `None` for a turn
+    /// that was not taken, or whose config is not stored.
+    pub comparison: Option<PromptComparison>,
+}
+
+/// Comparison of the request that a past turn sent with the request that the config of that turn
+/// renders in this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptComparison {
+    Equal,
+    /// The first part that differs.
+    Differs {
+        part: &'static str,
+    },
 }
 
 /// Renders the selected prompt of `agent`.
 ///
 /// # Errors
 ///
-/// [`Error::Preview`] if the agent, thread or turn does not exist, or if the turn has no stored
-/// inputs and the current config cannot reproduce it.
+/// [`Error::Preview`] if the agent or the thread does not exist.
 pub fn preview(
     config: Config,
     agent: &ListenerName,
@@ -73,20 +82,11 @@ pub fn preview(
             let spec = spec_of(&config, agent)?;
             let example = ExampleThread::of(&config, spec)?;
             let delivery = example.delivery(agent);
-            rendered(&made(&config, spec, Arc::new(example))?, &delivery)
+            rendered(&made(&config, spec, Arc::new(example))?, &delivery, &config)
         }
         TurnSelector::Next(thread) => {
             let PreviewInput { agent, delivery } = due_in(&config, agent, thread)?;
-            rendered(&agent, &delivery)
-        }
-        TurnSelector::Taken(thread, turn) => {
-            let config = Arc::new(at_home(&config, thread));
-            let past = past_turn(&config, agent, thread, *turn)?;
-
-            match past.inputs {
-                Some(inputs) => rebuilt(&config, thread, &past, inputs),
-                None => with_todays_config(&config, thread, &past),
-            }
+            rendered(&agent, &delivery, &config)
         }
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn first_turns(
     let turn = |(name, payload): (PayloadName, String)| {
         let example = ExampleThread::with(&config, agent, name, payload)?;
         let delivery = example.delivery(agent);
-        rendered(&made(&config, spec, Arc::new(example))?, &delivery)
+        rendered(&made(&config, spec, Arc::new(example))?, &delivery, &config)
     };
     tasks_of(&config, agent).into_iter().map(turn).collect()
 }
@@ -165,12 +165,15 @@ fn at_home(config: &Config, thread: &ThreadId) -> Config {
     config.of_partition(thread.partition(config.partitions()))
 }
 
-fn spec_of<'c>(config: &'c Config, agent: &ListenerName) -> Result<&'c AgentSpec, Error> {
+pub(super) fn spec_of<'c>(
+    config: &'c Config,
+    agent: &ListenerName,
+) -> Result<&'c AgentSpec, Error> {
     let spec = config.agents.iter().find(|spec| spec.name == *agent);
     spec.ok_or_else(|| unknown_agent(config, agent))
 }
 
-fn made(
+pub(super) fn made(
     config: &Config,
     spec: &AgentSpec,
     history: Arc<dyn ThreadHistory>,
@@ -179,109 +182,29 @@ fn made(
     local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, memories)
 }
 
-/// Renders a turn that has not been taken yet.
-fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<PromptPreview, Error> {
+/// Renders a turn with the request that `config` makes of it now.
+pub(super) fn rendered(
+    agent: &ModelAgent,
+    delivery: &Delivery,
+    config: &Config,
+) -> Result<PromptPreview, Error> {
     let failed = |failure: crate::envelope::AttemptFailure| nothing(failure.to_string());
     let (request, size) = agent.measured(delivery).map_err(failed)?;
     let wire = agent.wire(delivery).map_err(failed)?;
     let digest = Digest::of(wire.as_bytes());
-    Ok(PromptPreview { request, position: delivery.position, wire, digest, size, recorded: None })
+    Ok(PromptPreview {
+        request,
+        position: delivery.position,
+        wire,
+        digest,
+        size,
+        recorded: None,
+        config: Some(config.digest),
+        comparison: None,
+    })
 }
 
-/// Rebuilds the request of a recorded turn from the stored inputs and the thread, without the
-/// config.
-fn rebuilt(
-    config: &Arc<Config>,
-    thread: &ThreadId,
-    past: &PastTurn,
-    stored: Digest,
-) -> Result<PromptPreview, Error> {
-    let PastTurn { agent, turn, .. } = past;
-    let text = JournalReader::open(&config.data)?.blob(stored)?;
-    let text = text.ok_or_else(|| {
-        nothing(format!("the request of turn {turn} of {agent} is not in the journal: {stored}"))
-    })?;
-    let unreadable = |error: String| {
-        nothing(format!(
-            "the request of turn {turn} of {agent} cannot be decoded ({stored}): {error}"
-        ))
-    };
-
-    let inputs = TurnInputs::read(&text).map_err(unreadable)?;
-
-    let history = local_agents::history(config);
-    let records = history.records(thread, Position(0), past.position)?;
-    let request = inputs.request(&records, thread, past);
-    let request = request.ok_or_else(|| no_renderer(past, &inputs.renderer))?;
-    let wire = inputs.wire(&request);
-    let digest = Digest::of(wire.as_bytes());
-    let recorded = past.prompt;
-    if recorded.is_some_and(|recorded| recorded != digest) {
-        return Err(differs(past, digest, "the thread has changed"));
-    }
-
-    // The size is counted with the current terms of the agent's model, if the agent still exists.
-    let agent = spec_of(config, agent).and_then(|spec| made(config, spec, history)).ok();
-    let notice = past.notice.as_deref();
-    let size = match agent {
-        Some(agent) => agent.size(&request, notice),
-        None => ModelTerms::default().size(&request, notice),
-    };
-
-    Ok(PromptPreview { request, position: past.position, wire, digest, size, recorded })
-}
-
-/// Rebuilds the request of a turn without stored inputs. The result is used only if the current
-/// config produces the recorded digest.
-fn with_todays_config(
-    config: &Arc<Config>,
-    thread: &ThreadId,
-    past: &PastTurn,
-) -> Result<PromptPreview, Error> {
-    let spec = spec_of(config, &past.agent)?;
-    let agent = made(config, spec, local_agents::history(config))?;
-    // The turn may have been taken on another machine, so its recorded environment is used.
-    let around = past.environment.as_deref();
-    let agent = around.map_or(agent.clone(), |around| agent.within(AgentEnvironment::read(around)));
-    let agent = agent.in_version(version_of(past)?);
-    let delivery = delivery(&past.agent, thread, past.call, past.position);
-
-    let preview = rendered(&agent, &delivery)?;
-    let digest = ModelAgent::digest(&preview.request);
-    if past.prompt.is_some_and(|recorded| recorded != digest) {
-        let why = format!(
-            "it is from before turns stored what they send, and the config, the schemas or the \
-             prompt files are no longer what they were (the config is {} now)",
-            config.digest
-        );
-        return Err(differs(past, digest, &why));
-    }
-
-    Ok(PromptPreview { digest, recorded: past.prompt, ..preview })
-}
-
-fn differs(past: &PastTurn, digest: Digest, why: &str) -> Error {
-    let sent = past.prompt.map_or_else(String::new, |sent| sent.to_string());
-    nothing(format!(
-        "turn {} of {} cannot be shown as it was sent: {why}. Its prompt had the SHA-256 {sent}, and \
-         what can be made now has {digest}",
-        past.turn, past.agent
-    ))
-}
-
-/// Renderer version of a recorded turn.
-fn version_of(past: &PastTurn) -> Result<RendererVersion, Error> {
-    RendererVersion::parse(&past.renderer).ok_or_else(|| no_renderer(past, &past.renderer))
-}
-
-fn no_renderer(past: &PastTurn, version: &str) -> Error {
-    nothing(format!(
-        "turn {} of {} was rendered by version `{version}`, which this program does not have",
-        past.turn, past.agent
-    ))
-}
-
-fn nothing(detail: impl Into<String>) -> Error {
+pub(super) fn nothing(detail: impl Into<String>) -> Error {
     Error::Preview { detail: detail.into() }
 }
 
@@ -308,22 +231,6 @@ fn messages_of(
     Ok((messages.collect(), last))
 }
 
-/// Reads a recorded turn.
-fn past_turn(
-    config: &Config,
-    agent: &ListenerName,
-    thread: &ThreadId,
-    turn: u32,
-) -> Result<PastTurn, Error> {
-    let (messages, _) = messages_of(config, thread)?;
-    let turns = messages.iter().filter(|message| message.name == system::name("model-turn"));
-    let mut turns = turns.filter_map(|message| PastTurn::read(message.payload.as_str()));
-    let past = turns.find(|past| past.agent == *agent && past.turn == turn);
-    past.ok_or_else(|| {
-        nothing(format!("{agent} took no turn {turn} in {thread}; `organism thread` shows them"))
-    })
-}
-
 /// The delivery for the next turn of an agent in a thread.
 fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result<Delivery, Error> {
     let (messages, last) = messages_of(config, thread)?;
@@ -335,7 +242,12 @@ fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result
     }
 }
 
-fn delivery(agent: &ListenerName, thread: &ThreadId, call: CallId, position: Position) -> Delivery {
+pub(super) fn delivery(
+    agent: &ListenerName,
+    thread: &ThreadId,
+    call: CallId,
+    position: Position,
+) -> Delivery {
     Delivery {
         listener: agent.clone(),
         call,

@@ -419,6 +419,10 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("drop-a-refusal", ATTACKER),
     ("forget-the-inputs", "agent::preview::the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent"),
+    (
+        "forget-the-config",
+        "organism::past_turns::a_turn_is_shown_as_it_was_sent_whatever_the_config_is_now",
+    ),
     ("let-a-result-close", "agent::injections::a_result_in_xml_is_exactly_the_listeners_payload"),
     ("count-the-held", "pump::humans::calls_that_wait_for_people_leave_other_clients_their_room"),
     (

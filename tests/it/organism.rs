@@ -39,6 +39,7 @@ mod neighbours;
 mod open_runs;
 mod orphans;
 mod partitions;
+mod past_turns;
 mod pipes;
 mod playback;
 mod project;

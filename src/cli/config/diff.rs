@@ -9,10 +9,9 @@ use crate::config::{ComparedConfig, ConfigChange, config_changes};
 use crate::xml::invisible_characters::visible;
 
 use super::super::exit::{CommandExit, CommandFailure};
-use super::super::journal_target::JournalTarget;
+use super::super::journal_target::{JournalTarget, failed_stored};
 use super::super::render::{count, put, put_visible_json};
 use super::super::startup::ConfigArg;
-use super::failed;
 use super::moment::{boot_at, is_moment};
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +87,7 @@ fn side(word: &str, args: &ConfigDiffArgs) -> anyhow::Result<ComparedConfig> {
     }
 
     let found = boot_at(word, args.partition, &args.place)?;
-    ComparedConfig::of_boot(&found.reader, &found.boot).map_err(failed)
+    ComparedConfig::of_boot(&found.reader, &found.boot).map_err(failed_stored)
 }
 
 fn text_of(change: &ConfigChange) -> String {

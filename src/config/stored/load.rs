@@ -49,7 +49,14 @@ impl StoredConfig {
     ///
     /// Also if the effective config of this version differs from the recorded one.
     pub fn load(&self) -> Result<Config, StoredConfigError> {
-        let mut config = self.load_unproved()?;
+        self.extract().map(|extracted| extracted.config)
+    }
+
+    /// Like [`StoredConfig::load`], but keeps the files of the config until the returned value is
+    /// dropped, for callers that build models: these read their recordings.
+    pub fn extract(&self) -> Result<ExtractedConfig, StoredConfigError> {
+        let mut extracted = self.extract_unproved()?;
+        let config = &mut extracted.config;
         let recorded = self.manifest.config;
         // A recording that was left out makes another digest, and nothing else depends on it.
         if !self.manifest.left_out.is_empty() {
@@ -59,11 +66,15 @@ impl StoredConfig {
             return Err(StoredConfigError::Differs { recorded, loaded: config.digest });
         }
 
-        Ok(config)
+        Ok(extracted)
     }
 
     /// Like [`StoredConfig::load`], but accepts another effective config.
     pub fn load_unproved(&self) -> Result<Config, StoredConfigError> {
+        self.extract_unproved().map(|extracted| extracted.config)
+    }
+
+    fn extract_unproved(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let directory = ScratchDirectory::create()?;
         let failed = |path: &Path| {
             let path = path.display().to_string();
@@ -91,9 +102,16 @@ impl StoredConfig {
             program_directory: None,
         };
         let config = self.manifest.config;
-        load_stored(Path::new(CONFIG_NAME), &around)
-            .map_err(|problems| StoredConfigError::Invalid { config, problems })
+        let loaded = load_stored(Path::new(CONFIG_NAME), &around)
+            .map_err(|problems| StoredConfigError::Invalid { config, problems })?;
+        Ok(ExtractedConfig { config: loaded, _directory: directory })
     }
+}
+
+/// A stored config, loaded, and its files in a private directory. They are removed with this value.
+pub struct ExtractedConfig {
+    pub config: Config,
+    _directory: ScratchDirectory,
 }
 
 /// A private directory that is removed with this value.

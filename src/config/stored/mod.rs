@@ -23,7 +23,7 @@ use super::environment::ConfigEnvironment;
 use super::sections::DeclaredSections;
 pub use diff::{ComparedConfig, ConfigChange, config_changes, effective_of};
 pub use history::{BootConfig, ConfigHistory};
-pub use load::StoredConfigError;
+pub use load::{ExtractedConfig, StoredConfigError};
 pub use portable::CONFIG_NAME;
 use render::RenderedConfig;
 

@@ -136,7 +136,7 @@ fn an_older_turn_is_never_shown_with_a_config_that_it_was_not_sent_with() {
         .unwrap();
     let id = "sess-preview02";
     let send = ["send", "--config", "talk.toml", "--new", id, "ask.xml"];
-    let sent = organism_with(directory, &send, Some("forget-the-inputs"));
+    let sent = organism_with(directory, &send, Some("forget-the-inputs,forget-the-config"));
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     let then = shown(directory, &["--thread", id, "--turn", "1"]);
     let recorded = then["recorded"].as_str().unwrap().to_owned();

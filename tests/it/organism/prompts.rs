@@ -55,6 +55,11 @@ fn the_shown_bodies_were_sent(wire: &Wire) {
     for (turn, body) in ["1", "2"].iter().zip(&bodies) {
         let shown = prompt(&house, &["--thread", THREAD, "--turn", turn, "--wire"]);
         assert_eq!(shown.trim_end_matches('\n'), body, "turn {turn}");
+        // The stored config has no keys, and renders the same request.
+        house.write("provider.key", "");
+        let shown = prompt(&house, &["--thread", THREAD, "--turn", turn, "--json"]);
+        let shown: Json = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["config_renders_it"], true, "turn {turn}");
     }
 }
 

@@ -139,7 +139,7 @@ fn until_turn(items: &[MemoryItem]) -> &[MemoryItem] {
     items.split(is_turn).next().unwrap_or_default()
 }
 
-/// What follows the first `count` items.
+/// The items after the first `count`.
 fn items_after<T>(items: &[T], count: usize) -> &[T] {
     items.get(count..).unwrap_or_default()
 }

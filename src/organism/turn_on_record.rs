@@ -1,0 +1,217 @@
+//! Turns on record: the request that each sent, rebuilt byte for byte.
+//!
+//! A turn stores by digest what it sent besides the thread, so its request is rebuilt without a
+//! config. The stored config of that turn renders the request once more, which proves that the
+//! config explains it.
+
+use std::sync::Arc;
+
+use super::prompt_preview::{delivery, made, nothing, rendered, spec_of};
+use super::{Error, PromptComparison, PromptPreview, with_core_words};
+use crate::agent::{AgentEnvironment, ModelAgent, PastTurn, RendererVersion, TurnInputs};
+use crate::config::{
+    BootConfig, Config, ConfigHistory, ExtractedConfig, StoredConfig, StoredConfigError,
+};
+use crate::ids::{Digest, ListenerName, Position, ThreadId};
+use crate::journal::sqlite::JournalReader;
+use crate::memory::{JournalMemory, ThreadHistory as _};
+use crate::model::{ModelRequest, ModelTerms};
+use crate::system;
+use crate::thread::Fact;
+
+/// A turn on record, with the journal that contains it.
+#[derive(Debug)]
+pub struct TurnOnRecord {
+    reader: JournalReader,
+    thread: ThreadId,
+    note: PastTurn,
+    /// The boot whose config was in force.
+    boot: Option<BootConfig>,
+}
+
+impl TurnOnRecord {
+    /// Finds turn number `turn` of `agent` in a thread, from 1. Returns `None` if the journal has
+    /// no such turn.
+    pub fn find(
+        reader: JournalReader,
+        agent: &ListenerName,
+        thread: &ThreadId,
+        turn: u32,
+    ) -> Result<Option<Self>, Error> {
+        let records = reader.tree(&thread.root(), None)?;
+        for sealed in &records {
+            let messages = sealed.record.facts.iter().filter_map(|fact| match fact {
+                Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
+                _ => None,
+            });
+            let notes = messages.filter(|message| message.name == system::name("model-turn"));
+            let mut notes = notes.filter_map(|message| PastTurn::read(message.payload.as_str()));
+            let note = notes.find(|note| note.agent == *agent && note.turn == turn);
+            if let Some(note) = note {
+                let boot = ConfigHistory::read(&reader)?.at(sealed.record.position).cloned();
+                return Ok(Some(Self { reader, thread: thread.clone(), note, boot }));
+            }
+        }
+
+        Ok(None)
+    }
+
+    /// Whether the journal has what the turn sent besides the thread.
+    pub fn has_inputs(&self) -> bool {
+        self.note.inputs.is_some()
+    }
+
+    /// Loads the config that was in force at the turn.
+    ///
+    /// # Errors
+    ///
+    /// [`StoredConfigError::NotStored`] for a turn from before configs were stored.
+    pub fn config(&self) -> Result<ExtractedConfig, StoredConfigError> {
+        let Some(boot) = &self.boot else {
+            let config = Digest::ZERO;
+            return Err(StoredConfigError::NotStored { position: Position(0), config });
+        };
+        StoredConfig::read(&self.reader, boot)?.extract()
+    }
+
+    /// Rebuilds the request of the turn from what the turn stored. `config` is the config of that
+    /// turn, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Preview`] if the turn has no stored inputs, or if the result is not the request
+    /// that the turn recorded.
+    pub fn preview(&self, config: Option<&Config>) -> Result<PromptPreview, Error> {
+        let PastTurn { agent, turn, .. } = &self.note;
+        let Some(stored) = self.note.inputs else {
+            return Err(nothing(format!("turn {turn} of {agent} stored no inputs")));
+        };
+
+        let inputs = self.inputs(stored)?;
+        let history = self.history();
+        let records = history.records(&self.thread, Position(0), self.note.position)?;
+        let request = inputs.request(&records, &self.thread, &self.note);
+        let request = request.ok_or_else(|| self.no_renderer(&inputs.renderer))?;
+        let wire = inputs.wire(&request);
+        let digest = Digest::of(wire.as_bytes());
+        self.check(digest, "the thread has changed")?;
+
+        let notice = self.note.notice.as_deref();
+        let again = config.map(|config| self.render(config));
+        let mut size = ModelTerms::default().size(&request, notice);
+        let mut comparison = None;
+        match again {
+            Some(Ok((agent, again))) => {
+                size = agent.size(&request, notice);
+                comparison = Some(compare(&request, &again.request));
+            }
+            Some(Err(_)) => comparison = Some(PromptComparison::Differs { part: "agent" }),
+            None => {}
+        }
+
+        Ok(PromptPreview {
+            request,
+            position: self.note.position,
+            wire,
+            digest,
+            size,
+            recorded: self.note.prompt,
+            config: self.boot.as_ref().map(|boot| boot.config),
+            comparison,
+        })
+    }
+
+    /// Renders the request of a turn without stored inputs with a config. The result is returned
+    /// only if it has the digest that the turn recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Preview`] if `config` cannot reproduce the request.
+    pub fn preview_with(&self, config: &Config) -> Result<PromptPreview, Error> {
+        let now = config.digest;
+        let (_, preview) = self.render(config)?;
+        let digest = ModelAgent::digest(&preview.request);
+        let why = format!(
+            "it is from before turns stored what they send, and the config, the schemas or the \
+             prompt files are no longer what they were (the config is {now} now)"
+        );
+        self.check(digest, &why)?;
+
+        let config = self.boot.as_ref().map(|boot| boot.config);
+        Ok(PromptPreview { digest, recorded: self.note.prompt, config, ..preview })
+    }
+
+    /// Reads the stored inputs of the turn.
+    fn inputs(&self, stored: Digest) -> Result<TurnInputs, Error> {
+        let PastTurn { agent, turn, .. } = &self.note;
+        let text = self.reader.blob(stored)?;
+        let text = text.ok_or_else(|| {
+            nothing(format!(
+                "the request of turn {turn} of {agent} is not in the journal: {stored}"
+            ))
+        })?;
+
+        TurnInputs::read(&text).map_err(|error| {
+            nothing(format!(
+                "the request of turn {turn} of {agent} cannot be decoded ({stored}): {error}"
+            ))
+        })
+    }
+
+    /// Renders the turn with a config, in the turn's renderer version and environment.
+    fn render(&self, config: &Config) -> Result<(ModelAgent, PromptPreview), Error> {
+        let config = with_core_words(config.clone())?;
+        let spec = spec_of(&config, &self.note.agent)?;
+        let agent = made(&config, spec, Arc::new(self.history()))?;
+        // The turn may have been taken on another machine, so its recorded environment is used.
+        let agent = match self.note.environment.as_deref() {
+            Some(around) => agent.within(AgentEnvironment::read(around)),
+            None => agent,
+        };
+        let version = RendererVersion::parse(&self.note.renderer);
+        let version = version.ok_or_else(|| self.no_renderer(&self.note.renderer))?;
+        let agent = agent.in_version(version);
+
+        let PastTurn { call, position, .. } = self.note;
+        let delivery = delivery(&self.note.agent, &self.thread, call, position);
+        let preview = rendered(&agent, &delivery, &config)?;
+        Ok((agent, preview))
+    }
+
+    fn history(&self) -> JournalMemory {
+        JournalMemory::new(self.reader.data().to_owned())
+    }
+
+    /// Refuses a request that is not the recorded one.
+    fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
+        let PastTurn { agent, turn, prompt, .. } = &self.note;
+        match prompt {
+            Some(sent) if *sent != digest => Err(nothing(format!(
+                "turn {turn} of {agent} cannot be shown as it was sent: {why}. Its prompt had the \
+                 SHA-256 {sent}, and what can be made now has {digest}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn no_renderer(&self, version: &str) -> Error {
+        nothing(format!(
+            "turn {} of {} was rendered by version `{version}`, which this program does not have",
+            self.note.turn, self.note.agent
+        ))
+    }
+}
+
+/// Compares a request as it was sent with the same request as it is rendered again.
+fn compare(sent: &ModelRequest, again: &ModelRequest) -> PromptComparison {
+    let parts = [
+        ("system prompt", sent.system == again.system),
+        ("tools", sent.tools == again.tools),
+        ("tool choice", sent.tool_choice == again.tool_choice),
+        ("number of calls in a turn", sent.one_call == again.one_call),
+        ("limit of tokens", sent.max_tokens == again.max_tokens),
+        ("messages", sent.messages == again.messages),
+    ];
+    let differs = parts.into_iter().find(|(_, is_equal)| !is_equal);
+    differs.map_or(PromptComparison::Equal, |(part, _)| PromptComparison::Differs { part })
+}
