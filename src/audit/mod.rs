@@ -12,6 +12,7 @@ mod report;
 mod search;
 mod threads;
 mod timeline;
+mod timeline_page;
 mod verify;
 mod views;
 
@@ -24,6 +25,9 @@ pub use report::{
 };
 pub use search::search;
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
-pub use timeline::{SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline};
+pub use timeline::{
+    RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline,
+};
+pub use timeline_page::{EventClass, TimelineRest};
 pub use verify::{VerifyOptions, verify, verify_with};
 pub use views::{BusyRefusals, MessageView, RefusalView};

@@ -10,10 +10,13 @@ use crate::envelope::{AttemptFailure, Disposition, RefusalRule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
+use crate::system;
 use crate::thread::{DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
+use crate::xml::element::Element;
 use crate::xml::findings::Finding;
 
 use super::threads::{ThreadPhase, TreeCalls};
+use super::timeline_page::TimelineRest;
 use super::views::{BusyRefusals, MessageView, RefusalView};
 
 /// Events of one thread, in order.
@@ -32,8 +35,20 @@ pub struct ThreadTimeline {
     /// Tokens and money that model calls in the thread and its subthreads have used.
     #[serde(rename = "spent")]
     pub spent: Spending,
+    /// Currency of the money, as the first model call states it.
+    #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
+    /// Number of messages in the thread itself, whatever part of them `items` contains.
+    #[serde(rename = "messages")]
+    pub messages: u64,
+    /// Number of events before those in `items`, which the page does not contain.
+    #[serde(rename = "before", skip_serializing_if = "is_zero")]
+    pub before: u64,
     #[serde(rename = "items")]
     pub items: Vec<TimelineEntry>,
+    /// Events after those in `items`. `None` if there are none.
+    #[serde(rename = "rest", skip_serializing_if = "Option::is_none")]
+    pub rest: Option<TimelineRest>,
 }
 
 /// One event of a thread.
@@ -43,6 +58,9 @@ pub struct TimelineEntry {
     pub position: Position,
     #[serde(skip)]
     pub at: Time,
+    /// Sequence number of this message, or of the last message of the thread before this event.
+    #[serde(skip)]
+    pub seq: u64,
     #[serde(flatten)]
     pub what: TimelineEvent,
 }
@@ -125,15 +143,34 @@ pub struct SignedBy {
     pub holds: bool,
 }
 
-/// Builds the timeline of a thread from the records up to position `up_to`. Returns `None` if there
-/// is no record of the thread.
+/// A moment of the past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordedMoment {
+    /// After the record at this position.
+    Position(Position),
+    /// After the last record up to this time.
+    Time(Time),
+}
+
+/// Builds the timeline of a thread from the records up to a moment, or from all. Returns `None` if
+/// there is no record of the thread.
 pub fn thread_timeline(
     reader: &JournalReader,
     thread: &ThreadId,
-    up_to: Option<Position>,
+    up_to: Option<RecordedMoment>,
 ) -> Result<Option<ThreadTimeline>, Error> {
+    let position = match up_to {
+        Some(RecordedMoment::Position(position)) => Some(position),
+        _ => None,
+    };
+    let is_later =
+        |record: &Record| matches!(up_to, Some(RecordedMoment::Time(time)) if record.time > time);
+
     let mut builder = TimelineBuilder::default();
-    for HashedRecord { record, .. } in reader.tree(&thread.root(), up_to)? {
+    for HashedRecord { record, .. } in reader.tree(&thread.root(), position)? {
+        if is_later(&record) {
+            break;
+        }
         builder.take(&record);
     }
     Ok(builder.take_timeline(thread))
@@ -291,7 +328,11 @@ impl TimelineBuilder {
             opened: at,
             updated: at,
             spent: Spending::default(),
+            currency: None,
+            messages: 0,
+            before: 0,
             items: Vec::new(),
+            rest: None,
         };
 
         self.timelines.entry(thread.clone()).or_insert(timeline);
@@ -303,7 +344,16 @@ impl TimelineBuilder {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
         timeline.updated = record.time;
-        timeline.items.push(TimelineEntry { position: record.position, at: record.time, what });
+
+        let mut seq = timeline.items.last().map_or(0, |last| last.seq);
+        if let TimelineEvent::Message(message) = &what {
+            seq = message.seq;
+            timeline.messages += 1;
+            timeline.currency = timeline.currency.take().or_else(|| currency_in(message));
+        }
+
+        let position = record.position;
+        timeline.items.push(TimelineEntry { position, at: record.time, seq, what });
         timeline.items.len() - 1
     }
 
@@ -323,6 +373,7 @@ impl TimelineBuilder {
                 // The recursion is bounded, because the depth of threads is bounded.
                 if let Some(beneath) = self.take_timeline(&child.thread.clone()) {
                     timeline.spent = timeline.spent.plus(beneath.spent);
+                    timeline.currency = timeline.currency.or_else(|| beneath.currency.clone());
                     *child = beneath;
                 }
             }
@@ -330,6 +381,17 @@ impl TimelineBuilder {
 
         Some(timeline)
     }
+}
+
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Currency that the core's note of a model call states.
+fn currency_in(message: &MessageView) -> Option<String> {
+    let is_core = &*message.name.namespace == system::NAMESPACE;
+    let payload = message.payload.as_deref().filter(|_| is_core)?;
+    Element::head(payload)?.attribute("currency").map(str::to_owned)
 }
 
 /// Whether a cancellation was refused: its signature is missing, or its thread had ended.

@@ -4,13 +4,17 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::audit;
-use crate::ids::ThreadId;
+use crate::audit::{self, EventClass, RecordedMoment, ThreadTimeline};
+use crate::ids::{Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 
-use super::exit::CommandExit;
+use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
-use super::render::{RenderOutput, draw_timeline, put, put_json};
+use super::past_time;
+use super::render::{RenderOutput, TimelineColumns, draw_timeline, put, put_json};
+
+/// Events on a page, unless `--limit` states another number.
+const PAGE_EVENTS: usize = 500;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -19,6 +23,31 @@ pub struct Args {
     /// The thread. Default: the newest.
     #[arg(value_name = "ID")]
     thread: Option<String>,
+    /// Show the thread as it was after this position, or at this time: 2026-11-20T10:00, 2h.
+    #[arg(long, value_name = "MOMENT")]
+    at: Option<String>,
+    /// Begin at the message with this sequence number.
+    #[arg(long, value_name = "N")]
+    from_seq: Option<u64>,
+    /// Show about N events, those of subthreads included. Default: 500, and all with --json.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    limit: Option<usize>,
+    /// Show the last page.
+    #[arg(long, conflicts_with = "from_seq")]
+    last: bool,
+    /// Show all events.
+    #[arg(long, conflicts_with_all = ["limit", "last"])]
+    all: bool,
+    /// Show only events of these classes, separated by commas: calls, replies, self, notes, system,
+    /// refused, model, failed, decisions, timers.
+    #[arg(long, value_name = "CLASSES", value_delimiter = ',', value_parser = event_class)]
+    only: Vec<EventClass>,
+    /// Show the position of each event, and the id of each message.
+    #[arg(long)]
+    ids: bool,
+    /// Show times with date and zone.
+    #[arg(long)]
+    absolute: bool,
     /// Show whole payloads.
     #[arg(long)]
     full: bool,
@@ -33,21 +62,88 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => newest(&journal_target::readers(&args.place)?)?
             .context("no threads yet; `organism send` starts one")?,
     };
+    let at = args.at.as_deref().map(moment).transpose()?;
 
     let mut found = false;
     for reader in journal_target::readers_of(&args.place, &thread)? {
-        let timeline = audit::thread_timeline(&reader, &thread, None);
+        let timeline = audit::thread_timeline(&reader, &thread, at);
         let timeline = timeline.map_err(|error| journal_target::failed_in(&reader, error))?;
-        let Some(timeline) = timeline else { continue };
+        let Some(mut timeline) = timeline else { continue };
         found = true;
+        select(&args, &mut timeline);
+
         if args.json {
             put_json(&timeline)?;
         } else {
-            put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline))?;
+            let shown = TimelineColumns { ids: args.ids, absolute: args.absolute };
+            put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline, shown))?;
         }
     }
 
-    if found { Ok(CommandExit::Done.into()) } else { Err(unknown(&thread).into()) }
+    match at {
+        _ if found => Ok(CommandExit::Done.into()),
+        Some(_) => Err(not_yet(&args, &thread)?.into()),
+        None => Err(unknown(&thread).into()),
+    }
+}
+
+/// Keeps the part of a timeline that the arguments select.
+fn select(args: &Args, timeline: &mut ThreadTimeline) {
+    if !args.only.is_empty() {
+        timeline.restrict(&args.only);
+    }
+
+    let default = if args.json { usize::MAX } else { PAGE_EVENTS };
+    let limit = if args.all { usize::MAX } else { args.limit.unwrap_or(default) };
+    if args.last {
+        timeline.keep_last(args.limit.unwrap_or(PAGE_EVENTS));
+    } else {
+        timeline.keep_page(args.from_seq.unwrap_or_default(), limit);
+    }
+}
+
+/// The failure for a thread that had no record at the moment in question.
+fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
+    for reader in journal_target::readers_of(&args.place, thread)? {
+        let timeline = audit::thread_timeline(&reader, thread, None);
+        let timeline = timeline.map_err(|error| journal_target::failed_in(&reader, error))?;
+        let first = timeline.as_ref().and_then(|timeline| timeline.items.first());
+        if let Some(first) = first {
+            let text = format!(
+                "thread {thread} was opened later: its first record is at position {}, {}",
+                first.position, first.at
+            );
+            return Ok(CommandFailure::new(CommandExit::Usage, text));
+        }
+    }
+
+    Ok(unknown(thread))
+}
+
+/// A position, or a time.
+fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
+    if let Ok(position) = text.parse() {
+        return Ok(RecordedMoment::Position(Position(position)));
+    }
+
+    let time = past_time::parse(text).map_err(|_| {
+        let text = format!("`{text}` is no moment; write a position, {}", past_time::FORMS);
+        CommandFailure::new(CommandExit::Usage, text)
+    })?;
+    Ok(RecordedMoment::Time(time))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "write a number of at least 1".to_owned())
+}
+
+fn event_class(text: &str) -> Result<EventClass, String> {
+    let found = EventClass::ALL.into_iter().find(|class| class.as_str() == text);
+    found.ok_or_else(|| {
+        let names: Vec<_> = EventClass::ALL.iter().map(|class| class.as_str()).collect();
+        format!("no such class; there are {}", names.join(", "))
+    })
 }
 
 fn newest(readers: &[JournalReader]) -> anyhow::Result<Option<ThreadId>> {

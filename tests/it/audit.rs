@@ -1,5 +1,7 @@
 //! Queries of an auditor, and the format of the answers.
 
+mod pages;
+
 use std::process::{Command, Output};
 
 use expect_test::expect;

@@ -103,6 +103,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "organism_reach",
     "named_config",
     "new_files",
+    "past_time",
 ];
 
 fn floor_of(module: &str) -> Option<usize> {

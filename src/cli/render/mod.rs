@@ -19,7 +19,7 @@ pub use held::held;
 pub use live_printer::LivePrinter;
 pub use payload::lines as payload_lines;
 pub use table::{cut, table};
-pub use timeline::{busy, draw_message, draw_timeline, refused};
+pub use timeline::{TimelineColumns, busy, draw_message, draw_timeline, refused};
 pub use wrap::{clean, columns, wrap};
 
 /// Present columns of the terminal behind standard output.

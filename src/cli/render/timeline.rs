@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use crate::audit::{
     BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPhase, ThreadTimeline, TimelineEntry,
-    TimelineEvent,
+    TimelineEvent, TimelineRest,
 };
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind, Spending};
 use crate::system;
 use crate::thread::TimerEnd;
-use crate::xml::element::Element;
 
 use super::table::cut;
 use super::{RenderOutput, clean, columns, count, duration, payload, words, wrap};
@@ -20,9 +19,24 @@ const LINES_MAX: usize = 8;
 /// Maximum number of indented levels. Deeper subthreads are indented like the last of these levels.
 const INDENTED_MAX: usize = 8;
 
-/// Draws a whole timeline. A subthread is drawn beneath the message that spawned it.
-pub fn draw_timeline(output: &RenderOutput, timeline: &ThreadTimeline) -> String {
-    let mut page = TimelinePage::new(output, "+99.999s ".len(), timeline.opened);
+/// Columns of a timeline that are shown on request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TimelineColumns {
+    /// Position of each event; sequence number and id of each message.
+    pub ids: bool,
+    /// Times with date and zone, instead of the time since the thread was opened.
+    pub absolute: bool,
+}
+
+/// Draws a timeline. A subthread is drawn beneath the message that spawned it.
+pub fn draw_timeline(
+    output: &RenderOutput,
+    timeline: &ThreadTimeline,
+    shown: TimelineColumns,
+) -> String {
+    let time = if shown.absolute { "2026-11-20T10:00:00.000Z" } else { "+99.999s " };
+    let mut page = TimelinePage::new(output, time.len(), timeline.opened);
+    page.shown = shown;
     page.title(timeline);
     page.items(timeline);
     page.total(timeline);
@@ -61,12 +75,23 @@ struct TimelinePage<'p> {
     time_columns: usize,
     began: Time,
     depth: usize,
+    shown: TimelineColumns,
+    /// Line to write beneath the next head.
+    under_head: Option<String>,
     text: String,
 }
 
 impl<'p> TimelinePage<'p> {
     fn new(output: &'p RenderOutput, time_columns: usize, began: Time) -> Self {
-        Self { output, time_columns, began, depth: 0, text: String::new() }
+        Self {
+            output,
+            time_columns,
+            began,
+            depth: 0,
+            shown: TimelineColumns::default(),
+            under_head: None,
+            text: String::new(),
+        }
     }
 
     fn margin(&self) -> String {
@@ -86,12 +111,10 @@ impl<'p> TimelinePage<'p> {
     }
 
     fn title(&mut self, timeline: &ThreadTimeline) {
-        let messages =
-            timeline.items.iter().filter(|item| matches!(item.what, TimelineEvent::Message(_)));
         let rest = format!(
             "{}  {}",
             duration(timeline.updated.since(timeline.opened)),
-            count(messages.count() as u64, "message")
+            count(timeline.messages, "message")
         );
         let status = status(self.output, timeline.status);
         let taken = columns(&rest) + columns(timeline.status.as_str()) + 4;
@@ -101,8 +124,19 @@ impl<'p> TimelinePage<'p> {
     }
 
     fn items(&mut self, timeline: &ThreadTimeline) {
+        if timeline.before > 0 {
+            let earlier = count(timeline.before, "earlier event");
+            self.line(&self.output.dim(&format!("… {earlier}: --from-seq 0")));
+        }
+
         for item in &timeline.items {
             self.item(item);
+        }
+
+        if let Some(TimelineRest { events, from_seq }) = timeline.rest {
+            let more = count(events, "more event");
+            let command = format!("organism thread {} --from-seq {from_seq}", timeline.thread);
+            self.line(&self.output.dim(&format!("… {more}: {command}")));
         }
     }
 
@@ -115,14 +149,17 @@ impl<'p> TimelinePage<'p> {
 
         let mut total = format!("in all  {}", count(tokens, "token"));
         if !money.is_zero() {
-            let currency = currency(timeline).unwrap_or_default();
+            let currency = timeline.currency.as_deref().unwrap_or_default();
             total.push_str(format!("  {money} {currency}").trim_end());
         }
         self.line(&self.output.dim(&total));
     }
 
     fn item(&mut self, item: &TimelineEntry) {
-        let time = offset(item.at.since(self.began));
+        let time =
+            if self.shown.absolute { absolute(item.at) } else { offset(item.at.since(self.began)) };
+        self.under_head = self.shown.ids.then(|| ids(item));
+
         match &item.what {
             TimelineEvent::Message(message) => self.message(message, &time, None),
             TimelineEvent::Refused(refused) => self.refused(refused, &time),
@@ -288,6 +325,9 @@ impl<'p> TimelinePage<'p> {
         let gap = " ".repeat(self.time_columns.saturating_sub(columns(time)));
         let line = format!("{gap}{}  {head}", self.output.dim(time));
         self.line(&line);
+        if let Some(ids) = self.under_head.take() {
+            self.body_line(&self.output.dim(&ids));
+        }
     }
 
     fn body_room(&self) -> usize {
@@ -304,19 +344,6 @@ impl<'p> TimelinePage<'p> {
         let line = format!("{}{line}", " ".repeat(self.time_columns + 2));
         self.line(&line);
     }
-}
-
-/// Currency of the costs in a thread or its subthreads, as a model's turn states it.
-fn currency(timeline: &ThreadTimeline) -> Option<String> {
-    timeline.items.iter().find_map(|item| match &item.what {
-        TimelineEvent::Message(message) if is_core(message) => {
-            let root = Element::head(message.payload.as_deref()?)?;
-            root.attribute("currency").map(str::to_owned)
-        }
-        // The recursion is bounded, because the depth of threads is bounded.
-        TimelineEvent::Subthread(beneath) => currency(beneath),
-        _ => None,
-    })
 }
 
 /// The requests of a failed model call with their costs, if there was more than one.
@@ -336,6 +363,22 @@ fn lost(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
+}
+
+/// Position of an event; sequence number and id of a message.
+fn ids(item: &TimelineEntry) -> String {
+    match &item.what {
+        TimelineEvent::Message(message) => {
+            format!("position {}  seq {}  id {}", item.position, message.seq, message.id)
+        }
+        _ => format!("position {}", item.position),
+    }
+}
+
+/// A time with date and zone, in milliseconds.
+fn absolute(time: Time) -> String {
+    let text = time.to_string();
+    text.get(..23).map_or_else(|| text.clone(), |date| format!("{date}Z"))
 }
 
 /// Formats an offset like `+0.137s`, with minutes and hours if needed.

@@ -5,22 +5,17 @@ use std::borrow::Cow;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::xml::invisible_characters::visible;
+
 /// Number of terminal columns that a text takes: two for wide characters, none for combining marks.
 pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Replaces control characters and characters that change the text direction by `·`.
+/// Writes each character that a screen would act on, reorder or not show as its code point, and tabs
+/// as spaces. Line breaks stay.
 pub fn clean(text: &str) -> String {
-    let harmless = |char| match char {
-        '\n' => '\n',
-        '\t' => ' ',
-        '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => '·',
-        char if char.is_control() => '·',
-        char => char,
-    };
-
-    text.chars().map(harmless).collect()
+    visible(text).replace('\t', " ")
 }
 
 /// Wraps a text to lines of at most `width` columns, at spaces if possible. Continuation lines keep
@@ -73,6 +68,6 @@ mod tests {
     #[test]
     fn nothing_in_a_text_can_steer_the_terminal() {
         let hostile = "a\u{1b}[31mb\u{7}\u{9b}2J\u{202e}c\r\u{8}";
-        assert_eq!(clean(hostile), "a·[31mb··2J·c··");
+        assert_eq!(clean(hostile), "a\\u{1b}[31mb\\u{7}\\u{9b}2J\\u{202e}c\\u{d}\\u{8}");
     }
 }

@@ -1,0 +1,179 @@
+//! Selects a part of a timeline: events of some classes, and a page that begins at a sequence number.
+
+use serde::Serialize;
+
+use crate::envelope::{AttemptFailure, MessageKind};
+use crate::system;
+
+use super::timeline::{ThreadTimeline, TimelineEvent};
+
+/// Events that a page does not contain, because it is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TimelineRest {
+    /// Number of events, those of subthreads included.
+    #[serde(rename = "events")]
+    pub events: u64,
+    /// Sequence number at which the next page begins.
+    #[serde(rename = "from_seq")]
+    pub from_seq: u64,
+}
+
+/// Class of an event, by which a timeline can be restricted. An event may be of several classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventClass {
+    Calls,
+    Replies,
+    /// Messages of an agent to itself.
+    Own,
+    Notes,
+    /// Payloads of the core.
+    System,
+    /// Refused payloads.
+    Refused,
+    /// Model calls: their notes, findings, failures and charges.
+    Model,
+    /// Attempts that failed, and cancellations.
+    Failed,
+    /// Decisions of people.
+    Decisions,
+    Timers,
+}
+
+impl EventClass {
+    pub const ALL: [Self; 10] = [
+        Self::Calls,
+        Self::Replies,
+        Self::Own,
+        Self::Notes,
+        Self::System,
+        Self::Refused,
+        Self::Model,
+        Self::Failed,
+        Self::Decisions,
+        Self::Timers,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Replies => "replies",
+            Self::Own => "self",
+            Self::Notes => "notes",
+            Self::System => "system",
+            Self::Refused => "refused",
+            Self::Model => "model",
+            Self::Failed => "failed",
+            Self::Decisions => "decisions",
+            Self::Timers => "timers",
+        }
+    }
+
+    /// Whether an event is of this class. A subthread is of none, because its own events are.
+    fn has(self, event: &TimelineEvent) -> bool {
+        match event {
+            TimelineEvent::Message(message) => {
+                let is_core = &*message.name.namespace == system::NAMESPACE;
+                match self {
+                    Self::Calls => message.kind == MessageKind::Call,
+                    Self::Replies => message.kind == MessageKind::Reply,
+                    Self::Own => message.kind == MessageKind::Own,
+                    Self::Notes => message.kind == MessageKind::Note,
+                    Self::System => is_core,
+                    Self::Model => is_core && &*message.name.local == "model-turn",
+                    _ => false,
+                }
+            }
+            TimelineEvent::Refused(_) | TimelineEvent::Busy(_) => self == Self::Refused,
+            TimelineEvent::Findings { .. } | TimelineEvent::Charged { .. } => self == Self::Model,
+            TimelineEvent::AttemptFailed { failure, .. } => match self {
+                Self::Failed => true,
+                Self::Model => matches!(failure, AttemptFailure::Model { .. }),
+                _ => false,
+            },
+            TimelineEvent::TimerEnded { .. } => self == Self::Timers,
+            TimelineEvent::Decision { .. } => self == Self::Decisions,
+            TimelineEvent::Cancelled { .. } => self == Self::Failed,
+            TimelineEvent::Subthread(_) => false,
+        }
+    }
+}
+
+impl ThreadTimeline {
+    /// Removes all events that are of none of these classes, and subthreads without any such event.
+    pub fn restrict(&mut self, only: &[EventClass]) {
+        self.items.retain_mut(|item| match &mut item.what {
+            // The recursion is bounded, because the depth of threads is bounded.
+            TimelineEvent::Subthread(child) => {
+                child.restrict(only);
+                !child.items.is_empty()
+            }
+            event => only.iter().any(|class| class.has(event)),
+        });
+    }
+
+    /// Keeps the page of about `limit` events that begins at a sequence number. Events of subthreads
+    /// count. A page ends only before a message, so that the next one can begin there.
+    pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
+        let mut room = limit;
+        self.take_page(from_seq, &mut room);
+    }
+
+    /// Keeps the last page of at most `limit` events, but at least the last message with the events
+    /// after it.
+    pub fn keep_last(&mut self, limit: usize) {
+        let mut events = 0;
+        let mut from_seq = u64::MAX;
+        for item in self.items.iter().rev() {
+            events += item.what.events();
+            let is_full = events > limit as u64 && from_seq < u64::MAX;
+            if is_full {
+                break;
+            }
+            if matches!(item.what, TimelineEvent::Message(_)) {
+                from_seq = item.seq;
+            }
+        }
+
+        let first = self.items.first().map_or(0, |first| first.seq);
+        let is_whole = events <= limit as u64 || from_seq == u64::MAX;
+        self.keep_page(if is_whole { first } else { from_seq }, usize::MAX);
+    }
+
+    fn take_page(&mut self, from_seq: u64, room: &mut usize) {
+        let mut items = Vec::new();
+
+        for mut item in std::mem::take(&mut self.items) {
+            if item.seq < from_seq {
+                self.before += item.what.events();
+                continue;
+            }
+
+            let is_message = matches!(item.what, TimelineEvent::Message(_));
+            if self.rest.is_some() || (*room == 0 && is_message) {
+                let rest = self.rest.get_or_insert(TimelineRest { events: 0, from_seq: item.seq });
+                rest.events += item.what.events();
+                continue;
+            }
+
+            *room = room.saturating_sub(1);
+            if let TimelineEvent::Subthread(child) = &mut item.what {
+                child.take_page(0, room);
+            }
+            items.push(item);
+        }
+
+        self.items = items;
+    }
+}
+
+impl TimelineEvent {
+    /// Number of events: one, and for a subthread those in it.
+    fn events(&self) -> u64 {
+        match self {
+            Self::Subthread(child) => {
+                1 + child.items.iter().map(|item| item.what.events()).sum::<u64>()
+            }
+            _ => 1,
+        }
+    }
+}

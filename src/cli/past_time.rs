@@ -1,0 +1,78 @@
+//! Reads moments of the past from the command line.
+
+use std::time::Duration;
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+
+use crate::clock::Time;
+
+/// The forms of a time, for help texts and errors.
+pub const FORMS: &str = "2026-11-20, 2026-11-20T10:00, 2026-11-20T10:00:00Z, or 15m, 2h, 3d ago";
+
+/// Reads a time: a date or a date with a time, in the zone of this machine unless it states one, or
+/// how long ago.
+pub fn parse(text: &str) -> Result<Time, String> {
+    parse_at(text, Time::now(), &TimeZone::system())
+}
+
+fn parse_at(text: &str, now: Time, zone: &TimeZone) -> Result<Time, String> {
+    if let Some(time) = Time::parse(text) {
+        return Ok(time);
+    }
+
+    if let Some(ago) = ago(text) {
+        let micros = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
+        return Ok(Time(now.0.saturating_sub(micros)));
+    }
+
+    let local = text.parse::<DateTime>().or_else(|_| text.parse::<Date>().map(DateTime::from));
+    let zoned = local.ok().and_then(|local| local.to_zoned(zone.clone()).ok());
+    let time = zoned.map(|zoned| Time(zoned.timestamp().as_microsecond()));
+    time.ok_or_else(|| format!("`{text}` is no time; write {FORMS}"))
+}
+
+/// A length of time with its unit, such as `15m`.
+fn ago(text: &str) -> Option<Duration> {
+    let unit = text.strip_suffix(" ago").unwrap_or(text);
+    let digits = unit.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    let seconds = match unit.get(digits.len()..)?.trim() {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok().map(|number| Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_of_a_time_is_read() {
+        let now = Time::parse("2026-11-20T12:00:00Z").unwrap();
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        let cases = [
+            ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z"),
+            ("2026-11-20T10:00:00+01:00", "2026-11-20T09:00:00Z"),
+            ("2026-11-20", "2026-11-19T22:00:00Z"),
+            ("2026-11-20T10:00", "2026-11-20T08:00:00Z"),
+            ("2026-11-20 10:00:30", "2026-11-20T08:00:30Z"),
+            ("30s", "2026-11-20T11:59:30Z"),
+            ("15m", "2026-11-20T11:45:00Z"),
+            ("2h ago", "2026-11-20T10:00:00Z"),
+            ("1 d", "2026-11-19T12:00:00Z"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_at(text, now, &zone), Ok(Time::parse(expected).unwrap()), "{text}");
+        }
+
+        for text in ["", "yesterdayish", "2026-13-01", "5", "5y", "-2h", "h"] {
+            let refused = parse_at(text, now, &zone).unwrap_err();
+            assert!(refused.contains(text) && refused.contains(FORMS), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Parts of a thread: pages, classes of events, and moments.
+
+use organism::envelope::MessageKind;
+use organism::thread::Record;
+use serde_json::Value as Json;
+
+use super::{ROOT, organism, researched, stdout};
+use crate::journal::Place;
+use crate::journal::script::{Script, thread};
+
+/// A thread of `count` questions.
+fn long(count: usize) -> Place {
+    let mut script = Script::default();
+    let root = thread(ROOT);
+    let (asked, first) = script.question(&root, "question 1");
+    let mut records: Vec<Record> = vec![first];
+    for n in 2..=count {
+        let mut step = script.outcome(&root, "researcher", asked);
+        let body = format!("<note>number {n}</note>");
+        step.say(MessageKind::Note, "researcher", "researcher", "note", &body, Some(asked));
+        records.push(step.end());
+    }
+    Place::with(&mut records)
+}
+
+fn shown(place: &Place, more: &[&str]) -> String {
+    stdout(organism(place, &[&["thread", ROOT], more].concat()))
+}
+
+fn seqs(text: &str) -> Vec<u64> {
+    let lines = text.lines().filter_map(|line| line.split_once("  seq ").map(|(_, rest)| rest));
+    lines.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn the_pages_of_a_long_thread_are_the_whole_thread() {
+    let place = long(1203);
+    let whole = seqs(&shown(&place, &["--all", "--ids"]));
+    assert_eq!(whole.len(), 1203);
+
+    let mut pages = Vec::new();
+    let mut next = None;
+    loop {
+        let from = next.clone().unwrap_or_else(|| "0".to_owned());
+        let page = shown(&place, &["--ids", "--from-seq", &from]);
+        assert!(seqs(&page).len() <= 500);
+        pages.extend(seqs(&page));
+        let command = page.lines().last().unwrap().rsplit_once(" --from-seq ");
+        let Some((head, seq)) = command else { break };
+        assert!(head.contains("more event") && head.ends_with(ROOT), "{head}");
+        next = Some(seq.to_owned());
+    }
+    assert_eq!(pages, whole);
+
+    let last = shown(&place, &["--last", "--limit", "3", "--ids"]);
+    assert_eq!(seqs(&last), whole[1200..]);
+    assert!(last.contains("… 1200 earlier events"), "{last}");
+    let small = shown(&place, &["--last", "--limit", "5000", "--ids"]);
+    assert_eq!(seqs(&small), whole);
+}
+
+#[test]
+fn json_has_all_events_unless_a_limit_is_given() {
+    let place = long(700);
+    let all: Json = serde_json::from_str(&shown(&place, &["--json"])).unwrap();
+    assert_eq!(all["items"].as_array().unwrap().len(), 700);
+    assert_eq!(all["rest"], Json::Null);
+
+    let some: Json = serde_json::from_str(&shown(&place, &["--json", "--limit", "10"])).unwrap();
+    assert_eq!(some["items"].as_array().unwrap().len(), 10);
+    assert_eq!(some["messages"], 700);
+    assert_eq!(some["rest"]["events"], 690);
+}
+
+#[test]
+fn a_thread_is_restricted_to_classes_of_events() {
+    let place = researched();
+    let refused = shown(&place, &["--only", "refused"]);
+    assert!(refused.contains("refused: ") && !refused.contains(" → "), "{refused}");
+
+    let both = shown(&place, &["--only", "refused,replies"]);
+    assert!(both.contains("refused: ") && both.contains("  answer"), "{both}");
+    assert!(!both.contains("  question"), "{both}");
+    // The subthread has a reply of its own.
+    assert!(both.contains(".depth"), "{both}");
+
+    let unknown = organism(&place, &["thread", ROOT, "--only", "refusals"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(text.contains("refused, model"), "{text}");
+}
+
+#[test]
+fn a_thread_is_shown_as_it_was_at_a_moment() {
+    let place = researched();
+    let all: Json = serde_json::from_str(&shown(&place, &["--json"])).unwrap();
+    let last = all["items"].as_array().unwrap().last().unwrap()["position"].as_u64().unwrap();
+
+    for position in 1..=last {
+        let then: Json =
+            serde_json::from_str(&shown(&place, &["--json", "--at", &position.to_string()]))
+                .unwrap();
+        let is_over = position == last;
+        assert_eq!(then["status"] == "completed", is_over, "{position}");
+    }
+
+    let before = shown(&place, &["--at", "2026-11-20T10:00:00.3Z"]);
+    assert!(before.contains("  running  ") && !before.contains(".822s"), "{before}");
+    assert_eq!(shown(&place, &["--at", "2030-01-01"]), shown(&place, &[]));
+
+    let never = organism(&place, &["thread", ROOT, "--at", "2020-01-01"]);
+    assert_eq!(never.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&never.stderr).into_owned();
+    assert!(text.contains("was opened later: its first record is at position 1, 2026-"), "{text}");
+
+    let wrong = organism(&place, &["thread", ROOT, "--at", "noon"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(text.contains("`noon` is no moment; write a position, 2026-11-20"), "{text}");
+}
+
+#[test]
+fn positions_ids_and_absolute_times_stand_on_request() {
+    let place = researched();
+    let plain = shown(&place, &[]);
+    assert!(!plain.contains("position ") && !plain.contains("2026-"), "{plain}");
+
+    let more = shown(&place, &["--ids", "--absolute"]);
+    assert!(more.contains("\n2026-11-20T10:00:00.137Z  operator → researcher  question"), "{more}");
+    assert!(more.contains("position 1  seq 1  id "), "{more}");
+}
+
+#[test]
+fn invisible_characters_of_a_thread_stand_as_their_code_points() {
+    let mut script = Script::default();
+    let hostile = "pay \u{202e}dab\u{202c} a\u{200b}b \u{e0041}\u{feff}\u{ad}";
+    let (_, first) = script.question(&thread(ROOT), hostile);
+    let text = shown(&Place::with(&mut [first]), &[]);
+    for code in ["202e", "202c", "200b", "e0041", "feff", "ad"] {
+        assert!(text.contains(&format!("\\u{{{code}}}")), "{code}: {text}");
+    }
+}
