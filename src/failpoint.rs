@@ -32,6 +32,9 @@ pub const PROMOTION: [&str; 3] = ["before-comparing", "compared", "promoted"];
 /// Further failpoints of repairing a stream.
 pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-published"];
 
+/// Failpoints of a command that brings an index up to date.
+pub const INDEX: [&str; 2] = ["index-before-commit", "index-after-commit"];
+
 /// Failpoints of the pump: around the effects of a durable record, and after an answer arrived that
 /// no record has yet.
 pub const PUMP: [&str; 9] = [

@@ -31,6 +31,7 @@ pub mod bus;
 pub mod journal;
 pub mod model;
 // Memory.
+pub mod index;
 pub mod memory;
 // Heart.
 pub mod pump;

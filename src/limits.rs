@@ -406,6 +406,20 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
+/// Number of records that an index takes with one commit.
+pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
+/// Maximum rows of one kind that a writer of an index keeps in memory between commits.
+pub const INDEX_ROWS_KEPT: usize = 100_000;
+/// Page cache of the writer of an index.
+pub const INDEX_CACHE_KIB: u32 = 64 << 10;
+/// How long a query waits until another process has brought the index up to date.
+pub const INDEX_WAIT: Duration = Duration::from_secs(1);
+/// Maximum size of an index whose structure is checked before each use. Damage of a larger one
+/// shows when the damaged page is read.
+pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
+/// Maximum characters that the index keeps of the text that opened a thread.
+pub const FIRST_WORDS_CHARS_MAX: usize = 80;
+
 /// Maximum waits of a tree queued for one waiting client; further ones are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
 /// Duration of a model call after which waiting clients are informed of the call.

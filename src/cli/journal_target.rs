@@ -59,7 +59,7 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
 
 /// Explains why the journal in `data` cannot be opened. If the state directory knows a journal that
 /// does not exist, that journal is lost.
-fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
+pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
         Some(state) => unreadable(data, &state, error),

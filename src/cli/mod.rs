@@ -34,6 +34,7 @@ mod demo;
 mod exit;
 mod export;
 mod host;
+mod indexed;
 mod init;
 mod journal_target;
 mod key;
@@ -59,6 +60,7 @@ mod schema;
 mod search;
 mod secret;
 mod send;
+mod sql;
 mod startup;
 mod tail;
 mod thread;
@@ -115,6 +117,8 @@ enum CommandVerb {
     Tail(tail::Args),
     /// Find messages by text.
     Search(search::Args),
+    /// Ask the index of the record with SQL.
+    Sql(sql::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
     /// List the calls that wait for an approval.
@@ -186,6 +190,7 @@ impl CommandVerb {
             Self::Thread(args) => thread::run(args),
             Self::Tail(args) => tail::run(args),
             Self::Search(args) => search::run(args),
+            Self::Sql(args) => sql::run(args),
             Self::Cancel(args) => cancel::run(args),
             Self::Approvals(args) => approvals::run(args),
             Self::Approve(args) => approve::run(args),

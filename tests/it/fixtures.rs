@@ -9,6 +9,8 @@ mod records;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub use journals::stored_journals;
+
 /// The name of each variant of an enum; the `match` makes it exhaustive.
 macro_rules! variants {
     ($of:ident, $all:ident, $type:ident: $($name:ident)*) => {

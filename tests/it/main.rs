@@ -18,6 +18,7 @@ mod extract;
 mod faults;
 mod fixtures;
 mod gate;
+mod index;
 mod journal;
 mod listeners;
 mod memory;

@@ -7,7 +7,8 @@ use crate::nothing;
 use crate::tree::{read, rust};
 
 /// Test areas that touch a journal and are left out of `.ci/conformance`, each with its reason.
-const ONE_KIND: [(&str, &str); 16] = [
+const ONE_KIND: [(&str, &str); 17] = [
+    ("index", "reads journals of both kinds"),
     ("journal", "its own suite runs on both kinds"),
     ("deploy", "starts what the examples say"),
     ("fixtures", "holds journals of both kinds"),

@@ -44,7 +44,7 @@ pub(in crate::journal) use projection::{
 pub use reader::{JournalMetadata, JournalReader};
 pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;
-pub use scan::scan;
+pub use scan::{in_order, scan};
 pub use trees::TreeRow;
 pub use walk::WalkedRecord;
 

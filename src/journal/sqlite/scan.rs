@@ -24,15 +24,27 @@ pub fn scan(
     heads: &mut TreeHeads,
     visit: &mut dyn FnMut(HashedRecord, &mut TreeHeads) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let first = heads.last().0 + 1;
-    let mut take = |chunk: RowChunk| {
+    let first = Position(heads.last().0 + 1);
+    let mut take = |chunk: Vec<HashedRecord>| {
         failpoint("during-recovery");
-        chunk?.into_iter().try_for_each(|sealed| {
+        chunk.into_iter().try_for_each(|sealed| {
             heads.follow(&sealed)?;
             visit(sealed, heads)
         })
     };
+    in_order(data, first, last, &mut take)
+}
 
+/// Passes the records from `first` to `last` to `take`, in order and in chunks. Each record is
+/// verified by itself; the caller verifies that it follows from the records before it, or need
+/// not.
+pub fn in_order<E: From<Error>>(
+    data: &Path,
+    first: Position,
+    last: Position,
+    take: &mut dyn FnMut(Vec<HashedRecord>) -> Result<(), E>,
+) -> Result<(), E> {
+    let first = first.0;
     let chunks = (last.0 + 1).saturating_sub(first).div_ceil(limits::SCAN_CHUNK_RECORDS);
     let span = |chunk: u64| {
         let from = first + chunk * limits::SCAN_CHUNK_RECORDS;
@@ -44,7 +56,7 @@ pub fn scan(
             0 => Ok(()),
             _ => {
                 let (from, to) = span(0);
-                take(JournalReader::open(data).and_then(|reader| reader.records(from, to)))
+                take(JournalReader::open(data).and_then(|reader| reader.records(from, to))?)
             }
         };
     }
@@ -65,7 +77,7 @@ pub fn scan(
         let mut turns = receivers.iter().cycle();
         (0..chunks).try_for_each(|_| {
             let chunk = turns.next().and_then(|receiver| receiver.recv().ok());
-            take(chunk.expect("a worker sends every one of its chunks, or an error"))
+            take(chunk.expect("a worker sends every one of its chunks, or an error")?)
         })
     })
 }

@@ -1,0 +1,104 @@
+//! Commands that answer from the index of a journal: progress, errors, and an index that is behind.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::index::{self, IndexReader};
+use crate::journal::partitions_in;
+
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{self, JournalTarget};
+
+/// Number of records to index from which on progress is shown.
+const PROGRESS_RECORDS: u64 = 20_000;
+
+/// Directory of the journal that a query of one journal is meant for.
+pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
+    let journals = partitions_in(data);
+    let found = match partition {
+        None => match journals.as_slice() {
+            [(_, directory)] => Some(directory.clone()),
+            _ => None,
+        },
+        Some(_) => journals
+            .iter()
+            .find(|(found, _)| *found == partition)
+            .map(|(_, directory)| directory.clone()),
+    };
+
+    found.ok_or_else(|| {
+        let partitions = journals.iter().filter_map(|(partition, _)| *partition);
+        let listed: Vec<String> = partitions.map(|partition| partition.to_string()).collect();
+        let text = match (listed.is_empty(), partition) {
+            (true, _) => "this journal has no partitions; leave out --partition".to_owned(),
+            (false, None) => {
+                format!("pass --partition N: the partitions here are {}", listed.join(", "))
+            }
+            (false, Some(partition)) => format!(
+                "there is no partition {partition} here; the partitions are {}",
+                listed.join(", ")
+            ),
+        };
+        CommandFailure::new(CommandExit::Usage, text).into()
+    })
+}
+
+/// Answers a query from the index of the journal in `data`, and states how far the index is if it
+/// lacks records.
+pub fn read<T>(
+    place: &JournalTarget,
+    data: &Path,
+    query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,
+) -> anyhow::Result<T> {
+    let bar = progress_bar();
+    let mut begun = None;
+    let mut progress = |done: u64, all: u64| {
+        let first = *begun.get_or_insert(done);
+        if all - first >= PROGRESS_RECORDS {
+            bar.set_length(all);
+            bar.set_position(done);
+        }
+    };
+
+    let mut behind = None;
+    let answer = index::read(data, &mut progress, &mut |reader| {
+        behind = reader.is_behind().then(|| (reader.position(), reader.last()));
+        query(reader)
+    });
+    bar.finish_and_clear();
+    let answer = answer.map_err(|error| failed(place, data, error))?;
+    if let Some((position, last)) = behind {
+        note!(
+            "the index is at record {position} of {last}, because another command brings it up to \
+             date; later records are missing from this answer"
+        );
+    }
+    Ok(answer)
+}
+
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("indexing {bar:40} {pos}/{len} records, {eta} left");
+    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn failed(place: &JournalTarget, data: &Path, error: index::Error) -> anyhow::Error {
+    let exit = match &error {
+        index::Error::Query { .. } => CommandExit::Usage,
+        index::Error::Building { .. } | index::Error::TimedOut { .. } => CommandExit::TryAgain,
+        index::Error::Sqlite { source, .. }
+            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
+        {
+            CommandExit::TryAgain
+        }
+        _ => CommandExit::Unavailable,
+    };
+    match error {
+        index::Error::Journal(error) => journal_target::lost(place, data, error),
+        other => CommandFailure::new(exit, other.to_string()).into(),
+    }
+}

@@ -1,0 +1,159 @@
+//! `organism sql`: asks the index of the record with SQL.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Map, Number, Value};
+
+use crate::index::{SqlValue, run_sql};
+
+use super::exit::CommandExit;
+use super::indexed;
+use super::journal_target::{self, JournalTarget};
+use super::render::{RenderOutput, clean, put, put_visible_json, table};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "docs/AUDIT.md describes the views: tree, thread, message, call, delivery, turn, \
+                  refusal, busy, hold, action, error, config, config_file."
+)]
+pub struct Args {
+    #[command(flatten)]
+    place: JournalTarget,
+    /// Statement that reads the views of the index.
+    #[arg(value_name = "QUERY")]
+    query: String,
+    /// Ask the journal of this partition; required if there are several.
+    #[arg(long, value_name = "N")]
+    partition: Option<u32>,
+    /// Stop the query after this time.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    timeout: u64,
+    /// Write one line of JSON for each row.
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Write CSV (RFC 4180), with the names of the columns in the first line.
+    #[arg(long)]
+    csv: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let data = journal_target::data_dir(&args.place)?;
+    let data = indexed::one_journal(&data, args.partition)?;
+    let mut rows = SqlRows::new(args.json, args.csv);
+    let time = Duration::from_secs(args.timeout);
+
+    indexed::read(&args.place, &data, &mut |reader| {
+        rows.clear();
+        run_sql(reader, &args.query, time, &mut |columns, row| rows.take(columns, row))
+    })?;
+    rows.finish()?;
+    Ok(CommandExit::Done.into())
+}
+
+/// Writes rows as they come. A table is written at the end, because its columns depend on all rows.
+struct SqlRows {
+    json: bool,
+    csv: bool,
+    columns: Vec<String>,
+    table: Vec<Vec<String>>,
+    failure: Option<anyhow::Error>,
+}
+
+impl SqlRows {
+    fn new(json: bool, csv: bool) -> Self {
+        Self { json, csv, columns: Vec::new(), table: Vec::new(), failure: None }
+    }
+
+    /// Forgets the rows of an index that proved damaged.
+    fn clear(&mut self) {
+        self.table.clear();
+    }
+
+    fn take(&mut self, columns: &[String], row: Option<Vec<SqlValue>>) -> bool {
+        let written = match row {
+            None => {
+                self.columns = columns.to_vec();
+                let header = columns.iter().map(|name| csv_field(name));
+                if self.csv { put(&csv_line(header)) } else { Ok(()) }
+            }
+            Some(row) if self.json => put_visible_json(&json_row(columns, &row)),
+            Some(row) if self.csv => {
+                put(&csv_line(row.iter().map(|value| csv_field(&text(value)))))
+            }
+            Some(row) => {
+                self.table.push(row.iter().map(cell).collect());
+                Ok(())
+            }
+        };
+        self.failure = written.err();
+        self.failure.is_none()
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        if self.json || self.csv {
+            return Ok(());
+        }
+
+        let is_number = |at: usize| {
+            let mut cells = self.table.iter().filter_map(|row| row.get(at));
+            cells.all(|cell| cell == NULL || cell.parse::<f64>().is_ok()) && !self.table.is_empty()
+        };
+        let headers: Vec<String> = (self.columns.iter().enumerate())
+            .map(|(at, name)| if is_number(at) { format!(">{name}") } else { name.clone() })
+            .collect();
+        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+        put(&table(&RenderOutput::stdout(false), &headers, &self.table))
+    }
+}
+
+/// A missing value in a table.
+const NULL: &str = "-";
+
+fn text(value: &SqlValue) -> String {
+    match value {
+        SqlValue::Null => String::new(),
+        SqlValue::Integer(number) => number.to_string(),
+        SqlValue::Real(number) => number.to_string(),
+        SqlValue::Text(text) => text.clone(),
+        SqlValue::Blob(bytes) => hex(bytes),
+    }
+}
+
+/// A value in a table, without characters that a terminal would interpret.
+fn cell(value: &SqlValue) -> String {
+    match value {
+        SqlValue::Null => NULL.to_owned(),
+        other => clean(&text(other)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn json_row(columns: &[String], row: &[SqlValue]) -> Map<String, Value> {
+    let values = row.iter().map(|value| match value {
+        SqlValue::Null => Value::Null,
+        SqlValue::Integer(number) => Value::from(*number),
+        SqlValue::Real(number) => Number::from_f64(*number).map_or(Value::Null, Value::Number),
+        SqlValue::Text(text) => Value::from(text.as_str()),
+        SqlValue::Blob(bytes) => Value::from(hex(bytes)),
+    });
+    columns.iter().cloned().zip(values).collect()
+}
+
+fn csv_line(fields: impl Iterator<Item = String>) -> String {
+    format!("{}\r\n", fields.collect::<Vec<_>>().join(","))
+}
+
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

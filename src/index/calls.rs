@@ -1,0 +1,270 @@
+//! The rows of calls, with their deliveries and their waits for people.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::ids::{Attempt, CallId};
+use crate::limits;
+
+/// An attempt that is with its listener.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenDelivery {
+    pub attempt: Attempt,
+    pub position: u64,
+    /// When the call became ready for this attempt.
+    pub ready: i64,
+    pub handed_over: i64,
+}
+
+/// A wait for a person that has not ended.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenHold {
+    pub position: u64,
+    pub hold: &'static str,
+    pub since: i64,
+    pub until: Option<i64>,
+}
+
+/// Row of a call.
+#[derive(Debug)]
+pub struct CallRow {
+    pub n: i64,
+    pub id: CallId,
+    pub thread: i64,
+    pub caller: i64,
+    pub listener: i64,
+    /// Whether a client or another thread opened the call.
+    pub outside: bool,
+    pub opened: i64,
+    /// When something happened last after which the call may be delivered.
+    pub ready: i64,
+    pub attempts: i64,
+    /// When and how the call ended.
+    pub closed: Option<(i64, &'static str)>,
+    /// Payload of the core that ended the call.
+    pub fault: Option<i64>,
+    pub delivery: Option<OpenDelivery>,
+    pub hold: Option<OpenHold>,
+    pub is_changed: bool,
+}
+
+type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
+type EndedHold = (i64, OpenHold, i64, &'static str);
+
+/// Rows of open calls, and what ended since the last flush.
+pub struct CallRows<'d> {
+    db: &'d Connection,
+    calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
+    deliveries: Vec<EndedDelivery>,
+    holds: Vec<EndedHold>,
+}
+
+impl<'d> CallRows<'d> {
+    pub fn new(db: &'d Connection) -> Self {
+        Self { db, calls: HashMap::default(), deliveries: Vec::new(), holds: Vec::new() }
+    }
+
+    pub fn insert(&mut self, call: CallRow) {
+        self.calls.insert(call.id, call);
+    }
+
+    /// The row of a call that is on record, which the caller may change.
+    pub fn get(&mut self, id: CallId) -> rusqlite::Result<Option<&mut CallRow>> {
+        if !self.calls.contains_key(&id)
+            && let Some(row) = load(self.db, id)?
+        {
+            self.calls.insert(id, row);
+        }
+        let mut row = self.calls.get_mut(&id);
+        if let Some(row) = &mut row {
+            row.is_changed = true;
+        }
+        Ok(row)
+    }
+
+    /// Ends the open attempt of a call. With `attempt`, only if it is that one.
+    pub fn end_delivery(
+        &mut self,
+        id: CallId,
+        attempt: Option<Attempt>,
+        time: i64,
+        outcome: &'static str,
+    ) -> rusqlite::Result<()> {
+        let Some(call) = self.get(id)? else { return Ok(()) };
+        let is_meant =
+            call.delivery.is_some_and(|open| attempt.is_none_or(|at| at == open.attempt));
+        if let Some(open) = call.delivery.take_if(|_| is_meant) {
+            let ended = (call.n, call.listener, call.thread, open, time, outcome);
+            self.deliveries.push(ended);
+        }
+        Ok(())
+    }
+
+    /// Ends the wait of a call for a person. Returns whether the call waited.
+    pub fn end_hold(
+        &mut self,
+        id: CallId,
+        time: i64,
+        outcome: &'static str,
+    ) -> rusqlite::Result<bool> {
+        let Some(call) = self.get(id)? else { return Ok(false) };
+        let Some(hold) = call.hold.take() else { return Ok(false) };
+        let ended = (call.n, hold, time, outcome);
+        self.holds.push(ended);
+        Ok(true)
+    }
+
+    /// Writes all changed rows, and forgets the calls that ended.
+    pub fn flush(&mut self) -> rusqlite::Result<()> {
+        for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
+            let end = Some((ended, outcome));
+            save_delivery(self.db, (call, listener, thread), &open, end)?;
+        }
+        for (call, hold, ended, outcome) in self.holds.drain(..) {
+            save_hold(self.db, call, &hold, Some((ended, outcome)))?;
+        }
+        for call in self.calls.values_mut().filter(|call| call.is_changed) {
+            save(self.db, call)?;
+            call.is_changed = false;
+        }
+
+        let is_full = self.calls.len() > limits::INDEX_ROWS_KEPT;
+        self.calls.retain(|_, call| call.closed.is_none() && !is_full);
+        Ok(())
+    }
+}
+
+fn load(db: &Connection, id: CallId) -> rusqlite::Result<Option<CallRow>> {
+    let sql = "SELECT c.n, c.thread, c.caller, c.listener, c.outside, c.opened, c.ready, \
+               c.attempts, c.closed, c.how, c.fault FROM message_row m JOIN call_row c \
+               ON c.n = m.n WHERE m.id = ?1";
+    let key = id.0.0.as_bytes().as_slice();
+    let row = db.prepare_cached(sql)?.query_row([key], |row| read(id, row)).optional()?;
+    let Some(mut call) = row else { return Ok(None) };
+
+    let sql = "SELECT epoch, attempt, position, ready, handed_over FROM delivery_row \
+               WHERE call = ?1 AND ended IS NULL";
+    let open = |row: &Row<'_>| {
+        Ok(OpenDelivery {
+            attempt: Attempt { epoch: row.get(0)?, n: row.get(1)? },
+            position: row.get(2)?,
+            ready: row.get(3)?,
+            handed_over: row.get(4)?,
+        })
+    };
+    call.delivery = db.prepare_cached(sql)?.query_row([call.n], open).optional()?;
+
+    let sql = "SELECT position, hold, since, until FROM hold_row \
+               WHERE call = ?1 AND ended IS NULL";
+    let open = |row: &Row<'_>| {
+        let hold: String = row.get(1)?;
+        Ok(OpenHold {
+            position: row.get(0)?,
+            hold: known(&hold),
+            since: row.get(2)?,
+            until: row.get(3)?,
+        })
+    };
+    call.hold = db.prepare_cached(sql)?.query_row([call.n], open).optional()?;
+    Ok(Some(call))
+}
+
+fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
+    let closed: Option<i64> = row.get(8)?;
+    let how: Option<String> = row.get(9)?;
+    Ok(CallRow {
+        n: row.get(0)?,
+        id,
+        thread: row.get(1)?,
+        caller: row.get(2)?,
+        listener: row.get(3)?,
+        outside: row.get(4)?,
+        opened: row.get(5)?,
+        ready: row.get(6)?,
+        attempts: row.get(7)?,
+        closed: closed.zip(how.as_deref().map(known)),
+        fault: row.get(10)?,
+        delivery: None,
+        hold: None,
+        is_changed: false,
+    })
+}
+
+/// The words of these columns are a closed list, so that rows in memory need no copies.
+fn known(text: &str) -> &'static str {
+    let words = ["approval", "answer", "completed", "failed", "cancelled"];
+    words.into_iter().find(|word| *word == text).unwrap_or("unknown")
+}
+
+fn save(db: &Connection, call: &CallRow) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO call_row(n, id, thread, caller, listener, outside, opened, \
+               ready, attempts, closed, how, fault) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    db.prepare_cached(sql)?.execute(params![
+        call.n,
+        call.id.0.0.as_bytes().as_slice(),
+        call.thread,
+        call.caller,
+        call.listener,
+        call.outside,
+        call.opened,
+        call.ready,
+        call.attempts,
+        call.closed.map(|(time, _)| time),
+        call.closed.map(|(_, how)| how),
+        call.fault
+    ])?;
+
+    if let Some(open) = &call.delivery {
+        save_delivery(db, (call.n, call.listener, call.thread), open, None)?;
+    }
+    if let Some(hold) = &call.hold {
+        save_hold(db, call.n, hold, None)?;
+    }
+    Ok(())
+}
+
+fn save_delivery(
+    db: &Connection,
+    (call, listener, thread): (i64, i64, i64),
+    open: &OpenDelivery,
+    end: Option<(i64, &str)>,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO delivery_row(call, epoch, attempt, listener, thread, \
+               position, ready, handed_over, ended, outcome) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    db.prepare_cached(sql)?.execute(params![
+        call,
+        open.attempt.epoch,
+        open.attempt.n,
+        listener,
+        thread,
+        open.position,
+        open.ready,
+        open.handed_over,
+        end.map(|(time, _)| time),
+        end.map(|(_, outcome)| outcome)
+    ])?;
+    Ok(())
+}
+
+fn save_hold(
+    db: &Connection,
+    call: i64,
+    hold: &OpenHold,
+    end: Option<(i64, &str)>,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO hold_row(call, position, hold, since, until, ended, outcome) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    db.prepare_cached(sql)?.execute(params![
+        call,
+        hold.position,
+        hold.hold,
+        hold.since,
+        hold.until,
+        end.map(|(time, _)| time),
+        end.map(|(_, outcome)| outcome)
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! The file of an index: creation, the checks before its use, and removal.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+
+use crate::ids::Position;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+
+use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, views};
+
+/// Name of the index's file in the directory of its journal.
+pub const INDEX_DATABASE: &str = "index.db";
+/// Name of the file that the writer of the index locks.
+pub const INDEX_LOCK: &str = "index.lock";
+
+/// The right to write the index. The operating system releases it with the process.
+#[derive(Debug)]
+pub struct IndexLock {
+    _file: File,
+}
+
+/// Result of an attempt to get the right to write.
+pub enum LockResult {
+    Locked(IndexLock),
+    /// Another process writes.
+    Busy,
+    /// This process may not write in the directory.
+    ReadOnly,
+}
+
+impl IndexLock {
+    /// Takes the lock. Waits up to `wait` for another writer, unless `is_enough` becomes true.
+    pub fn take(
+        data: &Path,
+        wait: Duration,
+        is_enough: &mut dyn FnMut() -> bool,
+    ) -> Result<LockResult, Error> {
+        let path = data.join(INDEX_LOCK);
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+        let file = match file {
+            Ok(file) => file,
+            Err(error) if may_not_write(&error) => return Ok(LockResult::ReadOnly),
+            Err(source) => return Err(Error::Io { path, source }),
+        };
+
+        let until = Instant::now() + wait;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(LockResult::Locked(Self { _file: file })),
+                Err(TryLockError::Error(source)) => return Err(Error::Io { path, source }),
+                Err(TryLockError::WouldBlock) if is_enough() || Instant::now() >= until => {
+                    return Ok(LockResult::Busy);
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(limits::LOCK_RETRY),
+            }
+        }
+    }
+}
+
+fn may_not_write(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Maps errors of SQLite for the index at `path`.
+pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Sqlite { path: path.clone(), source }
+}
+
+/// Opens the index of `journal` for writing. An index that cannot be used is made anew.
+pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
+    if path.exists() {
+        match connect(path).and_then(|db| check(path, &db, journal).map(|is_ours| (db, is_ours))) {
+            Ok((db, true)) => return Ok(db),
+            Ok((_, false)) => {}
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+        remove(path)?;
+    }
+
+    let db = connect(path)?;
+    create(&db, journal).map_err(|error| match error {
+        CreateError::Journal(error) => Error::Journal(error),
+        CreateError::Sqlite(error) => failed(path)(error),
+    })?;
+    Ok(db)
+}
+
+/// An index in a temporary file, which SQLite deletes.
+pub fn open_temporary(journal: &JournalReader) -> Result<Connection, Error> {
+    let path = PathBuf::from("(temporary)");
+    let db = Connection::open("").map_err(failed(&path))?;
+    create(&db, journal).map_err(|error| match error {
+        CreateError::Journal(error) => Error::Journal(error),
+        CreateError::Sqlite(error) => failed(&path)(error),
+    })?;
+    Ok(db)
+}
+
+fn connect(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || -> rusqlite::Result<Connection> {
+        let db = Connection::open_with_flags(path, flags)?;
+        db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+        db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
+        // Readers go on while a batch is committed.
+        db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+        // After a power cut the file may lack its last batches, but it is whole.
+        db.pragma_update(None, "synchronous", "normal")?;
+        db.pragma_update(None, "cache_size", -i64::from(limits::INDEX_CACHE_KIB))?;
+        db.set_prepared_statement_cache_capacity(64);
+        Ok(db)
+    };
+    open().map_err(failed(path))
+}
+
+enum CreateError {
+    Journal(crate::journal::Error),
+    Sqlite(rusqlite::Error),
+}
+
+fn create(db: &Connection, journal: &JournalReader) -> Result<(), CreateError> {
+    let about = journal.about().map_err(CreateError::Journal)?;
+    let make = || -> rusqlite::Result<()> {
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        db.execute_batch(SCHEMA)?;
+        db.execute_batch(&views::definitions())?;
+        let values = [
+            ("format", FORMAT_VERSION.to_string()),
+            ("schema", SCHEMA_VERSION.to_string()),
+            ("journal", about.journal.to_string()),
+            ("position", "0".to_owned()),
+            ("hash", String::new()),
+        ];
+        for (key, value) in values {
+            db.execute("INSERT INTO meta(key, value) VALUES (?1, ?2)", (key, value))?;
+        }
+        db.execute_batch("COMMIT")
+    };
+    make().map_err(CreateError::Sqlite)
+}
+
+pub fn meta(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
+    let mut find = db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
+    find.query_row([key], |row| row.get(0)).optional()
+}
+
+/// Position up to which the index is complete.
+pub fn position(db: &Connection) -> rusqlite::Result<Position> {
+    let text = meta(db, "position")?;
+    Ok(Position(text.and_then(|text| text.parse().ok()).unwrap_or_default()))
+}
+
+/// Whether this is an index of `journal` in the present format.
+pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bool, Error> {
+    let read = |key: &str| meta(db, key).map_err(failed(path));
+    let is_format = read("format")?.as_deref() == Some(FORMAT_VERSION.to_string().as_str())
+        && read("schema")?.as_deref() == Some(SCHEMA_VERSION.to_string().as_str());
+    let is_journal = read("journal")? == Some(journal.about()?.journal.to_string());
+    if !is_format || !is_journal || catalogue(db).map_err(failed(path))? != *CATALOGUE {
+        return Ok(false);
+    }
+
+    let at = position(db).map_err(failed(path))?;
+    if at > Position(0) {
+        let hash = journal.record(at)?.map(|sealed| sealed.hash.to_string());
+        if hash.is_none() || hash != read("hash")? {
+            return Ok(false);
+        }
+    }
+
+    let bytes = path.metadata().map_or(0, |file| file.len());
+    if bytes <= limits::INDEX_CHECKED_BYTES_MAX {
+        let check = db.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+        return Ok(check.map_err(failed(path))? == "ok");
+    }
+    Ok(true)
+}
+
+/// Names and definitions of tables, indexes and views.
+type IndexCatalogue = Vec<(String, Option<String>)>;
+
+/// The catalogue that this program makes.
+static CATALOGUE: LazyLock<IndexCatalogue> = LazyLock::new(|| {
+    let made = || -> rusqlite::Result<IndexCatalogue> {
+        let db = Connection::open_in_memory()?;
+        db.execute_batch(SCHEMA)?;
+        db.execute_batch(&views::definitions())?;
+        catalogue(&db)
+    };
+    made().expect("the schema of an index is valid SQL")
+});
+
+fn catalogue(db: &Connection) -> rusqlite::Result<IndexCatalogue> {
+    let mut query = db.prepare("SELECT name, sql FROM sqlite_schema ORDER BY type, name")?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
+}
+
+/// Deletes an index. The caller holds its lock.
+pub fn remove(path: &Path) -> Result<(), Error> {
+    // A reader must never meet the file without its write-ahead log, so the file goes first.
+    let doomed = with_suffix(path, "-deleted");
+    let gone = |result: std::io::Result<()>| match result {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            Err(Error::Io { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    };
+
+    gone(std::fs::rename(path, &doomed))?;
+    for suffix in ["-wal", "-shm"] {
+        gone(std::fs::remove_file(with_suffix(path, suffix)))?;
+    }
+    gone(std::fs::remove_file(&doomed))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    PathBuf::from(path)
+}

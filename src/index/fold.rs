@@ -1,0 +1,417 @@
+//! Turns records into rows. The facts of a record are the same ones from which the pump's state
+//! follows, so every row can be made again from the journal.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+
+use crate::envelope::{AttemptFailure, Message, MessageKind, Refusal};
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::system;
+use crate::thread::{Closing, Fact, Hold, Input, Opener, Opening, Record};
+
+use super::actions;
+use super::calls::{CallRow, CallRows, OpenDelivery, OpenHold};
+use super::messages::{MessageRows, UnwrittenMessage};
+use super::names::NameTable;
+use super::threads::{FirstCall, ThreadRows, closing};
+use super::turns;
+use super::words;
+
+/// Folds records in order. Rows are complete in the database after [`IndexFold::flush`].
+pub struct IndexFold<'d> {
+    pub(super) db: &'d Connection,
+    pub(super) names: NameTable<'d>,
+    pub(super) threads: ThreadRows<'d>,
+    pub(super) messages: MessageRows<'d>,
+    calls: CallRows<'d>,
+    /// Number of the last message or refusal.
+    last: i64,
+}
+
+impl<'d> IndexFold<'d> {
+    pub fn new(db: &'d Connection) -> rusqlite::Result<Self> {
+        let last = "SELECT max(coalesce((SELECT max(n) FROM message_row), 0), \
+                    coalesce((SELECT max(n) FROM refusal_row), 0))";
+        Ok(Self {
+            db,
+            names: NameTable::new(db),
+            threads: ThreadRows::new(db)?,
+            messages: MessageRows::new(db),
+            calls: CallRows::new(db),
+            last: db.query_row(last, [], |row| row.get(0))?,
+        })
+    }
+
+    pub fn take(&mut self, record: &Record) -> rusqlite::Result<()> {
+        self.threads.count_record(record)?;
+        for fact in &record.facts {
+            self.take_fact(record, fact)?;
+        }
+        actions::take(self, record)?;
+        match &record.input {
+            Input::Busy { client, since, count } => {
+                let client = self.names.number(client.as_str())?;
+                let sql = "INSERT INTO busy_row(position, time, client, since, count) \
+                           VALUES (?1, ?2, ?3, ?4, ?5)";
+                let row = params![record.position.0, record.time.0, client, since.0, count];
+                self.db.prepare_cached(sql)?.execute(row)?;
+                self.count_refusals(record, None, i64::try_from(*count).unwrap_or(i64::MAX))
+            }
+            Input::Denied { listener, operations, .. } => {
+                self.add_error(record, None, Some(listener), "denied", operations)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes everything that is only in memory.
+    pub fn flush(&mut self) -> rusqlite::Result<()> {
+        self.messages.flush()?;
+        self.calls.flush()?;
+        self.threads.flush()?;
+        self.names.trim();
+        Ok(())
+    }
+
+    fn take_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
+        let time = record.time.0;
+        match fact {
+            Fact::Booted { epoch, config, core_version, blobs, .. } => {
+                let sql = "INSERT INTO config_row(position, time, epoch, digest, core_version) \
+                           VALUES (?1, ?2, ?3, ?4, ?5)";
+                let row =
+                    params![record.position.0, time, epoch, config.0.as_slice(), core_version];
+                self.db.prepare_cached(sql)?.execute(row)?;
+                let sql = "INSERT OR IGNORE INTO config_blob(position, digest) VALUES (?1, ?2)";
+                for digest in blobs {
+                    let row = params![record.position.0, digest.0.as_slice()];
+                    self.db.prepare_cached(sql)?.execute(row)?;
+                }
+            }
+            Fact::ThreadOpened { thread, by, .. } => {
+                let by = self.names.number(by.as_str())?;
+                self.threads.number(thread, Some(by), record)?;
+            }
+            Fact::Accepted { message, opening, .. } => {
+                self.accept(record, message, opening.as_ref())?;
+            }
+            Fact::Disposed { message, how } => {
+                let thread = self.messages.dispose(*message, *how, record.position.0)?;
+                if let Some(thread) = thread {
+                    self.threads.add(thread, record, |sums| sums.settled += 1)?;
+                }
+            }
+            Fact::Refused { sender, thread, call, refusal } => {
+                self.refuse(record, sender, thread.as_ref(), *call, refusal)?;
+            }
+            Fact::Used { call, tokens_in, tokens_out, money, .. } => {
+                if let Some(thread) = self.thread_of_call(*call)? {
+                    self.threads.add(thread, record, |sums| {
+                        sums.tokens_in = sums.tokens_in.saturating_add_unsigned(*tokens_in);
+                        sums.tokens_out = sums.tokens_out.saturating_add_unsigned(*tokens_out);
+                        sums.cost = sums.cost.saturating_add_unsigned(money.0);
+                    })?;
+                }
+            }
+            Fact::Charged { call, spending, .. } => {
+                if let Some(thread) = self.thread_of_call(*call)? {
+                    self.threads.add(thread, record, |sums| {
+                        let tokens = spending.tokens;
+                        sums.tokens_charged = sums.tokens_charged.saturating_add_unsigned(tokens);
+                        sums.cost = sums.cost.saturating_add_unsigned(spending.money.0);
+                    })?;
+                }
+            }
+            _ => self.take_call_fact(record, fact)?,
+        }
+        Ok(())
+    }
+
+    /// Facts about the deliveries and the end of a call.
+    fn take_call_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
+        let time = record.time.0;
+        match fact {
+            Fact::HandedOver { call, attempt } => {
+                self.calls.end_delivery(*call, None, time, "replaced")?;
+                if let Some(row) = self.calls.get(*call)? {
+                    row.attempts += 1;
+                    row.delivery = Some(OpenDelivery {
+                        attempt: *attempt,
+                        position: record.position.0,
+                        ready: row.ready,
+                        handed_over: time,
+                    });
+                }
+            }
+            Fact::OutcomeReceived { call, attempt } => {
+                self.calls.end_delivery(*call, Some(*attempt), time, "handled")?;
+                self.set_ready(*call, time)?;
+            }
+            Fact::AttemptFailed { call, attempt, failure } => {
+                self.calls.end_delivery(*call, Some(*attempt), time, "failed")?;
+                self.set_ready(*call, time)?;
+                let detail = failure.to_string();
+                self.add_error(record, Some(*call), None, failure_kind(failure), &detail)?;
+            }
+            Fact::NotTaken { call, attempt } => {
+                self.calls.end_delivery(*call, Some(*attempt), time, "not-taken")?;
+                if let Some(row) = self.calls.get(*call)? {
+                    row.attempts -= 1;
+                }
+            }
+            Fact::Held { call, hold, until } => {
+                let was_held = self.calls.end_hold(*call, time, "renewed")?;
+                if let Some(row) = self.calls.get(*call)? {
+                    row.hold = Some(OpenHold {
+                        position: record.position.0,
+                        hold: hold_word(*hold),
+                        since: time,
+                        until: until.map(|until| until.0),
+                    });
+                    let thread = row.thread;
+                    self.threads.add(thread, record, |sums| sums.held += i64::from(!was_held))?;
+                }
+            }
+            Fact::Released { call, lapsed } => {
+                let outcome = if *lapsed { "lapsed" } else { "released" };
+                self.end_hold(record, *call, outcome)?;
+                self.set_ready(*call, time)?;
+            }
+            Fact::CallClosed { call, how } => self.close(record, *call, *how)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn accept(
+        &mut self,
+        record: &Record,
+        message: &Arc<Message>,
+        opening: Option<&Opening>,
+    ) -> rusqlite::Result<()> {
+        self.last += 1;
+        let n = self.last;
+        let thread = self.threads.number(&message.thread, None, record)?;
+        let sender = self.names.number(message.from.as_str())?;
+        let recipient = self.names.number(message.to.as_str())?;
+        let name = self.names.payload(&message.name)?;
+        self.threads.add(thread, record, |sums| sums.messages += 1)?;
+
+        if let Some(opening) = opening {
+            self.threads.set_first_call(thread, || {
+                let words = words::first_words(&message.payload);
+                Ok(FirstCall { requested_by: sender, listener: recipient, request: name, words })
+            })?;
+            self.threads.add(thread, record, |sums| sums.open_calls += 1)?;
+            self.calls.insert(CallRow {
+                n,
+                id: CallId(message.id),
+                thread,
+                caller: sender,
+                listener: recipient,
+                outside: is_from_outside(opening, &message.thread),
+                opened: record.time.0,
+                ready: record.time.0,
+                attempts: 0,
+                closed: None,
+                fault: None,
+                delivery: None,
+                hold: None,
+                is_changed: true,
+            });
+        } else if let Some(call) = message.call
+            && message.kind != MessageKind::Note
+        {
+            self.set_ready(call, record.time.0)?;
+        }
+
+        if message.kind == MessageKind::Note && message.name == system::name(turns::NOTE) {
+            turns::add(self, record, message, (n, thread))?;
+        }
+
+        let position = record.position.0;
+        let message = Arc::clone(message);
+        let disposition = None;
+        let row =
+            UnwrittenMessage { n, message, thread, sender, recipient, name, position, disposition };
+        self.messages.add(row);
+        Ok(())
+    }
+
+    fn refuse(
+        &mut self,
+        record: &Record,
+        sender: &ListenerName,
+        thread: Option<&ThreadId>,
+        call: Option<CallId>,
+        refusal: &Refusal,
+    ) -> rusqlite::Result<()> {
+        self.last += 1;
+        // A refusal may name a thread that does not exist. It counts for the tree all the same.
+        let thread = match thread {
+            Some(thread) => self.threads.find(thread)?,
+            None => None,
+        };
+        self.count_refusals(record, thread, 1)?;
+
+        let name = refusal.name.as_deref().map(|name| self.names.payload(name)).transpose()?;
+        let sql = "INSERT INTO refusal_row(n, position, time, sender, thread, call, rule, name, \
+                   message, bytes, digest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+        let sender = self.names.number(sender.as_str())?;
+        let rule = self.names.number(refusal.rule.code())?;
+        self.db.prepare_cached(sql)?.execute(params![
+            self.last,
+            record.position.0,
+            record.time.0,
+            sender,
+            thread,
+            call.as_ref().map(|call| call.0.0.as_bytes().as_slice()),
+            rule,
+            name,
+            refusal.message,
+            refusal.length,
+            refusal.digest.0.as_slice()
+        ])?;
+        Ok(())
+    }
+
+    fn count_refusals(
+        &mut self,
+        record: &Record,
+        thread: Option<i64>,
+        refusals: i64,
+    ) -> rusqlite::Result<()> {
+        let thread = match thread {
+            Some(thread) => thread,
+            None => self.threads.number(&record.tree, None, record)?,
+        };
+        self.threads.add(thread, record, |sums| sums.refusals += refusals)
+    }
+
+    fn close(&mut self, record: &Record, id: CallId, how: Closing) -> rusqlite::Result<()> {
+        let time = record.time.0;
+        let is_late = matches!(record.input, Input::Deadline { .. });
+        let end = if is_late { "timed-out" } else { closing(how) };
+        self.calls.end_delivery(id, None, time, end)?;
+        self.end_hold(record, id, closing(how))?;
+
+        let fault = match how {
+            Closing::Failed => fault_of(record, id),
+            Closing::Completed | Closing::Cancelled => None,
+        };
+        let fault_name = fault.map(|fault| self.names.payload(&fault.name)).transpose()?;
+        let Some(call) = self.calls.get(id)? else { return Ok(()) };
+        call.closed = Some((time, closing(how)));
+        call.fault = fault_name;
+        let thread = call.thread;
+        let is_outside = call.outside;
+
+        self.threads.add(thread, record, |sums| sums.open_calls -= 1)?;
+        if is_outside {
+            self.threads.end(thread, how, record)?;
+        }
+        if how == Closing::Failed {
+            let kind = fault.map_or("failed", |fault| &*fault.name.local);
+            self.add_error(record, Some(id), None, kind, "the call ended with this fault")?;
+        }
+        Ok(())
+    }
+
+    fn end_hold(
+        &mut self,
+        record: &Record,
+        id: CallId,
+        outcome: &'static str,
+    ) -> rusqlite::Result<()> {
+        if self.calls.end_hold(id, record.time.0, outcome)?
+            && let Some(thread) = self.thread_of_call(id)?
+        {
+            self.threads.add(thread, record, |sums| sums.held -= 1)?;
+        }
+        Ok(())
+    }
+
+    fn set_ready(&mut self, call: CallId, time: i64) -> rusqlite::Result<()> {
+        if let Some(row) = self.calls.get(call)? {
+            row.ready = time;
+        }
+        Ok(())
+    }
+
+    pub(super) fn thread_of_call(&mut self, call: CallId) -> rusqlite::Result<Option<i64>> {
+        Ok(self.calls.get(call)?.map(|row| row.thread))
+    }
+
+    fn add_error(
+        &mut self,
+        record: &Record,
+        call: Option<CallId>,
+        listener: Option<&ListenerName>,
+        kind: &str,
+        detail: &str,
+    ) -> rusqlite::Result<()> {
+        let mut by = listener.map(|listener| self.names.number(listener.as_str())).transpose()?;
+        let mut thread = None;
+        if let Some(call) = call
+            && let Some(row) = self.calls.get(call)?
+        {
+            by = Some(row.listener);
+            thread = Some(row.thread);
+        }
+        if let Some(thread) = thread {
+            self.threads.add(thread, record, |sums| sums.errors += 1)?;
+        }
+
+        let sql = "INSERT INTO error_row(position, time, thread, call, listener, kind, detail) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let kind = self.names.number(kind)?;
+        let call = call.as_ref().map(|call| call.0.0.as_bytes().as_slice());
+        let row = params![record.position.0, record.time.0, thread, call, by, kind, detail];
+        self.db.prepare_cached(sql)?.execute(row)?;
+        Ok(())
+    }
+}
+
+/// Whether a client or another thread opens the call.
+fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
+    match &opening.opener {
+        Opener::Client { .. } => true,
+        Opener::Call { thread: of, .. } => of != thread,
+    }
+}
+
+/// The payload of the core with which this record ends the call.
+fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
+    let messages = record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(&**message),
+        _ => None,
+    });
+    let is_fault = |message: &&Message| {
+        message.kind == MessageKind::System
+            && message.cause == Some(call.0)
+            && message.call != Some(call)
+    };
+    messages.rev().find(is_fault)
+}
+
+const fn hold_word(hold: Hold) -> &'static str {
+    match hold {
+        Hold::Approval => "approval",
+        Hold::Answer => "answer",
+    }
+}
+
+const fn failure_kind(failure: &AttemptFailure) -> &'static str {
+    match failure {
+        AttemptFailure::Crashed { .. } => "crashed",
+        AttemptFailure::Unreachable { .. } => "unreachable",
+        AttemptFailure::Lost { .. } => "lost",
+        AttemptFailure::Refused { .. } => "refused",
+        AttemptFailure::CutShort { .. } => "cut-short",
+        AttemptFailure::Model { .. } => "model",
+        AttemptFailure::Spent { .. } => "spent",
+        AttemptFailure::TooLarge { .. } => "too-large",
+        AttemptFailure::Garbage { .. } => "garbage",
+    }
+}

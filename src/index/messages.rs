@@ -1,0 +1,124 @@
+//! The rows of messages. A message is written at the end of its batch, most often with its
+//! disposition.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::envelope::{Disposition, Message};
+use crate::ids::{CallId, MessageId};
+use crate::limits;
+
+/// A message of the present batch.
+pub struct UnwrittenMessage {
+    pub n: i64,
+    pub message: Arc<Message>,
+    pub thread: i64,
+    pub sender: i64,
+    pub recipient: i64,
+    pub name: i64,
+    pub position: u64,
+    pub disposition: Option<(Disposition, u64)>,
+}
+
+/// Messages of the present batch, and messages that are in flight.
+pub struct MessageRows<'d> {
+    db: &'d Connection,
+    new: Vec<UnwrittenMessage>,
+    new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
+    /// Number and thread of messages in flight.
+    in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
+}
+
+impl<'d> MessageRows<'d> {
+    pub fn new(db: &'d Connection) -> Self {
+        Self { db, new: Vec::new(), new_by_id: HashMap::default(), in_flight: HashMap::default() }
+    }
+
+    pub fn add(&mut self, row: UnwrittenMessage) {
+        self.new_by_id.insert(row.message.id, self.new.len());
+        self.new.push(row);
+    }
+
+    /// Records a disposition. Returns the thread of the message, if the message is on record.
+    pub fn dispose(
+        &mut self,
+        id: MessageId,
+        how: Disposition,
+        position: u64,
+    ) -> rusqlite::Result<Option<i64>> {
+        if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get_mut(*at)) {
+            row.disposition = Some((how, position));
+            return Ok(Some(row.thread));
+        }
+
+        let known = match self.in_flight.remove(&id) {
+            Some(known) => Some(known),
+            None => self.stored(id)?,
+        };
+        let Some((n, thread)) = known else { return Ok(None) };
+        let sql = "UPDATE message_row SET disposition = ?2, disposed = ?3 WHERE n = ?1";
+        self.db.prepare_cached(sql)?.execute(params![n, how.as_str(), position])?;
+        Ok(Some(thread))
+    }
+
+    /// Thread of a message that is on record.
+    pub fn thread_of(&self, id: MessageId) -> rusqlite::Result<Option<i64>> {
+        if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get(*at)) {
+            return Ok(Some(row.thread));
+        }
+        Ok(self.stored(id)?.map(|(_, thread)| thread))
+    }
+
+    fn stored(&self, id: MessageId) -> rusqlite::Result<Option<(i64, i64)>> {
+        let sql = "SELECT n, thread FROM message_row WHERE id = ?1";
+        let key = id.0.as_bytes().as_slice();
+        let mut find = self.db.prepare_cached(sql)?;
+        find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+    }
+
+    /// Writes the messages of the batch.
+    pub fn flush(&mut self) -> rusqlite::Result<()> {
+        self.new_by_id.clear();
+        if self.in_flight.len() > limits::INDEX_ROWS_KEPT {
+            self.in_flight.clear();
+        }
+        for row in self.new.drain(..) {
+            save(self.db, &row)?;
+            if row.disposition.is_none() {
+                self.in_flight.insert(row.message.id, (row.n, row.thread));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn save(db: &Connection, row: &UnwrittenMessage) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO message_row(n, id, thread, seq, kind, sender, recipient, name, cause, \
+               call, position, time, bytes, redacted, disposition, disposed) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+    let message = &*row.message;
+    // Most messages that open a call are delivered in that call, so their own id is left out.
+    let is_own = |call: &CallId| *call == CallId(message.id);
+    let call = message.call.map(|call| if is_own(&call) { Vec::new() } else { call.0.0.into() });
+    db.prepare_cached(sql)?.execute(params![
+        row.n,
+        message.id.0.as_bytes().as_slice(),
+        row.thread,
+        message.seq,
+        message.kind.as_str(),
+        row.sender,
+        row.recipient,
+        row.name,
+        message.cause.as_ref().map(|cause| cause.0.as_bytes().as_slice()),
+        call,
+        row.position,
+        message.time.0,
+        message.payload.len(),
+        message.payload.is_redacted(),
+        row.disposition.map(|(how, _)| how.as_str()),
+        row.disposition.map(|(_, position)| position)
+    ])?;
+    Ok(())
+}

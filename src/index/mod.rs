@@ -1,0 +1,84 @@
+//! The index of a journal: a SQLite database beside the journal's files, from which queries about
+//! the past are answered. It is the same for an embedded journal and for the projection of a
+//! stream.
+//!
+//! The index is derived data. It may be deleted at any time; the next query makes it again. A
+//! damaged index, one of another format, and one of another journal are deleted and made again,
+//! too.
+//!
+//! **Invariant:** nothing here writes to a journal, and nothing that the pump does depends on an
+//! index.
+
+mod actions;
+mod calls;
+mod catch_up;
+mod file;
+mod fold;
+mod messages;
+mod names;
+mod reader;
+mod sql;
+mod threads;
+mod turns;
+mod views;
+mod words;
+
+pub use file::{INDEX_DATABASE, INDEX_LOCK};
+pub use reader::{IndexReader, read};
+pub use sql::{SqlValue, run_sql};
+pub use views::SCHEMA_VERSION;
+
+use std::path::PathBuf;
+
+use crate::ids::Position;
+use crate::journal;
+
+/// Version of the tables. An index of another version is made again.
+const FORMAT_VERSION: u32 = 1;
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// Why an index cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    #[error("the index {}: {source}", path.display())]
+    Sqlite { path: PathBuf, source: rusqlite::Error },
+    #[error("the index {}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    /// A payload was redacted after the index had read it.
+    #[error("the payloads of record {position} were redacted since the index was made")]
+    Redacted { position: Position },
+    /// Another process makes the index, and has not committed anything yet.
+    #[error(
+        "another process makes the index {} just now, and nothing of it is readable yet; try again",
+        path.display()
+    )]
+    Building { path: PathBuf },
+    /// The statement of a person is wrong, or is not permitted.
+    #[error("{detail}")]
+    Query { detail: String },
+    /// The statement of a person ran too long.
+    #[error("the query was stopped after {seconds} s; narrow it, or pass a longer --timeout")]
+    TimedOut { seconds: u64 },
+}
+
+impl Error {
+    /// Whether the index must be made again.
+    fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode;
+        match self {
+            Self::Redacted { .. } => true,
+            Self::Sqlite { source, .. } => match source.sqlite_error_code() {
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => true,
+                // Tables of another format, or rows that contradict each other.
+                Some(ErrorCode::Unknown | ErrorCode::ConstraintViolation) => true,
+                Some(_) => false,
+                // Not an error of SQLite: a value had the wrong type.
+                None => true,
+            },
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Names as integers, so that each text is stored once.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::ids::PayloadName;
+use crate::limits;
+
+type NumberedNames<K> = HashMap<K, i64, foldhash::fast::RandomState>;
+
+/// Numbers of names, kept in memory once they were used.
+pub struct NameTable<'d> {
+    db: &'d Connection,
+    texts: NumberedNames<Box<str>>,
+    payloads: NumberedNames<PayloadName>,
+}
+
+impl<'d> NameTable<'d> {
+    pub fn new(db: &'d Connection) -> Self {
+        Self { db, texts: NumberedNames::default(), payloads: NumberedNames::default() }
+    }
+
+    /// Number of a name that is no payload's.
+    pub fn number(&mut self, text: &str) -> rusqlite::Result<i64> {
+        if let Some(n) = self.texts.get(text) {
+            return Ok(*n);
+        }
+        let n = self.stored(text, text)?;
+        self.texts.insert(text.into(), n);
+        Ok(n)
+    }
+
+    /// As [`NameTable::number`], for a name that may be missing.
+    pub fn optional(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
+        text.map(|text| self.number(text)).transpose()
+    }
+
+    pub fn payload(&mut self, name: &PayloadName) -> rusqlite::Result<i64> {
+        if let Some(n) = self.payloads.get(name) {
+            return Ok(*n);
+        }
+        let n = self.stored(&name.to_string(), &name.local)?;
+        self.payloads.insert(name.clone(), n);
+        Ok(n)
+    }
+
+    fn stored(&self, text: &str, local: &str) -> rusqlite::Result<i64> {
+        let mut find = self.db.prepare_cached("SELECT n FROM name WHERE text = ?1")?;
+        if let Some(n) = find.query_row([text], |row| row.get(0)).optional()? {
+            return Ok(n);
+        }
+        let mut insert = self.db.prepare_cached("INSERT INTO name(text, local) VALUES (?1, ?2)")?;
+        insert.insert((text, local))
+    }
+
+    /// Forgets names beyond the bound. They are read again when they are used.
+    pub fn trim(&mut self) {
+        if self.texts.len() + self.payloads.len() > limits::INDEX_ROWS_KEPT {
+            self.texts.clear();
+            self.payloads.clear();
+        }
+    }
+}

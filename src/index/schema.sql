@@ -1,0 +1,241 @@
+-- The tables of an index. Times are microseconds since 1970, UTC; durations are microseconds; costs
+-- are billionths of the currency unit of the config's prices. Ids of messages and digests are blobs.
+-- People read the views (views.sql, docs/AUDIT.md), whose names and columns are versioned.
+
+-- Format, journal, and the position and hash up to which the index is complete.
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+-- Names of listeners, clients and payloads, models, rules and reasons. `local` is the name of a
+-- payload without its namespace, and otherwise the text itself.
+CREATE TABLE name(n INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, local TEXT NOT NULL) STRICT;
+CREATE INDEX name_local ON name(local);
+
+CREATE TABLE thread_row(
+  n INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  tree INTEGER NOT NULL,
+  parent INTEGER,
+  -- Name of the listener or client that opened the thread.
+  opened_by INTEGER,
+  opened INTEGER NOT NULL,
+  updated INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  -- The first call of the thread: who sent it to whom, its payload, and its first words.
+  requested_by INTEGER,
+  listener INTEGER,
+  request INTEGER,
+  first_words TEXT,
+  messages INTEGER NOT NULL,
+  settled INTEGER NOT NULL,
+  refusals INTEGER NOT NULL,
+  errors INTEGER NOT NULL,
+  turns INTEGER NOT NULL,
+  tokens_in INTEGER NOT NULL,
+  tokens_out INTEGER NOT NULL,
+  -- Tokens of lost model calls, which are charged as they were reserved.
+  tokens_charged INTEGER NOT NULL,
+  cost INTEGER NOT NULL,
+  open_calls INTEGER NOT NULL,
+  -- Calls that wait for a person.
+  held INTEGER NOT NULL,
+  -- How and when the last call from outside the thread ended.
+  ended_how TEXT,
+  ended INTEGER
+) STRICT;
+
+-- The sums of a root thread and all threads beneath it; `n` is that of the root thread.
+CREATE TABLE tree_row(
+  n INTEGER PRIMARY KEY,
+  status TEXT NOT NULL,
+  opened INTEGER NOT NULL,
+  updated INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  head INTEGER NOT NULL,
+  records INTEGER NOT NULL,
+  subthreads INTEGER NOT NULL,
+  messages INTEGER NOT NULL,
+  settled INTEGER NOT NULL,
+  refusals INTEGER NOT NULL,
+  errors INTEGER NOT NULL,
+  turns INTEGER NOT NULL,
+  tokens_in INTEGER NOT NULL,
+  tokens_out INTEGER NOT NULL,
+  -- Tokens of lost model calls, which are charged as they were reserved.
+  tokens_charged INTEGER NOT NULL,
+  cost INTEGER NOT NULL,
+  open_calls INTEGER NOT NULL,
+  held INTEGER NOT NULL
+) STRICT;
+CREATE INDEX tree_head ON tree_row(head);
+
+-- Messages and refusals are numbered together, in the order of the journal.
+CREATE TABLE message_row(
+  n INTEGER PRIMARY KEY,
+  id BLOB NOT NULL,
+  thread INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  sender INTEGER NOT NULL,
+  recipient INTEGER NOT NULL,
+  name INTEGER NOT NULL,
+  cause BLOB,
+  -- The call that the message is delivered in; empty if that is the message's own id.
+  call BLOB,
+  position INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  redacted INTEGER NOT NULL,
+  disposition TEXT,
+  -- Position of the record with the disposition.
+  disposed INTEGER
+) STRICT;
+CREATE INDEX message_id ON message_row(id);
+CREATE INDEX message_thread ON message_row(thread, seq);
+CREATE INDEX message_position ON message_row(position);
+
+-- `n` is that of the message that opened the call.
+CREATE TABLE call_row(
+  n INTEGER PRIMARY KEY,
+  id BLOB NOT NULL,
+  thread INTEGER NOT NULL,
+  caller INTEGER NOT NULL,
+  listener INTEGER NOT NULL,
+  -- Whether a client or another thread opened the call.
+  outside INTEGER NOT NULL,
+  opened INTEGER NOT NULL,
+  -- When something happened last after which the call may be delivered.
+  ready INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  closed INTEGER,
+  how TEXT,
+  -- Payload of the core that ended the call, such as `timed-out`.
+  fault INTEGER
+) STRICT;
+
+-- One attempt to have a listener handle a call.
+CREATE TABLE delivery_row(
+  call INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  listener INTEGER NOT NULL,
+  thread INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  ready INTEGER NOT NULL,
+  handed_over INTEGER NOT NULL,
+  ended INTEGER,
+  -- `handled`, `failed`, `not-taken`, or how the call ended before the attempt did.
+  outcome TEXT,
+  PRIMARY KEY(call, epoch, attempt)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE turn_row(
+  -- That of the note that records the turn.
+  n INTEGER PRIMARY KEY,
+  thread INTEGER NOT NULL,
+  call BLOB,
+  position INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  agent INTEGER NOT NULL,
+  turn INTEGER NOT NULL,
+  provider INTEGER,
+  model INTEGER,
+  -- The model that answered, as the provider names it.
+  answered_by INTEGER,
+  stop INTEGER,
+  tokens_in INTEGER NOT NULL,
+  tokens_out INTEGER NOT NULL,
+  -- Whether the tokens are estimated.
+  estimated INTEGER NOT NULL,
+  cost INTEGER NOT NULL,
+  currency INTEGER,
+  latency INTEGER NOT NULL,
+  -- Requests that failed before the answer.
+  failovers INTEGER NOT NULL,
+  prompt BLOB,
+  inputs BLOB
+) STRICT;
+
+CREATE TABLE refusal_row(
+  n INTEGER PRIMARY KEY,
+  position INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  sender INTEGER NOT NULL,
+  thread INTEGER,
+  call BLOB,
+  rule INTEGER NOT NULL,
+  name INTEGER,
+  message TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  digest BLOB NOT NULL
+) STRICT;
+
+-- Refusals that are only counted: those with the answer `busy`.
+CREATE TABLE busy_row(
+  position INTEGER PRIMARY KEY,
+  time INTEGER NOT NULL,
+  client INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  count INTEGER NOT NULL
+) STRICT;
+
+-- Calls that waited for a person.
+CREATE TABLE hold_row(
+  call INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  hold TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  until INTEGER,
+  ended INTEGER,
+  -- `released`, `lapsed`, or how the call ended.
+  outcome TEXT,
+  PRIMARY KEY(call, position)
+) STRICT, WITHOUT ROWID;
+
+-- Decisions and actions of people.
+CREATE TABLE action_row(
+  position INTEGER PRIMARY KEY,
+  time INTEGER NOT NULL,
+  action TEXT NOT NULL,
+  person INTEGER NOT NULL,
+  uid INTEGER,
+  login TEXT,
+  host TEXT,
+  signed INTEGER NOT NULL,
+  -- Whether the organism carried the action out.
+  accepted INTEGER NOT NULL,
+  thread INTEGER,
+  message BLOB,
+  -- Digest of the payload, and of the preview, that the person saw, as far as they stated it.
+  payload TEXT,
+  preview TEXT,
+  reason TEXT,
+  details TEXT
+) STRICT;
+
+-- Attempts that failed, calls that ended with a fault of the core, and operations that NATS denied.
+CREATE TABLE error_row(
+  n INTEGER PRIMARY KEY,
+  position INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  thread INTEGER,
+  call BLOB,
+  listener INTEGER,
+  kind INTEGER NOT NULL,
+  detail TEXT NOT NULL
+) STRICT;
+
+-- Starts of the pump, each with the config that is in force from there on.
+CREATE TABLE config_row(
+  position INTEGER PRIMARY KEY,
+  time INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  core_version INTEGER NOT NULL
+) STRICT;
+
+-- Everything that a start ran on: config, prompts and schemas, by digest.
+CREATE TABLE config_blob(
+  position INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  PRIMARY KEY(position, digest)
+) STRICT, WITHOUT ROWID;

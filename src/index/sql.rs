@@ -1,0 +1,103 @@
+//! Statements of people: they may read, and end in bounded time.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::ErrorCode;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::types::ValueRef;
+
+use super::{Error, IndexReader};
+
+/// A value in a row of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SqlValue {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+/// Takes the names of the columns, first alone and then with each row. Returns whether to go on.
+pub type RowVisitor<'v> = dyn FnMut(&[String], Option<Vec<SqlValue>>) -> bool + 'v;
+
+/// Number of instructions of SQLite between looks at the clock.
+const INSTRUCTIONS: i32 = 10_000;
+
+/// Pragmas that only describe tables.
+const PRAGMAS: [&str; 3] = ["table_info", "table_xinfo", "table_list"];
+
+/// Runs one statement that reads the index, for at most `time`. Passes the names of the columns and
+/// then each row to `visit`, which returns whether to go on. Without a row, `visit` gets the names
+/// alone.
+///
+/// # Errors
+///
+/// [`Error::Query`] if the statement is wrong or would do anything but read, and
+/// [`Error::TimedOut`].
+pub fn run_sql(
+    reader: &mut IndexReader,
+    statement: &str,
+    time: Duration,
+    visit: &mut RowVisitor<'_>,
+) -> Result<(), Error> {
+    let until = Instant::now() + time;
+    let timer = move || Instant::now() >= until;
+    let refused = reader.db.authorizer(Some(permission));
+    let timed = reader.db.progress_handler(INSTRUCTIONS, Some(timer));
+    refused.and(timed).map_err(|error| reader.failed(error))?;
+
+    let result = visit_rows(reader, statement, visit);
+    result.map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::OperationInterrupted) => Error::TimedOut { seconds: time.as_secs() },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => reader.failed(error),
+        Some(ErrorCode::AuthorizationForStatementDenied) => Error::Query {
+            detail: "only statements that read are permitted: SELECT, WITH, VALUES".to_owned(),
+        },
+        _ => Error::Query { detail: error.to_string() },
+    })
+}
+
+fn visit_rows(
+    reader: &IndexReader,
+    statement: &str,
+    visit: &mut RowVisitor<'_>,
+) -> rusqlite::Result<()> {
+    let mut query = reader.db.prepare(statement)?;
+    let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
+    let mut rows = query.query([])?;
+    if !visit(&columns, None) {
+        return Ok(());
+    }
+
+    while let Some(row) = rows.next()? {
+        let values = (0..columns.len()).map(|at| Ok(SqlValue::from(row.get_ref(at)?)));
+        let values: Vec<SqlValue> = values.collect::<rusqlite::Result<_>>()?;
+        if !visit(&columns, Some(values)) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn permission(context: AuthContext<'_>) -> Authorization {
+    let is_permitted = match context.action {
+        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
+        AuthAction::Function { function_name } => function_name != "load_extension",
+        AuthAction::Pragma { pragma_name, .. } => PRAGMAS.contains(&pragma_name),
+        _ => false,
+    };
+    if is_permitted { Authorization::Allow } else { Authorization::Deny }
+}
+
+impl From<ValueRef<'_>> for SqlValue {
+    fn from(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(number) => Self::Integer(number),
+            ValueRef::Real(number) => Self::Real(number),
+            ValueRef::Text(bytes) => Self::Text(String::from_utf8_lossy(bytes).into_owned()),
+            ValueRef::Blob(bytes) => Self::Blob(bytes.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! The rows of threads and of their trees, with their sums.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::ids::ThreadId;
+use crate::limits;
+use crate::thread::{Closing, Record};
+
+/// Sums over the messages of a thread, or of a tree.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RowTotals {
+    pub messages: i64,
+    pub settled: i64,
+    pub refusals: i64,
+    pub errors: i64,
+    pub turns: i64,
+    pub tokens_in: i64,
+    pub tokens_out: i64,
+    pub tokens_charged: i64,
+    pub cost: i64,
+    pub open_calls: i64,
+    pub held: i64,
+}
+
+const TOTALS: &str = "messages, settled, refusals, errors, turns, tokens_in, tokens_out, \
+                      tokens_charged, cost, open_calls, held";
+
+impl RowTotals {
+    fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Self> {
+        Ok(Self {
+            messages: row.get(from)?,
+            settled: row.get(from + 1)?,
+            refusals: row.get(from + 2)?,
+            errors: row.get(from + 3)?,
+            turns: row.get(from + 4)?,
+            tokens_in: row.get(from + 5)?,
+            tokens_out: row.get(from + 6)?,
+            tokens_charged: row.get(from + 7)?,
+            cost: row.get(from + 8)?,
+            open_calls: row.get(from + 9)?,
+            held: row.get(from + 10)?,
+        })
+    }
+}
+
+/// The first call of a thread.
+#[derive(Debug, Clone)]
+pub struct FirstCall {
+    pub requested_by: i64,
+    pub listener: i64,
+    pub request: i64,
+    pub words: Option<String>,
+}
+
+/// Row of a thread.
+#[derive(Debug)]
+struct IndexedThread {
+    id: ThreadId,
+    tree: i64,
+    parent: Option<i64>,
+    opened_by: Option<i64>,
+    opened: i64,
+    updated: i64,
+    position: u64,
+    first: Option<FirstCall>,
+    totals: RowTotals,
+    ended: Option<(String, i64)>,
+    is_changed: bool,
+}
+
+/// Row of a tree, with the number of its root thread.
+#[derive(Debug)]
+struct IndexedTree {
+    opened: i64,
+    updated: i64,
+    first: u64,
+    head: u64,
+    records: u64,
+    subthreads: u64,
+    totals: RowTotals,
+    is_changed: bool,
+}
+
+/// Rows of threads and trees that are in memory, by their numbers.
+pub struct ThreadRows<'d> {
+    db: &'d Connection,
+    numbers: HashMap<ThreadId, i64, foldhash::fast::RandomState>,
+    threads: HashMap<i64, IndexedThread, foldhash::fast::RandomState>,
+    trees: HashMap<i64, IndexedTree, foldhash::fast::RandomState>,
+    last: i64,
+}
+
+const COLUMNS: &str = "tree, parent, opened_by, opened, updated, position, requested_by, listener, \
+                       request, first_words, ended_how, ended";
+
+impl<'d> ThreadRows<'d> {
+    pub fn new(db: &'d Connection) -> rusqlite::Result<Self> {
+        let last = "SELECT coalesce(max(n), 0) FROM thread_row";
+        let last = db.query_row(last, [], |row| row.get(0))?;
+        Ok(Self {
+            db,
+            numbers: HashMap::default(),
+            threads: HashMap::default(),
+            trees: HashMap::default(),
+            last,
+        })
+    }
+
+    /// Number of a thread that is on record, with its row in memory.
+    pub fn find(&mut self, id: &ThreadId) -> rusqlite::Result<Option<i64>> {
+        if let Some(n) = self.numbers.get(id) {
+            return Ok(Some(*n));
+        }
+        let mut find = self.db.prepare_cached("SELECT n FROM thread_row WHERE id = ?1")?;
+        let n: Option<i64> = find.query_row([id.as_str()], |row| row.get(0)).optional()?;
+        if let Some(n) = n {
+            self.load(n)?;
+        }
+        Ok(n)
+    }
+
+    /// Number of a thread, which is added if it is new.
+    pub fn number(
+        &mut self,
+        id: &ThreadId,
+        opened_by: Option<i64>,
+        record: &Record,
+    ) -> rusqlite::Result<i64> {
+        if let Some(n) = self.find(id)? {
+            return Ok(n);
+        }
+
+        let parent = id.parent().map(|parent| self.number(&parent, None, record)).transpose()?;
+        self.last += 1;
+        let n = self.last;
+        let tree = match parent {
+            None => n,
+            Some(_) => self.number(&id.root(), None, record)?,
+        };
+
+        let time = record.time.0;
+        let row = IndexedThread {
+            id: id.clone(),
+            tree,
+            parent,
+            opened_by,
+            opened: time,
+            updated: time,
+            position: record.position.0,
+            first: None,
+            totals: RowTotals::default(),
+            ended: None,
+            is_changed: true,
+        };
+        self.threads.insert(n, row);
+        self.numbers.insert(id.clone(), n);
+        if parent.is_none() {
+            self.trees.insert(n, IndexedTree::new(record));
+        } else if let Some(tree) = self.tree(tree)? {
+            tree.subthreads += 1;
+        }
+        Ok(n)
+    }
+
+    /// Counts a record of the tree.
+    pub fn count_record(&mut self, record: &Record) -> rusqlite::Result<()> {
+        let root = self.number(&record.tree, None, record)?;
+        if let Some(tree) = self.tree(root)? {
+            tree.records += 1;
+            tree.head = record.position.0;
+            tree.updated = record.time.0;
+        }
+        Ok(())
+    }
+
+    /// Changes the sums of a thread and of its tree.
+    pub fn add(
+        &mut self,
+        n: i64,
+        record: &Record,
+        change: impl Fn(&mut RowTotals),
+    ) -> rusqlite::Result<()> {
+        let Some(thread) = self.thread(n)? else { return Ok(()) };
+        thread.updated = record.time.0;
+        change(&mut thread.totals);
+        let root = thread.tree;
+        if let Some(tree) = self.tree(root)? {
+            change(&mut tree.totals);
+        }
+        Ok(())
+    }
+
+    /// Sets the first call of a thread, unless it has one.
+    pub fn set_first_call(
+        &mut self,
+        n: i64,
+        first: impl FnOnce() -> rusqlite::Result<FirstCall>,
+    ) -> rusqlite::Result<()> {
+        if let Some(thread) = self.thread(n)?
+            && thread.first.is_none()
+        {
+            thread.first = Some(first()?);
+        }
+        Ok(())
+    }
+
+    /// Records that a call from outside the thread ended.
+    pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
+        if let Some(thread) = self.thread(n)? {
+            thread.ended = Some((closing(how).to_owned(), record.time.0));
+        }
+        Ok(())
+    }
+
+    /// The row of a thread, which the caller is about to change.
+    fn thread(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedThread>> {
+        self.load(n)?;
+        let mut row = self.threads.get_mut(&n);
+        if let Some(row) = &mut row {
+            row.is_changed = true;
+        }
+        Ok(row)
+    }
+
+    /// The row of the tree with the root thread `n`, which the caller is about to change.
+    fn tree(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedTree>> {
+        self.load(n)?;
+        let mut row = self.trees.get_mut(&n);
+        if let Some(row) = &mut row {
+            row.is_changed = true;
+        }
+        Ok(row)
+    }
+
+    /// Reads the row of a thread, and of its tree if it is a root thread, into memory.
+    fn load(&mut self, n: i64) -> rusqlite::Result<()> {
+        if self.threads.contains_key(&n) {
+            return Ok(());
+        }
+
+        let sql = format!("SELECT id, {COLUMNS}, {TOTALS} FROM thread_row WHERE n = ?1");
+        let read = |row: &Row<'_>| read_thread(row);
+        let row = self.db.prepare_cached(&sql)?.query_row([n], read).optional()?;
+        let Some(Some(row)) = row else { return Ok(()) };
+        self.numbers.insert(row.id.clone(), n);
+        let is_root = row.parent.is_none();
+        self.threads.insert(n, row);
+        if is_root {
+            let sql = format!(
+                "SELECT opened, updated, first, head, records, subthreads, {TOTALS} FROM tree_row \
+                 WHERE n = ?1"
+            );
+            let row = self.db.prepare_cached(&sql)?.query_row([n], read_tree).optional()?;
+            if let Some(row) = row {
+                self.trees.insert(n, row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all changed rows.
+    pub fn flush(&mut self) -> rusqlite::Result<()> {
+        let changed: Vec<i64> =
+            self.trees.iter().filter(|(_, row)| row.is_changed).map(|(n, _)| *n).collect();
+        for n in changed {
+            self.save_tree(n)?;
+        }
+        for (n, row) in self.threads.iter_mut().filter(|(_, row)| row.is_changed) {
+            save_thread(self.db, *n, row)?;
+            row.is_changed = false;
+        }
+
+        if self.threads.len() > limits::INDEX_ROWS_KEPT {
+            self.threads.clear();
+            self.trees.clear();
+            self.numbers.clear();
+        }
+        Ok(())
+    }
+
+    fn save_tree(&mut self, n: i64) -> rusqlite::Result<()> {
+        let (Some(tree), Some(root)) = (self.trees.get_mut(&n), self.threads.get(&n)) else {
+            return Ok(());
+        };
+        let sql = format!(
+            "INSERT OR REPLACE INTO tree_row(n, status, opened, updated, first, head, records, \
+             subthreads, {TOTALS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, \
+             ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
+        );
+        let all = tree.totals;
+        self.db.prepare_cached(&sql)?.execute(params![
+            n,
+            status(root, tree),
+            tree.opened,
+            tree.updated,
+            tree.first,
+            tree.head,
+            tree.records,
+            tree.subthreads,
+            all.messages,
+            all.settled,
+            all.refusals,
+            all.errors,
+            all.turns,
+            all.tokens_in,
+            all.tokens_out,
+            all.tokens_charged,
+            all.cost,
+            all.open_calls,
+            all.held
+        ])?;
+        tree.is_changed = false;
+        Ok(())
+    }
+}
+
+impl IndexedTree {
+    fn new(record: &Record) -> Self {
+        Self {
+            opened: record.time.0,
+            updated: record.time.0,
+            first: record.position.0,
+            head: record.position.0,
+            records: 0,
+            subthreads: 0,
+            totals: RowTotals::default(),
+            is_changed: true,
+        }
+    }
+}
+
+pub fn closing(how: Closing) -> &'static str {
+    match how {
+        Closing::Completed => "completed",
+        Closing::Failed => "failed",
+        Closing::Cancelled => "cancelled",
+    }
+}
+
+/// Phase of a root thread.
+fn status<'r>(root: &'r IndexedThread, tree: &IndexedTree) -> &'r str {
+    if root.totals.open_calls > 0 {
+        return "running";
+    }
+    let Some((how, _)) = &root.ended else { return "idle" };
+    if tree.totals.open_calls > root.totals.open_calls { "draining" } else { how }
+}
+
+/// The row of a thread; `None` if its id is not one.
+fn read_thread(row: &Row<'_>) -> rusqlite::Result<Option<IndexedThread>> {
+    let id: String = row.get(0)?;
+    let Ok(id) = ThreadId::parse(&id) else { return Ok(None) };
+    let requested_by: Option<i64> = row.get(7)?;
+    let first = match requested_by {
+        Some(requested_by) => Some(FirstCall {
+            requested_by,
+            listener: row.get(8)?,
+            request: row.get(9)?,
+            words: row.get(10)?,
+        }),
+        None => None,
+    };
+    let how: Option<String> = row.get(11)?;
+    let ended: Option<i64> = row.get(12)?;
+    Ok(Some(IndexedThread {
+        id,
+        tree: row.get(1)?,
+        parent: row.get(2)?,
+        opened_by: row.get(3)?,
+        opened: row.get(4)?,
+        updated: row.get(5)?,
+        position: row.get(6)?,
+        first,
+        totals: RowTotals::read(row, 13)?,
+        ended: how.zip(ended),
+        is_changed: false,
+    }))
+}
+
+fn read_tree(row: &Row<'_>) -> rusqlite::Result<IndexedTree> {
+    Ok(IndexedTree {
+        opened: row.get(0)?,
+        updated: row.get(1)?,
+        first: row.get(2)?,
+        head: row.get(3)?,
+        records: row.get(4)?,
+        subthreads: row.get(5)?,
+        totals: RowTotals::read(row, 6)?,
+        is_changed: false,
+    })
+}
+
+fn save_thread(db: &Connection, n: i64, row: &IndexedThread) -> rusqlite::Result<()> {
+    let sql = format!(
+        "INSERT OR REPLACE INTO thread_row(n, id, {COLUMNS}, {TOTALS}) VALUES (?1, ?2, ?3, ?4, ?5, \
+         ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, \
+         ?24, ?25)"
+    );
+    let first = row.first.as_ref();
+    let ended = row.ended.as_ref();
+    let all = row.totals;
+    db.prepare_cached(&sql)?.execute(params![
+        n,
+        row.id.as_str(),
+        row.tree,
+        row.parent,
+        row.opened_by,
+        row.opened,
+        row.updated,
+        row.position,
+        first.map(|first| first.requested_by),
+        first.map(|first| first.listener),
+        first.map(|first| first.request),
+        first.and_then(|first| first.words.as_deref()),
+        ended.map(|(how, _)| how),
+        ended.map(|(_, time)| time),
+        all.messages,
+        all.settled,
+        all.refusals,
+        all.errors,
+        all.turns,
+        all.tokens_in,
+        all.tokens_out,
+        all.tokens_charged,
+        all.cost,
+        all.open_calls,
+        all.held
+    ])?;
+    Ok(())
+}

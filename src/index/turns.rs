@@ -1,0 +1,110 @@
+//! The rows of model turns, read from the notes that record them.
+
+use std::borrow::Cow;
+
+use rusqlite::params;
+
+use crate::envelope::Message;
+use crate::ids::{Digest, MessageId};
+use crate::thread::Record;
+use crate::xml::scan::attributes;
+
+use super::fold::IndexFold;
+
+/// Local name of the note, in the namespace of the core.
+pub const NOTE: &str = "model-turn";
+
+const INSERT: &str = "INSERT INTO turn_row(n, thread, call, position, time, agent, turn, provider, \
+                      model, answered_by, stop, tokens_in, tokens_out, estimated, cost, currency, \
+                      latency, failovers, prompt, inputs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
+                      ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+
+/// Attributes of a note.
+struct NoteValues<'t>(Vec<(&'t str, Cow<'t, str>)>);
+
+impl NoteValues<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(called, _)| *called == name).map(|(_, value)| &**value)
+    }
+
+    fn number(&self, name: &str) -> i64 {
+        self.text(name).and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    fn digest(&self, name: &str) -> Option<Digest> {
+        self.text(name).and_then(|text| Digest::parse(text).ok())
+    }
+
+    fn call(&self) -> Option<MessageId> {
+        self.text("call").and_then(|text| text.parse().ok())
+    }
+}
+
+/// Adds the turn that `note` records. Nothing is known of a turn whose note was redacted.
+pub fn add(
+    fold: &mut IndexFold<'_>,
+    record: &Record,
+    note: &Message,
+    (n, thread): (i64, i64),
+) -> rusqlite::Result<()> {
+    let payload = note.payload.as_str();
+    let values = NoteValues(attributes(payload));
+    let Some(agent) = values.text("agent") else { return Ok(()) };
+    let agent = fold.names.number(agent)?;
+    let provider = fold.names.optional(values.text("provider"))?;
+    let model = fold.names.optional(values.text("model"))?;
+    let answered_by = fold.names.optional(values.text("answered_by"))?;
+    let stop = fold.names.optional(values.text("stop"))?;
+    let currency = fold.names.optional(values.text("currency"))?;
+    let call = values.call();
+    let prompt = values.digest("prompt");
+    let inputs = values.digest("inputs");
+    // Every other `<` of the note's texts is escaped, so this is an element of the note.
+    let failovers = payload.matches("<tried ").count();
+
+    fold.db.prepare_cached(INSERT)?.execute(params![
+        n,
+        thread,
+        call.as_ref().map(|call| call.0.as_bytes().as_slice()),
+        record.position.0,
+        record.time.0,
+        agent,
+        values.number("turn"),
+        provider,
+        model,
+        answered_by,
+        stop,
+        values.number("tokens_in"),
+        values.number("tokens_out"),
+        values.text("estimated") == Some("true"),
+        values.text("cost").map_or(0, billionths),
+        currency,
+        values.number("latency_ms").saturating_mul(1_000),
+        failovers,
+        prompt.as_ref().map(|digest| digest.0.as_slice()),
+        inputs.as_ref().map(|digest| digest.0.as_slice())
+    ])?;
+    fold.threads.add(thread, record, |sums| sums.turns += 1)
+}
+
+/// An amount such as `0.0042` in billionths, exactly.
+fn billionths(amount: &str) -> i64 {
+    let (units, decimals) = amount.split_once('.').unwrap_or((amount, ""));
+    let decimals = format!("{decimals:0<9}");
+    let rest = decimals.get(..9).and_then(|text| text.parse::<i64>().ok());
+    let units = units.parse::<i64>().unwrap_or_default();
+    units.saturating_mul(1_000_000_000).saturating_add(rest.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::billionths;
+
+    #[test]
+    fn amounts_are_read_without_rounding() {
+        assert_eq!(billionths("0.0042"), 4_200_000);
+        assert_eq!(billionths("5.00"), 5_000_000_000);
+        assert_eq!(billionths("0.000000001"), 1);
+        assert_eq!(billionths("12"), 12_000_000_000);
+    }
+}

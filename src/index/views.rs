@@ -1,0 +1,58 @@
+//! The views of an index, which are its public schema.
+
+/// Version of the views. It rises when a name, a column or a unit changes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+const VIEWS: &str = include_str!("views.sql");
+
+/// Abbreviations in the text of the views. `?` stands for the column.
+const ABBREVIATIONS: [(&str, &str); 5] = [
+    (
+        "@uuid(",
+        "lower(substr(hex(?), 1, 8) || '-' || substr(hex(?), 9, 4) || '-' || \
+         substr(hex(?), 13, 4) || '-' || substr(hex(?), 17, 4) || '-' || substr(hex(?), 21))",
+    ),
+    ("@time(", "strftime('%Y-%m-%dT%H:%M:%fZ', ? / 1e6, 'unixepoch')"),
+    ("@name(", "(SELECT text FROM name WHERE n = ?)"),
+    ("@local(", "(SELECT local FROM name WHERE n = ?)"),
+    ("@hex(", "lower(hex(?))"),
+];
+
+/// The statements that create the views.
+pub fn definitions() -> String {
+    ABBREVIATIONS.iter().fold(VIEWS.to_owned(), |text, (short, long)| expand(&text, short, long))
+}
+
+fn expand(text: &str, short: &str, long: &str) -> String {
+    let mut parts = text.split(short);
+    let mut expanded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (column, rest) = column_and_rest(part);
+        // `hex` of NULL is an empty text, but a missing id is NULL.
+        let is_blob = long.contains("hex(");
+        let whole = if is_blob {
+            format!("CASE WHEN {column} IS NOT NULL THEN {} END", long.replace('?', column))
+        } else {
+            long.replace('?', column)
+        };
+        expanded.push_str(&whole);
+        expanded.push_str(rest);
+    }
+    expanded
+}
+
+/// Splits at the parenthesis that closes the abbreviation.
+fn column_and_rest(part: &str) -> (&str, &str) {
+    let mut depth = 1_u32;
+    for (at, char) in part.char_indices() {
+        match char {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return (part.get(..at).unwrap_or(part), part.get(at + 1..).unwrap_or_default());
+        }
+    }
+    (part, "")
+}

@@ -1,0 +1,97 @@
+//! The index of the record: its rows, its damage, and queries on it.
+
+mod damage;
+mod queries;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use organism::index::{self, IndexReader, SqlValue, run_sql};
+
+use crate::journal::Place;
+
+const VIEWS: [&str; 14] = [
+    "tree",
+    "thread",
+    "message",
+    "call",
+    "delivery",
+    "turn",
+    "refusal",
+    "busy",
+    "hold",
+    "action",
+    "error",
+    "config",
+    "config_file",
+    "about",
+];
+
+/// Answers a query from the index, which is brought up to date before.
+fn with_index<T>(
+    data: &Path,
+    query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,
+) -> Result<T, index::Error> {
+    index::read(data, &mut |_, _| {}, query)
+}
+
+fn shown(value: &SqlValue) -> String {
+    match value {
+        SqlValue::Null => "-".to_owned(),
+        SqlValue::Integer(number) => number.to_string(),
+        SqlValue::Real(number) => number.to_string(),
+        SqlValue::Text(text) => text.clone(),
+        SqlValue::Blob(bytes) => format!("{bytes:?}"),
+    }
+}
+
+fn try_rows(data: &Path, sql: &str) -> Result<Vec<String>, index::Error> {
+    with_index(data, &mut |reader| {
+        let mut rows = Vec::new();
+        run_sql(reader, sql, Duration::from_secs(60), &mut |_, row| {
+            let row = row.map(|row| row.iter().map(shown).collect::<Vec<_>>().join(" | "));
+            rows.extend(row);
+            true
+        })?;
+        Ok(rows)
+    })
+}
+
+fn rows(data: &Path, sql: &str) -> Vec<String> {
+    try_rows(data, sql).unwrap()
+}
+
+/// All rows of all views.
+fn contents(data: &Path) -> BTreeMap<&'static str, Vec<String>> {
+    VIEWS
+        .into_iter()
+        .map(|view| {
+            let mut all = rows(data, &format!("SELECT * FROM {view}"));
+            all.sort();
+            (view, all)
+        })
+        .collect()
+}
+
+fn organism(place: &Place, args: &[&str]) -> Output {
+    command(place, args).output().unwrap()
+}
+
+fn command(place: &Place, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command
+        .args(args)
+        .arg("--data")
+        .arg(place.data())
+        .arg("--state")
+        .arg(place.state())
+        .env_remove("COLUMNS");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

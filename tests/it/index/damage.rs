@@ -1,0 +1,178 @@
+//! An index that is missing, damaged, of another version or of another journal is made anew, and
+//! answers like one that was never damaged.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use organism::index::{self, INDEX_DATABASE, INDEX_LOCK};
+use organism::journal::Journal as _;
+use organism::journal::sqlite::DATABASE;
+use organism::thread::{ActionDetail, Input, OperatorAction, OperatorIdentity, OperatorVerb};
+
+use super::{command, contents, organism, rows, text, try_rows};
+use crate::journal::Place;
+use crate::journal::script::{Script, name, research, thread};
+
+fn researched(root: &str) -> Place {
+    Place::with(&mut research(&mut Script::default(), root))
+}
+
+fn file(place: &Place) -> PathBuf {
+    place.data().join(INDEX_DATABASE)
+}
+
+/// Writes `bytes` into the closed index at `offset`.
+fn overwrite(place: &Place, offset: usize, bytes: &[u8]) {
+    let mut whole = std::fs::read(file(place)).unwrap();
+    whole[offset..offset + bytes.len()].copy_from_slice(bytes);
+    std::fs::write(file(place), whole).unwrap();
+}
+
+fn change(place: &Place, sql: &str) {
+    rusqlite::Connection::open(file(place)).unwrap().execute_batch(sql).unwrap();
+}
+
+/// Issue 17, 3.1 and design 8.15: whatever happens to the file, the answers are the same, and no
+/// command of a person is needed.
+#[test]
+fn a_damaged_index_is_made_anew() {
+    type Damage = fn(&Place);
+    let cases: [(&str, Damage); 10] = [
+        ("deleted", |place| std::fs::remove_file(file(place)).unwrap()),
+        ("empty", |place| drop(File::create(file(place)).unwrap())),
+        ("cut", |place| {
+            let whole = std::fs::read(file(place)).unwrap();
+            std::fs::write(file(place), &whole[..whole.len() / 2]).unwrap();
+        }),
+        ("no database", |place| std::fs::write(file(place), "not a database").unwrap()),
+        ("a bit of the header", |place| overwrite(place, 3, b"\xff")),
+        ("a page of zeros", |place| overwrite(place, 3 * 8192, &[0; 8192])),
+        ("other version", |place| {
+            change(place, "UPDATE meta SET value = '0' WHERE key = 'format'");
+        }),
+        ("other journal", |place| {
+            let other = researched("sess-zzzzzzzz");
+            assert_eq!(rows(&other.data(), "SELECT 1"), ["1"]);
+            std::fs::copy(file(&other), file(place)).unwrap();
+        }),
+        ("other end", |place| change(place, "UPDATE meta SET value = 'x' WHERE key = 'hash'")),
+        ("no table", |place| change(place, "DROP TABLE message_row")),
+    ];
+
+    let place = researched("sess-abcdefgh");
+    let whole = contents(&place.data());
+    for (case, damage) in cases {
+        damage(&place);
+        assert_eq!(contents(&place.data()), whole, "{case}");
+    }
+    // A journal that was repaired may be shorter than its index.
+    change(&place, "UPDATE meta SET value = '99' WHERE key = 'position'");
+    assert_eq!(contents(&place.data()), whole, "a longer index");
+}
+
+/// Issue 17, 3.1: a command that dies in a commit leaves an index that the next one completes.
+#[test]
+fn a_command_that_is_killed_leaves_an_index_that_is_completed() {
+    for failpoint in organism::failpoint::INDEX {
+        let place = researched("sess-abcdefgh");
+        let mut killed = command(&place, &["sql", "SELECT count(*) FROM message"]);
+        let killed = killed.env("ORGANISM_FAILPOINT", failpoint).output().unwrap();
+        assert_eq!(killed.status.code(), None, "{failpoint}: {}", text(&killed.stderr));
+
+        assert_eq!(rows(&place.data(), "SELECT count(*) FROM message"), ["10"], "{failpoint}");
+        let completed = contents(&place.data());
+        std::fs::remove_file(file(&place)).unwrap();
+        assert_eq!(contents(&place.data()), completed, "{failpoint}");
+    }
+}
+
+/// Issue 17, 3.4: a query waits at most a second for another writer, and then answers from what
+/// the index holds, and says so.
+#[test]
+fn a_query_waits_a_second_for_another_writer_and_states_how_far_the_index_is() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut records = research(&mut Script::default(), "sess-abcdefgh");
+    let (first, rest) = records.split_at_mut(3);
+    journal.append(first).unwrap();
+
+    let lock = File::create(place.data().join(INDEX_LOCK)).unwrap();
+    lock.lock().unwrap();
+    let nothing = try_rows(&place.data(), "SELECT 1").unwrap_err();
+    assert!(matches!(nothing, index::Error::Building { .. }), "{nothing}");
+
+    lock.unlock().unwrap();
+    assert_eq!(rows(&place.data(), "SELECT max(position) FROM message"), ["3"]);
+    journal.append(rest).unwrap();
+    lock.lock().unwrap();
+    let begun = Instant::now();
+    let behind = organism(&place, &["sql", "--csv", "SELECT max(position) FROM message"]);
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert_eq!(text(&behind.stdout), "max(position)\r\n3\r\n");
+    assert!(text(&behind.stderr).contains("record 3 of 7"), "{}", text(&behind.stderr));
+
+    // Complete again, the index needs no writer.
+    lock.unlock().unwrap();
+    assert_eq!(rows(&place.data(), "SELECT max(position) FROM message"), ["7"]);
+    lock.lock().unwrap();
+    assert_eq!(rows(&place.data(), "SELECT max(position) FROM message"), ["7"]);
+}
+
+/// Issue 17, 3.4: many commands at once share one index.
+#[test]
+fn queries_at_the_same_time_get_the_same_answer() {
+    let place = researched("sess-abcdefgh");
+    let data = place.data();
+    std::thread::scope(|scope| {
+        let ask = || rows(&data, "SELECT count(*) FROM message");
+        let answers: Vec<_> = (0..6).map(|_| scope.spawn(ask)).collect();
+        for answer in answers {
+            assert_eq!(answer.join().unwrap(), ["10"]);
+        }
+    });
+}
+
+/// Design 8.18: what an operator redacted leaves the index, too, together with the file that held
+/// it.
+#[test]
+fn redacted_payloads_leave_the_index() {
+    let mut records = research(&mut Script::default(), "sess-abcdefgh");
+    let place = Place::with(&mut records);
+    let before = rows(&place.data(), "SELECT first_words FROM tree");
+    assert_eq!(before, ["How is a login checked, & where?"]);
+
+    let db = rusqlite::Connection::open(place.data().join(DATABASE)).unwrap();
+    let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = 1";
+    db.execute(blank, []).unwrap();
+    drop(db);
+    let action = OperatorAction {
+        verb: OperatorVerb::Repair,
+        by: name("operator"),
+        who: OperatorIdentity::default(),
+        note: String::new(),
+        details: vec![ActionDetail::new("redacted", 1)],
+    };
+    let mut script = Script::default();
+    let record = script.step(&thread("sess-organism"), Input::Operator(action)).end();
+    append_unproved(&place, record);
+
+    assert_eq!(rows(&place.data(), "SELECT first_words FROM tree LIMIT 1"), ["-"]);
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM message WHERE redacted"), ["1"]);
+    let bytes = std::fs::read(file(&place)).unwrap();
+    let words = b"How is a login";
+    assert!(!bytes.windows(words.len()).any(|part| part == words));
+    assert_eq!(rows(&place.data(), "SELECT action, person FROM action"), ["repair | operator"]);
+}
+
+/// Appends a record as `organism repair` does, to a journal that a start refuses.
+fn append_unproved(place: &Place, record: organism::thread::Record) {
+    use organism::journal::{OperatorAcceptance, sqlite::SqliteJournal};
+    let accept = OperatorAcceptance { redaction: true, ..OperatorAcceptance::default() };
+    let mut journal =
+        SqliteJournal::open_accepting(&place.data(), &place.state(), accept, &mut |_| Ok(()))
+            .unwrap();
+    let time = record.time;
+    journal.append(&mut [record]).unwrap();
+    Box::new(journal).close(time).unwrap();
+}

@@ -1,0 +1,101 @@
+//! `organism sql`: statements of people.
+
+use super::{command, organism, text};
+use crate::journal::Place;
+use crate::journal::script::{Script, research};
+
+fn researched() -> Place {
+    Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"))
+}
+
+fn sql(place: &Place, args: &[&str]) -> String {
+    let output = organism(place, &[&["sql"], args].concat());
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+    text(&output.stdout)
+}
+
+/// Issue 17, 3.7: the rows as a table, as CSV and as JSON.
+#[test]
+fn rows_are_written_as_a_table_as_csv_and_as_json() {
+    let place = researched();
+    let query = "SELECT thread, count(*) AS messages, max(seq) / 4.0 AS quarter, NULL AS absent \
+                 FROM message GROUP BY thread ORDER BY thread";
+    expect_test::expect![[r#"
+        thread               messages  quarter  absent
+        sess-abcdefgh               8        2       -
+        sess-abcdefgh.depth         2      0.5       -
+    "#]]
+    .assert_eq(&sql(&place, &[query]));
+    assert_eq!(
+        sql(&place, &["--csv", query]),
+        "thread,messages,quarter,absent\r\nsess-abcdefgh,8,2,\r\nsess-abcdefgh.depth,2,0.5,\r\n"
+    );
+    assert_eq!(
+        sql(&place, &["--json", query]).lines().next(),
+        Some(r#"{"thread":"sess-abcdefgh","messages":8,"quarter":2.0,"absent":null}"#)
+    );
+    assert_eq!(sql(&place, &["--csv", "SELECT 'a,\"b\"' AS x"]), "x\r\n\"a,\"\"b\"\"\"\r\n");
+}
+
+/// Issue 17, 3.7: no statement writes, and none opens another file.
+#[test]
+fn statements_that_do_anything_but_read_are_refused() {
+    let place = researched();
+    sql(&place, &["SELECT 1"]);
+    let elsewhere = place.home.path().join("elsewhere.db");
+    let attach = format!("ATTACH '{}' AS other", elsewhere.display());
+    let statements = [
+        "DELETE FROM message_row",
+        "UPDATE meta SET value = 1",
+        "CREATE TABLE x(y)",
+        "CREATE TEMP TABLE x(y)",
+        "PRAGMA query_only = 0",
+        "PRAGMA journal_mode = delete",
+        "VACUUM",
+        "BEGIN IMMEDIATE",
+        "SELECT load_extension('x')",
+        &attach,
+    ];
+    for statement in statements {
+        let output = organism(&place, &["sql", statement]);
+        assert_eq!(output.status.code(), Some(2), "{statement}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{statement}");
+    }
+    assert!(!elsewhere.exists());
+    let two = organism(&place, &["sql", "SELECT 1; SELECT 2"]);
+    assert_eq!(two.status.code(), Some(2), "{}", text(&two.stderr));
+    let wrong = organism(&place, &["sql", "SELECT colour FROM message"]);
+    assert!(text(&wrong.stderr).contains("no such column: colour"), "{}", text(&wrong.stderr));
+    assert_eq!(sql(&place, &["--csv", "SELECT count(*) FROM message"]), "count(*)\r\n10\r\n");
+}
+
+/// Issue 17, 3.7: a statement that would never end is stopped.
+#[test]
+fn a_statement_is_stopped_after_its_time() {
+    let place = researched();
+    let endless = "WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) \
+                   SELECT count(*) FROM n";
+    let stopped = command(&place, &["sql", "--timeout", "0", endless]).output().unwrap();
+    assert_eq!(stopped.status.code(), Some(75));
+    assert!(text(&stopped.stderr).contains("--timeout"), "{}", text(&stopped.stderr));
+}
+
+/// Control characters of a payload never reach a terminal.
+#[test]
+fn a_table_shows_no_control_characters() {
+    let place = researched();
+    let shown = sql(&place, &["SELECT char(27) || '[31mred' AS x"]);
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+}
+
+/// Issue 17, 3.7: the public schema states its version.
+#[test]
+fn the_version_of_the_views_is_part_of_the_index() {
+    let place = researched();
+    let version = sql(&place, &["--csv", "SELECT schema_version, position FROM about"]);
+    assert_eq!(
+        version,
+        format!("schema_version,position\r\n{},7\r\n", organism::index::SCHEMA_VERSION)
+    );
+}

@@ -1,0 +1,300 @@
+//! The rows of the index, compared with the records they come from.
+
+use std::collections::{BTreeMap, HashMap};
+
+use organism::audit;
+use organism::clock::Time;
+use organism::envelope::{AttemptFailure, Disposition, MessageKind};
+use organism::ids::{Attempt, CallId, MessageId, ThreadId};
+use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Hold, Input, Record};
+
+use super::{contents, rows};
+use crate::fixtures::stored_journals;
+use crate::journal::script::{CORE, NAMESPACE, Script, name, research, thread};
+use crate::journal::{Place, streamed};
+
+const ROOT: &str = "sess-abcdefgh";
+
+/// The rows of `message` that a walk over the journal gives.
+fn walked_messages(place: &Place) -> Vec<String> {
+    let mut messages = Vec::new();
+    let mut dispositions: HashMap<MessageId, Disposition> = HashMap::new();
+    for sealed in place.records() {
+        for fact in &sealed.record.facts {
+            match fact {
+                Fact::Accepted { message, .. } => {
+                    messages.push((sealed.record.position, message.clone()));
+                }
+                Fact::Disposed { message, how } => drop(dispositions.insert(*message, *how)),
+                _ => {}
+            }
+        }
+    }
+
+    let optional = |id: Option<MessageId>| id.map_or("-".to_owned(), |id| id.to_string());
+    let line = |(position, message): (_, std::sync::Arc<organism::envelope::Message>)| {
+        let disposition = dispositions.get(&message.id).map_or("-", |how| how.as_str());
+        format!(
+            "{} | {} | {} | {} | {} | {} | {} | {} | {} | {position} | {} | {} | {disposition}",
+            message.id,
+            message.thread,
+            message.seq,
+            message.kind.as_str(),
+            message.from,
+            message.to,
+            message.name,
+            optional(message.cause),
+            optional(message.call.map(|call| call.0)),
+            message.time.0,
+            message.payload.len(),
+        )
+    };
+    let mut lines: Vec<String> = messages.into_iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+fn indexed_messages(place: &Place) -> Vec<String> {
+    let sql = "SELECT id, thread, seq, kind, sender, recipient, payload_name, cause, call, \
+               position, time_us, bytes, disposition FROM message";
+    let mut lines = rows(&place.data(), sql);
+    lines.sort();
+    lines
+}
+
+/// The rows of `tree` that a walk over the journal gives.
+fn walked_trees(place: &Place) -> Vec<String> {
+    let line = |tree: audit::TreeSummary| {
+        format!(
+            "{} | {} | {} | {} | {} | {} | {} | {} | {} | {}",
+            tree.thread,
+            tree.status.as_str(),
+            tree.opened.0,
+            tree.updated.0,
+            tree.subthreads,
+            tree.records,
+            tree.messages.accepted,
+            tree.in_flight,
+            tree.messages.refused,
+            tree.requested_by.map_or("-".to_owned(), |name| name.to_string()),
+        )
+    };
+    let mut lines: Vec<String> =
+        audit::summaries(&place.reader(), None).unwrap().into_iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+fn indexed_trees(place: &Place) -> Vec<String> {
+    let sql = "SELECT thread, status, opened_us, updated_us, subthreads, records, messages, \
+               in_flight, refusals, requested_by FROM tree";
+    let mut lines = rows(&place.data(), sql);
+    lines.sort();
+    lines
+}
+
+/// Issue 17, 3.2: the answers of the index are those of a walk over the journal, for journals of
+/// every generation, with every kind of fact that a pump records.
+#[test]
+fn messages_and_trees_are_those_that_a_walk_over_the_journal_gives() {
+    let mut messages = 0;
+    for (journal, place) in stored_journals() {
+        let indexed = indexed_messages(&place);
+        assert_eq!(indexed, walked_messages(&place), "{journal}");
+        assert_eq!(indexed_trees(&place), walked_trees(&place), "{journal}");
+        messages += indexed.len();
+    }
+    assert!(messages > 500, "{messages}");
+}
+
+/// Issue 17, 3.2: refusals, attempts and ends of calls are counted like the facts of the records.
+#[test]
+fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
+    for (journal, place) in stored_journals() {
+        let mut facts: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut count = |view| *facts.entry(view).or_default() += 1;
+        for sealed in place.records() {
+            match &sealed.record.input {
+                Input::Decided { .. } | Input::Cancel { .. } | Input::Operator(_) => {
+                    count("action")
+                }
+                Input::Busy { .. } => count("busy"),
+                _ => {}
+            }
+            for fact in &sealed.record.facts {
+                match fact {
+                    Fact::Refused { .. } => count("refusal"),
+                    Fact::Booted { .. } => count("config"),
+                    Fact::Accepted { opening: Some(_), .. } => count("call"),
+                    Fact::HandedOver { .. } => count("delivery"),
+                    Fact::Held { .. } => count("hold"),
+                    Fact::ThreadOpened { .. } => count("thread"),
+                    _ => {}
+                }
+            }
+        }
+        for view in ["action", "busy", "refusal", "config", "call", "delivery", "hold"] {
+            let indexed = rows(&place.data(), &format!("SELECT count(*) FROM \"{view}\""));
+            let expected = facts.get(view).copied().unwrap_or_default().to_string();
+            assert_eq!(indexed, [expected], "{view} in {journal}");
+        }
+    }
+}
+
+/// Issue 17, 3.1: an index that grew record by record is the one that is made at once.
+#[test]
+fn an_index_that_grows_with_the_journal_is_the_one_that_is_made_at_once() {
+    let mut records = research(&mut Script::default(), ROOT);
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    for record in &mut records {
+        organism::journal::Journal::append(&mut journal, std::slice::from_mut(record)).unwrap();
+        assert_eq!(indexed_messages(&place), walked_messages(&place));
+        assert_eq!(indexed_trees(&place), walked_trees(&place));
+    }
+
+    let grown = contents(&place.data());
+    std::fs::remove_file(place.data().join(organism::index::INDEX_DATABASE)).unwrap();
+    assert_eq!(contents(&place.data()), grown);
+    assert_eq!(grown["message"].len(), 10);
+}
+
+/// Issue 17, 3.1: the index of a projection is that of an embedded journal with the same records.
+#[test]
+fn a_projection_of_a_stream_has_the_same_index() {
+    let embedded = Place::with(&mut research(&mut Script::default(), ROOT));
+    let streamed = streamed::Place::with(&mut research(&mut Script::default(), ROOT));
+    let without_journal = |data: &std::path::Path| {
+        let mut all = contents(data);
+        all.remove("about");
+        all
+    };
+    let rows = without_journal(&streamed.data());
+    assert_eq!(rows, without_journal(&embedded.data()));
+    assert_eq!(rows["message"].len(), 10);
+}
+
+/// Writes the records of a call to `code-search` that waits for an approval, is handed over twice,
+/// and ends as failed. Times are seconds after the call.
+fn held_call() -> (Vec<Record>, MessageId) {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Is INV-777 paid?");
+    let call = CallId(asked);
+    let start = first.time;
+    let mut records = vec![first];
+    let mut add = |seconds: u64, input: Input, facts: Vec<Fact>| {
+        let mut record = script.step(&tree, input).end();
+        record.time = start.plus(std::time::Duration::from_secs(seconds));
+        record.facts = facts;
+        records.push(record);
+    };
+
+    let attempt = |n| Attempt { epoch: 1, n };
+    let until = Some(Time(start.0 + 90_000_000));
+    add(0, Input::Retry { call }, vec![Fact::Held { call, hold: Hold::Approval, until }]);
+    let origin = DecisionOrigin { note: "seen".to_owned(), ..DecisionOrigin::default() };
+    let decided = Input::Decided {
+        message: asked,
+        by: name("maria"),
+        decision: Decision::Approve { hash: "abcd".to_owned(), preview: None },
+        origin: Some(origin),
+    };
+    add(60, decided, vec![Fact::Released { call, lapsed: false }]);
+    add(62, Input::Retry { call }, vec![Fact::HandedOver { call, attempt: attempt(1) }]);
+    let failure = AttemptFailure::Crashed { detail: "signal 9".to_owned() };
+    let failed = Fact::AttemptFailed { call, attempt: attempt(1), failure };
+    add(70, Input::Retry { call }, vec![failed]);
+    add(71, Input::Retry { call }, vec![Fact::HandedOver { call, attempt: attempt(2) }]);
+    let deadline = Input::Deadline { call, attempt: attempt(2) };
+    let closed = Fact::CallClosed { call, how: Closing::Failed };
+    add(75, deadline, vec![closed, Fact::Disposed { message: asked, how: Disposition::Expired }]);
+    (records, asked)
+}
+
+/// Issue 17, 3.2: queueing time and work time are apart; waits for people have the person's
+/// decision; errors have their kind.
+#[test]
+fn deliveries_waits_decisions_and_errors_have_their_times() {
+    let (mut records, _) = held_call();
+    let place = Place::with(&mut records);
+    let data = place.data();
+
+    assert_eq!(
+        rows(&data, "SELECT attempt, queue_us, work_us, outcome FROM delivery ORDER BY attempt"),
+        ["1.1 | 2000000 | 8000000 | failed", "1.2 | 1000000 | 4000000 | timed-out"]
+    );
+    assert_eq!(
+        rows(&data, "SELECT kind, waited_us, until_us - since_us, outcome FROM hold"),
+        ["approval | 60000000 | 90000000 | released"]
+    );
+    assert_eq!(
+        rows(&data, "SELECT action, person, thread, payload_digest, reason, accepted FROM action"),
+        ["approve | maria | sess-abcdefgh | abcd | seen | 1"]
+    );
+    assert_eq!(
+        rows(&data, "SELECT kind, thread, listener, detail FROM error"),
+        [
+            "crashed | sess-abcdefgh | researcher | crashed: signal 9",
+            "failed | sess-abcdefgh | researcher | the call ended with this fault",
+        ]
+    );
+    assert_eq!(
+        rows(&data, "SELECT status, errors, waiting, first_words, payload, listener FROM tree"),
+        ["failed | 2 | 0 | Is INV-777 paid? | question | researcher"]
+    );
+    assert_eq!(
+        rows(&data, "SELECT attempts, outcome, duration_us FROM call"),
+        ["2 | failed | 75000000"]
+    );
+}
+
+/// Issue 17, 3.2: a turn has the model that answered, its tokens, its cost and its failovers.
+#[test]
+fn a_turn_has_its_model_tokens_cost_and_failovers() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let note = format!(
+        "<model-turn xmlns=\"{CORE}\" agent=\"researcher\" call=\"{asked}\" turn=\"3\" \
+         iteration=\"1\" position=\"1\" transport=\"xml\" provider=\"anthropic\" \
+         model=\"haiku\" renderer=\"1\" stop=\"end\" tokens_in=\"120\" tokens_out=\"7\" \
+         latency_ms=\"1500\" prompt=\"{}\" cost=\"0.0042\" currency=\"EUR\" \
+         answered_by=\"haiku-4\"><environment/><raw>&lt;tried route=\"x\"/></raw>\
+         <tried route=\"a\" reason=\"timeout\"/><tried route=\"b\" reason=\"busy\"/></model-turn>",
+        "ab".repeat(32)
+    );
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.say(MessageKind::Note, "researcher", "researcher", "model-turn", &note, Some(asked));
+    let mut second = step.end();
+    second.facts.push(Fact::Used {
+        call: CallId(asked),
+        agent: Some(name("researcher")),
+        tokens_in: 120,
+        tokens_out: 7,
+        money: organism::envelope::Money(4_200_000),
+        attempt: None,
+    });
+    let place = Place::with(&mut [first, second]);
+
+    let sql = "SELECT agent, turn, provider, model, answered_by, tokens_in, tokens_out, \
+               cost_nano, currency, latency_us, failovers, substr(prompt_digest, 1, 6) FROM turn";
+    assert_eq!(
+        rows(&place.data(), sql),
+        ["researcher | 3 | anthropic | haiku | haiku-4 | 120 | 7 | 4200000 | EUR | 1500000 | 2 | \
+          ababab"]
+    );
+    let sums = "SELECT turns, tokens_in, tokens_out, cost_nano FROM thread";
+    assert_eq!(rows(&place.data(), sums), ["1 | 120 | 7 | 4200000"]);
+}
+
+/// Journals of earlier versions and of this one have payloads of this namespace.
+#[test]
+fn payload_names_are_shown_with_and_without_their_namespace() {
+    let place = Place::with(&mut research(&mut Script::default(), ROOT));
+    let sql = "SELECT DISTINCT payload, payload_name FROM message WHERE payload = 'search'";
+    assert_eq!(rows(&place.data(), sql), [format!("search | {{{NAMESPACE}}}search")]);
+    let depth = ThreadId::parse("sess-abcdefgh.depth").unwrap();
+    let sql = format!("SELECT tree, parent, status FROM thread WHERE id = '{depth}'");
+    assert_eq!(rows(&place.data(), &sql), ["sess-abcdefgh | sess-abcdefgh | completed"]);
+}
