@@ -2,20 +2,23 @@
 //! module must not know terminals.
 //!
 //! **Invariant:** nothing here writes to a journal, and every answer comes from the journal's
-//! records alone.
+//! records, or from the index that is made from them.
 
 mod checkpoint_copies;
+mod duration_histogram;
 mod export;
 mod held;
 mod ledger;
 mod report;
 mod search;
+mod stats;
 mod threads;
 mod timeline;
 mod timeline_page;
 mod verify;
 mod views;
 
+pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFormat, export};
 pub use held::{CallPreviewView, HeldCall, held};
 pub use ledger::{MessageLedger, ThreadCounts};
@@ -24,6 +27,7 @@ pub use report::{
     RedactedPayload,
 };
 pub use search::search;
+pub use stats::{Stats, StatsGroup, StatsKey, StatsQuery, stats};
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
 pub use timeline::{
     RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline,

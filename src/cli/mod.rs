@@ -62,6 +62,7 @@ mod secret;
 mod send;
 mod sql;
 mod startup;
+mod stats;
 mod tail;
 mod thread;
 mod threads;
@@ -119,6 +120,8 @@ enum CommandVerb {
     Search(search::Args),
     /// Ask the index of the record with SQL.
     Sql(sql::Args),
+    /// Sum costs, times and refusals by agent, model, listener, rule or day.
+    Stats(stats::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
     /// List the calls that wait for an approval.
@@ -191,6 +194,7 @@ impl CommandVerb {
             Self::Tail(args) => tail::run(args),
             Self::Search(args) => search::run(args),
             Self::Sql(args) => sql::run(args),
+            Self::Stats(args) => stats::run(args),
             Self::Cancel(args) => cancel::run(args),
             Self::Approvals(args) => approvals::run(args),
             Self::Approve(args) => approve::run(args),

@@ -10,7 +10,7 @@ static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// Verbs of commands about one organism. `key trust` is one, too; `key show` is advised for another
 /// host, which has a config of its own.
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 27] = [
     "adopt",
     "answer",
     "approvals",
@@ -31,6 +31,8 @@ const VERBS: [&str; 25] = [
     "run",
     "search",
     "send",
+    "sql",
+    "stats",
     "tail",
     "thread",
     "threads",

@@ -3,6 +3,7 @@
 mod damage;
 mod queries;
 mod rows;
+mod sums;
 
 use std::collections::BTreeMap;
 use std::path::Path;

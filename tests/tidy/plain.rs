@@ -190,6 +190,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("sqlite", "the embedded database"),
     ("sse", "server-sent events, the format of a stream of HTTP"),
     ("state", "what something is now"),
+    ("stats", "sums and percentiles of what is on record"),
     ("status", "what something is now, for people"),
     ("subscriber", "what receives the messages of a subject"),
     ("summary", "the main facts of something"),

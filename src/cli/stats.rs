@@ -1,0 +1,147 @@
+//! `organism stats`: counts, costs and times by agent, model, listener, rule or day.
+
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+use crate::audit::{self, DurationHistogram, Stats, StatsGroup, StatsKey, StatsQuery};
+use crate::clock::Time;
+use crate::envelope::Money;
+use crate::journal::partitions_in;
+
+use super::exit::CommandExit;
+use super::journal_target::{self, JournalTarget};
+use super::render::{RenderOutput, put, put_visible_json, table};
+use super::{indexed, past_time};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: JournalTarget,
+    /// Group by these, separated by commas: agent, model, listener, rule, day.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', required = true, value_parser = key)]
+    by: Vec<StatsKey>,
+    /// Count from this time on: 2026-11-20, 2026-11-20T10:00, 2h.
+    #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
+    since: Option<Time>,
+    /// Count up to this time.
+    #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
+    until: Option<Time>,
+    /// Write a line of JSON for each group.
+    #[arg(long)]
+    json: bool,
+}
+
+fn key(text: &str) -> Result<StatsKey, String> {
+    let found = StatsKey::ALL.into_iter().find(|key| key.as_str() == text);
+    found.ok_or_else(|| {
+        let names: Vec<_> = StatsKey::ALL.iter().map(|key| key.as_str()).collect();
+        format!("statistics are by {}", names.join(", "))
+    })
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let query = StatsQuery { by: args.by, since: args.since, until: args.until };
+    let mut stats = Stats::default();
+    for (_, journal) in partitions_in(&journal_target::data_dir(&args.place)?) {
+        let read = &mut |reader: &mut _| audit::stats(reader, &query);
+        stats.add(indexed::read(&args.place, &journal, read)?);
+    }
+
+    if args.json {
+        let mut groups = stats.0.iter();
+        groups
+            .try_for_each(|(keys, group)| put_visible_json(&json_line(&query.by, keys, group)))?;
+    } else if stats.0.is_empty() {
+        note!("nothing of this kind is on record");
+    } else {
+        put(&draw(&query.by, &stats))?;
+    }
+    Ok(CommandExit::Done.into())
+}
+
+fn json_line(by: &[StatsKey], keys: &[String], group: &StatsGroup) -> Map<String, Value> {
+    let mut line = Map::new();
+    for (key, text) in by.iter().zip(keys) {
+        line.insert(key.as_str().to_owned(), json!(text));
+    }
+
+    let mut number = |name: &str, value: u64| line.insert(name.to_owned(), json!(value));
+    number("turns", group.turns);
+    number("failovers", group.failovers);
+    number("tokens_in", group.tokens_in);
+    number("tokens_out", group.tokens_out);
+    number("cost_nano", group.cost_nano);
+    number("refusals", group.refusals);
+    number("attempts", group.attempts);
+    number("failed", group.failed);
+
+    for (name, times) in
+        [("latency_us", &group.latency), ("queued_us", &group.queued), ("worked_us", &group.worked)]
+    {
+        let percentiles = json!({
+            "p50": times.percentile(0.5),
+            "p95": times.percentile(0.95),
+            "p99": times.percentile(0.99),
+        });
+        line.insert(name.to_owned(), percentiles);
+    }
+    line
+}
+
+/// A column of the table: its header, and the text of a group.
+type Column = (&'static str, fn(&StatsGroup) -> String);
+
+const TURN_COLUMNS: [Column; 8] = [
+    (">turns", |group| group.turns.to_string()),
+    (">failovers", |group| group.failovers.to_string()),
+    (">tokens in", |group| group.tokens_in.to_string()),
+    (">tokens out", |group| group.tokens_out.to_string()),
+    (">cost", |group| Money(group.cost_nano).to_string()),
+    (">model p50", |group| time(&group.latency, 0.5)),
+    (">p95", |group| time(&group.latency, 0.95)),
+    (">p99", |group| time(&group.latency, 0.99)),
+];
+
+const ATTEMPT_COLUMNS: [Column; 6] = [
+    (">attempts", |group| group.attempts.to_string()),
+    (">failed", |group| group.failed.to_string()),
+    (">queue p95", |group| time(&group.queued, 0.95)),
+    (">work p50", |group| time(&group.worked, 0.5)),
+    (">p95", |group| time(&group.worked, 0.95)),
+    (">p99", |group| time(&group.worked, 0.99)),
+];
+
+/// Draws the columns for which there is anything.
+fn draw(by: &[StatsKey], stats: &Stats) -> String {
+    let any = |count: fn(&StatsGroup) -> u64| stats.0.values().any(|group| count(group) > 0);
+    let mut columns: Vec<Column> = Vec::new();
+    if any(|group| group.turns) {
+        columns.extend(TURN_COLUMNS);
+    }
+    if any(|group| group.attempts) {
+        columns.extend(ATTEMPT_COLUMNS);
+    }
+    columns.push((">refusals", |group| group.refusals.to_string()));
+
+    let keys = by.iter().map(|key| key.as_str());
+    let headers: Vec<&str> = keys.chain(columns.iter().map(|(header, _)| *header)).collect();
+    let rows: Vec<Vec<String>> = (stats.0.iter())
+        .map(|(keys, group)| {
+            let cells = columns.iter().map(|(_, cell)| cell(group));
+            keys.iter().cloned().chain(cells).collect()
+        })
+        .collect();
+    table(&RenderOutput::stdout(false), &headers, &rows)
+}
+
+/// A percentile of durations, such as `1.2 ms`.
+fn time(times: &DurationHistogram, share: f64) -> String {
+    let Some(micros) = times.percentile(share) else { return "-".to_owned() };
+    match micros {
+        0..1_000 => format!("{micros} us"),
+        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        1_000_000..60_000_000 => format!("{:.2} s", micros as f64 / 1e6),
+        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
+    }
+}

@@ -1,0 +1,167 @@
+//! `organism stats`, compared with the rows of the index.
+
+use std::collections::BTreeMap;
+
+use organism::envelope::MessageKind;
+use serde_json::Value as Json;
+
+use super::{organism, rows, text};
+use crate::fixtures::stored_journals;
+use crate::journal::Place;
+use crate::journal::script::{CORE, Script, thread};
+
+fn stats(place: &Place, more: &[&str]) -> Vec<Json> {
+    let output = organism(place, &[&["stats", "--json"], more].concat());
+    assert_eq!((text(&output.stderr).as_str(), output.status.code()), ("", Some(0)));
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The values of some fields of each group, as rows.
+fn columns(groups: &[Json], names: &[&str]) -> Vec<String> {
+    let value = |group: &Json, name: &str| match &group[name] {
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let row = |group| names.iter().map(|name| value(group, name)).collect::<Vec<_>>().join(" | ");
+    groups.iter().map(row).collect()
+}
+
+/// A journal with turns of two agents on two models, each with its latency in milliseconds.
+fn turns(turns: &[(&str, &str, u64)]) -> Place {
+    let mut script = Script::default();
+    let tree = thread("sess-abcdefgh");
+    let (asked, first) = script.question(&tree, "Who?");
+    let mut records = vec![first];
+    for (n, (agent, model, latency)) in turns.iter().enumerate() {
+        let note = format!(
+            "<model-turn xmlns=\"{CORE}\" agent=\"{agent}\" call=\"{asked}\" turn=\"{n}\" \
+             iteration=\"1\" position=\"1\" transport=\"xml\" provider=\"p\" model=\"asked-for\" \
+             renderer=\"1\" stop=\"end\" tokens_in=\"100\" tokens_out=\"7\" \
+             latency_ms=\"{latency}\" cost=\"0.002\" answered_by=\"{model}\"><raw>x</raw>\
+             <tried route=\"a\" reason=\"timeout\"/></model-turn>"
+        );
+        let mut step = script.outcome(&tree, "researcher", asked);
+        step.say(MessageKind::Note, "researcher", "researcher", "model-turn", &note, Some(asked));
+        records.push(step.end());
+    }
+    Place::with(&mut records)
+}
+
+/// Issue 17, 4.4: cost and tokens per agent and model, percentiles, failovers.
+#[test]
+fn turns_are_summed_by_agent_and_model() {
+    let mut all: Vec<_> = (1..=100).map(|n| ("writer", "large-2", 10 * n)).collect();
+    all.extend([("writer", "small-1", 30), ("critic", "small-1", 40), ("critic", "small-1", 80)]);
+    let place = turns(&all);
+
+    let groups = stats(&place, &["--by", "agent,model"]);
+    let names = ["agent", "model", "turns", "tokens_in", "tokens_out", "cost_nano", "failovers"];
+    assert_eq!(
+        columns(&groups, &names),
+        [
+            "critic | small-1 | 2 | 200 | 14 | 4000000 | 2",
+            "writer | large-2 | 100 | 10000 | 700 | 200000000 | 100",
+            "writer | small-1 | 1 | 100 | 7 | 2000000 | 1",
+        ]
+    );
+    for (percentile, exact) in [("p50", 500_000.0), ("p95", 950_000.0), ("p99", 990_000.0)] {
+        let found = groups[1]["latency_us"][percentile].as_f64().unwrap();
+        assert!((found - exact).abs() <= exact * 0.02, "{percentile}: {found}");
+    }
+
+    let shown = text(&organism(&place, &["stats", "--by", "model"]).stdout);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = shown.lines().map(words).collect();
+    let head = "model turns failovers tokens in tokens out cost model p50 p95 p99 refusals";
+    assert_eq!(lines[0], head);
+    assert!(lines[1].starts_with("large-2 100 100 10000 700 0.20 "), "{shown}");
+}
+
+/// Issue 17, 4.4 and 4.8: the groups equal what SQL gives on the rows, for journals of each version.
+#[test]
+fn the_groups_equal_those_of_sql_on_the_rows() {
+    let mut compared = 0;
+    for (journal, place) in stored_journals() {
+        let data = place.data();
+        let expected = rows(
+            &data,
+            "SELECT rule, sender, substr(time, 1, 10) AS day, count(*) FROM refusal \
+             WHERE rule <> 'busy' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        );
+        let mut refused = stats(&place, &["--by", "rule,agent,day"]);
+        refused.retain(|group| group["rule"] != "busy");
+        let found = columns(&refused, &["rule", "agent", "day", "refusals"]);
+        assert_eq!(found, expected, "{journal}");
+
+        let expected = rows(
+            &data,
+            "SELECT listener, count(*), sum(outcome <> 'handled') FROM delivery \
+             WHERE ended IS NOT NULL AND outcome <> 'not-taken' GROUP BY 1 ORDER BY 1",
+        );
+        let mut attempts = stats(&place, &["--by", "listener"]);
+        attempts.retain(|group| group["attempts"] != 0);
+        assert_eq!(columns(&attempts, &["listener", "attempts", "failed"]), expected, "{journal}");
+        percentiles_agree(&data, &attempts);
+        compared += found.len() + attempts.len();
+
+        let turns: u64 = stats(&place, &["--by", "day"])
+            .iter()
+            .map(|group| group["turns"].as_u64().unwrap())
+            .sum();
+        assert_eq!(rows(&data, "SELECT count(*) FROM turn"), [turns.to_string()], "{journal}");
+    }
+    assert!(compared > 50, "{compared}");
+}
+
+fn percentiles_agree(data: &std::path::Path, groups: &[Json]) {
+    let sql = "SELECT listener, work_us FROM delivery WHERE ended IS NOT NULL AND \
+               outcome <> 'not-taken' ORDER BY work_us";
+    let mut worked: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in rows(data, sql) {
+        let (listener, time) = row.split_once(" | ").unwrap();
+        worked.entry(listener.to_owned()).or_default().push(time.parse().unwrap());
+    }
+
+    for group in groups {
+        let times = &worked[group["listener"].as_str().unwrap()];
+        for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
+            let rank = (share * times.len() as f64).ceil() as usize;
+            let exact = times[rank - 1].max(0.0);
+            let found = group["worked_us"][name].as_f64().unwrap();
+            assert!((found - exact).abs() <= exact * 0.02 + 1.0, "{group}: {name} {exact}");
+        }
+    }
+}
+
+#[test]
+fn a_time_bounds_what_is_summed() {
+    let place = turns(&[("writer", "m", 10), ("writer", "m", 20), ("writer", "m", 30)]);
+    let times = rows(&place.data(), "SELECT time_us FROM turn ORDER BY time_us");
+    let counted = |more: &[&str]| {
+        let groups = stats(&place, &[&["--by", "agent"], more].concat());
+        groups.first().map_or(0, |group| group["turns"].as_u64().unwrap())
+    };
+    let second = organism::clock::Time(times[1].parse().unwrap()).to_string();
+    assert_eq!(counted(&["--since", &second]), 2);
+    assert_eq!(counted(&["--until", &second]), 2);
+    assert_eq!(counted(&["--since", &second, "--until", &second]), 1);
+    assert_eq!(counted(&["--since", "2027-01-01"]), 0);
+}
+
+#[test]
+fn a_key_or_a_time_that_is_wrong_is_refused() {
+    let place = turns(&[]);
+    let refused = |more: &[&str], part: &str| {
+        let output = organism(&place, &[&["stats"], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(part), "{error}");
+    };
+    refused(&["--by", "agents"], "statistics are by agent, model, listener, rule, day");
+    refused(&[], "--by <KEYS>");
+    refused(&["--by", "day", "--since", "noon"], "`noon` is no time; write 2026-11-20");
+
+    let none = organism(&place, &["stats", "--by", "rule"]);
+    assert_eq!(none.status.code(), Some(0));
+    assert_eq!(text(&none.stderr), "nothing of this kind is on record\n");
+}
