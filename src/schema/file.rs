@@ -61,7 +61,7 @@ impl SchemaFile {
         }
 
         let mut file = Self::checked(compiler, SchemaBundle::open(path, compiler.catalogue())?)?;
-        file.warnings.extend(lint::check(&file.bundle.sources));
+        file.warnings.extend(lint::check(&file.bundle));
         Ok(file)
     }
 

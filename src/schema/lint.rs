@@ -8,50 +8,106 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::load::SchemaBundle;
+use super::read::readings;
 use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
-use super::xsd::SchemaElement;
+use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
+use crate::xml::shape::QName;
 
 /// Returns the warnings for all documents.
-pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
-    let definitions = Definitions::of(sources);
+pub fn check(bundle: &SchemaBundle) -> Vec<SchemaProblem> {
+    let readings = readings(bundle);
+    let mut definitions = Definitions::default();
+    for (index, namespace) in &readings {
+        if let Some(source) = bundle.sources.get(*index) {
+            definitions.add(SchemaComponent::root(source, namespace));
+        }
+    }
+
     let mut warnings = Vec::new();
-    for source in sources {
-        walk(&definitions, source, &source.root, &mut warnings);
+    // A document without a namespace is read once for each namespace, and warned of once.
+    let mut reported = HashSet::new();
+    for (index, namespace) in &readings {
+        let Some(source) = bundle.sources.get(*index) else { continue };
+        walk(SchemaComponent::root(source, namespace), &mut |component| {
+            let element = component.element;
+            let doubt = doubt(element).or_else(|| doubt_about_types(&definitions, component));
+            if let Some((code, message)) = doubt
+                && reported.insert((*index, element.origin.tag.start))
+            {
+                warnings.push(source.problem(element, code, message));
+            }
+        });
     }
     warnings
 }
 
-fn walk<'a>(
-    definitions: &Definitions<'a>,
-    source: &'a SchemaDocument,
-    element: &'a Element,
-    warnings: &mut Vec<SchemaProblem>,
-) {
-    let doubt = doubt(element).or_else(|| doubt_about_types(definitions, element));
-    if let Some((code, message)) = doubt {
-        warnings.push(source.problem(element, code, message));
+/// Calls `visit` with an element and each element in it.
+fn walk<'a>(component: SchemaComponent<'a>, visit: &mut impl FnMut(SchemaComponent<'a>)) {
+    visit(component);
+    for child in component.children() {
+        walk(child, visit);
     }
-    for child in element.children() {
-        walk(definitions, source, child, warnings);
+}
+
+/// An element of a schema document, and the namespace for which the document is read.
+#[derive(Clone, Copy)]
+struct SchemaComponent<'a> {
+    element: &'a Element,
+    namespace: &'a str,
+    /// Whether the document has no namespace and takes that of the including document.
+    is_adopted: bool,
+}
+
+impl<'a> SchemaComponent<'a> {
+    fn root(source: &'a SchemaDocument, namespace: &'a str) -> Self {
+        let is_adopted = source.target().is_empty() && !namespace.is_empty();
+        Self { element: &source.root, namespace, is_adopted }
+    }
+
+    fn children(self) -> impl Iterator<Item = Self> {
+        self.element.children().map(move |element| Self { element, ..self })
+    }
+
+    /// The first child that is the XML Schema element `local`.
+    fn child(self, local: &str) -> Option<Self> {
+        self.children().find(|child| child.element.is(local))
+    }
+
+    /// The name that this component gives to what it defines.
+    fn own_name(self) -> QName {
+        let local = self.element.attribute("name").unwrap_or_default();
+        QName::new(Some(self.namespace), local.trim())
+    }
+
+    /// The name in an attribute that refers to a component.
+    fn name(self, attribute: &str) -> Option<QName> {
+        let name = self.element.resolve(self.element.attribute(attribute)?)?;
+        if name.namespace.is_none() && self.is_adopted {
+            return Some(QName::new(Some(self.namespace), &name.local));
+        }
+
+        Some(name)
     }
 }
 
 /// A deviation of libxml2 that concerns the type of an element.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
-    element: &'a Element,
+    component: SchemaComponent<'a>,
 ) -> Option<(&'static str, &'static str)> {
+    let element = component.element;
     let is_fixed = element.is("element") && element.attribute("fixed").is_some();
-    if is_fixed && definitions.is_mixed_element(element, &mut Visited::default()) {
+    if is_fixed && definitions.is_mixed_element(component, &mut Visited::default()) {
         return Some((
             "schema-fixed-mixed",
             "`fixed` on mixed content does not refuse child elements; use a type without children",
         ));
     }
 
-    if restricts_groups(element) {
+    if restricts_groups(component) {
         return Some((
             "schema-restriction-unchecked",
             "it is not checked that this restriction permits only what its base permits; compare \
@@ -59,10 +115,9 @@ fn doubt_about_types<'a>(
         ));
     }
 
-    let is_simple = element.is("simpleContent");
-    let extension = element.children().find(|child| is_simple && child.is("extension"));
-    let base = extension.and_then(|extension| extension.attribute("base"));
-    if base.is_some_and(|base| definitions.refuses_white_space(base, &mut Visited::default())) {
+    let extension = component.child("extension").filter(|_| element.is("simpleContent"));
+    let base = extension.and_then(|extension| extension.name("base"));
+    if base.is_some_and(|base| definitions.refuses_white_space(&base, &mut Visited::default())) {
         return Some((
             "schema-white-space",
             "white space around this value is refused although XSD permits it; write the value alone",
@@ -73,17 +128,19 @@ fn doubt_about_types<'a>(
 }
 
 /// Whether an element restricts the content model of a type, or of the group that it redefines.
-fn restricts_groups(element: &Element) -> bool {
+fn restricts_groups(component: SchemaComponent<'_>) -> bool {
+    let element = component.element;
     if element.is("redefine") {
-        let groups = element.children().filter(|child| child.is("group"));
-        return groups.into_iter().any(|group| !refers_to(group, group.attribute("name")));
+        let mut groups = component.children().filter(|child| child.element.is("group"));
+        return groups.any(|group| !refers_to(group, &group.own_name()));
     }
 
-    let is_complex = element.is("complexContent");
-    let restriction = element.children().find(|child| is_complex && child.is("restriction"));
-    restriction.is_some_and(|restriction| {
-        let base = restriction.attribute("base").unwrap_or_default();
-        has_group(restriction) && local(base) != "anyType"
+    if !element.is("complexContent") {
+        return false;
+    }
+
+    component.child("restriction").is_some_and(|restriction| {
+        has_group(restriction.element) && restriction.name("base") != Some(any_type())
     })
 }
 
@@ -93,11 +150,16 @@ fn has_group(element: &Element) -> bool {
 }
 
 /// Whether a group contains a reference to a group of this name.
-fn refers_to(element: &Element, name: Option<&str>) -> bool {
-    element.children().any(|child| {
-        let is_reference = child.is("group") && child.attribute("ref").map(local) == name;
+fn refers_to(component: SchemaComponent<'_>, name: &QName) -> bool {
+    component.children().any(|child| {
+        let is_group = child.element.is("group");
+        let is_reference = is_group && child.name("ref").as_ref() == Some(name);
         is_reference || refers_to(child, name)
     })
+}
+
+fn any_type() -> QName {
+    QName::new(Some(XSD), "anyType")
 }
 
 /// Built-in types around whose values libxml2 refuses white space.
@@ -121,115 +183,112 @@ const WITHOUT_WHITE_SPACE: [&str; 17] = [
     "gDay",
 ];
 
-/// Local names that a search has visited, so that it follows each of them once.
+/// Names that a search has visited, so that it follows each of them once.
 #[derive(Default)]
-struct Visited<'a> {
-    types: HashSet<&'a str>,
-    elements: HashSet<&'a str>,
+struct Visited {
+    types: HashSet<QName>,
+    elements: HashSet<QName>,
 }
 
-/// The global definitions of all documents, by local name.
+/// Global definitions by name. A redefinition has the name of what it redefines.
+type DefinitionsByName<'a> = HashMap<QName, Vec<SchemaComponent<'a>>>;
+
+/// The global definitions of all documents.
+#[derive(Default)]
 struct Definitions<'a> {
-    complex: HashMap<&'a str, Vec<&'a Element>>,
-    simple: HashMap<&'a str, Vec<&'a Element>>,
-    elements: HashMap<&'a str, Vec<&'a Element>>,
+    complex: DefinitionsByName<'a>,
+    simple: DefinitionsByName<'a>,
+    elements: DefinitionsByName<'a>,
 }
 
 impl<'a> Definitions<'a> {
-    fn of(sources: &'a [SchemaDocument]) -> Self {
-        let named = |kind: &'static str| {
-            let mut found: HashMap<&str, Vec<&Element>> = HashMap::new();
-            for source in sources {
-                let redefined = source.root.all("redefine").flat_map(move |one| one.all(kind));
-                for definition in source.root.all(kind).chain(redefined) {
-                    let name = definition.attribute("name").unwrap_or_default();
-                    found.entry(name.trim()).or_default().push(definition);
-                }
+    /// Adds the global definitions of a document, those that it redefines included.
+    fn add(&mut self, root: SchemaComponent<'a>) {
+        let redefines = root.children().filter(|child| child.element.is("redefine"));
+        let redefined = redefines.flat_map(SchemaComponent::children);
+        for definition in root.children().chain(redefined) {
+            let by_name = match definition.element.local_name() {
+                "complexType" => &mut self.complex,
+                "simpleType" => &mut self.simple,
+                "element" => &mut self.elements,
+                _ => continue,
+            };
+            if is_xsd(&definition.element.name) {
+                by_name.entry(definition.own_name()).or_default().push(definition);
             }
-            found
-        };
-        Self {
-            complex: named("complexType"),
-            simple: named("simpleType"),
-            elements: named("element"),
         }
     }
 
     /// Whether an element may contain text and child elements.
-    fn is_mixed_element(&self, element: &'a Element, visited: &mut Visited<'a>) -> bool {
-        if element.children().any(|child| child.is("simpleType")) {
+    fn is_mixed_element(&self, element: SchemaComponent<'a>, visited: &mut Visited) -> bool {
+        if element.child("simpleType").is_some() {
             return false;
         }
 
-        if let Some(inline) = element.children().find(|child| child.is("complexType")) {
+        if let Some(inline) = element.child("complexType") {
             return self.is_mixed(inline, visited);
         }
 
-        match (element.attribute("type"), element.attribute("substitutionGroup")) {
-            (Some(name), _) => self.is_mixed_name(name, visited),
+        match (element.name("type"), element.name("substitutionGroup")) {
+            (Some(name), _) => self.is_mixed_name(&name, visited),
             // The element has the type of the head of its group.
             (None, Some(head)) => {
-                let is_new = visited.elements.insert(local(head));
-                let heads = self.elements.get(local(head)).filter(|_| is_new);
+                let is_new = visited.elements.insert(head.clone());
+                let heads = self.elements.get(&head).filter(|_| is_new);
                 let mut heads = heads.into_iter().flatten();
-                heads.any(|head| self.is_mixed_element(head, visited))
+                heads.any(|head| self.is_mixed_element(*head, visited))
             }
             // An element without a type may contain anything.
             (None, None) => true,
         }
     }
 
-    fn is_mixed_name(&self, name: &'a str, visited: &mut Visited<'a>) -> bool {
-        let is_new = visited.types.insert(local(name));
-        let mut named = self.complex.get(local(name)).filter(|_| is_new).into_iter().flatten();
-        local(name) == "anyType" || named.any(|kind| self.is_mixed(kind, visited))
+    fn is_mixed_name(&self, name: &QName, visited: &mut Visited) -> bool {
+        let is_new = visited.types.insert(name.clone());
+        let mut named = self.complex.get(name).filter(|_| is_new).into_iter().flatten();
+        *name == any_type() || named.any(|kind| self.is_mixed(*kind, visited))
     }
 
     /// Whether a complex type has mixed content. An extension without content has that of its base.
-    fn is_mixed(&self, kind: &'a Element, visited: &mut Visited<'a>) -> bool {
-        let is_true = |element: &Element| {
-            matches!(element.attribute("mixed").map(str::trim), Some("true" | "1"))
+    fn is_mixed(&self, kind: SchemaComponent<'a>, visited: &mut Visited) -> bool {
+        let is_true = |component: SchemaComponent<'_>| {
+            let mixed = component.element.attribute("mixed");
+            matches!(mixed.map(str::trim), Some("true" | "1"))
         };
-        let content = kind.children().find(|child| child.is("complexContent"));
+        let content = kind.child("complexContent");
         if is_true(kind) || content.is_some_and(is_true) {
             return true;
         }
 
-        let extension =
-            content.and_then(|content| content.children().find(|child| child.is("extension")));
-        let extension = extension.filter(|extension| !has_group(extension));
-        let base = extension.and_then(|extension| extension.attribute("base"));
-        base.is_some_and(|base| self.is_mixed_name(base, visited))
+        let extension = content.and_then(|content| content.child("extension"));
+        let extension = extension.filter(|extension| !has_group(extension.element));
+        let base = extension.and_then(|extension| extension.name("base"));
+        base.is_some_and(|base| self.is_mixed_name(&base, visited))
     }
 
     /// Whether libxml2 refuses white space around values of a simple type.
-    fn refuses_white_space(&self, name: &'a str, visited: &mut Visited<'a>) -> bool {
-        if WITHOUT_WHITE_SPACE.contains(&local(name)) {
-            return true;
+    fn refuses_white_space(&self, name: &QName, visited: &mut Visited) -> bool {
+        if is_xsd(name) {
+            return WITHOUT_WHITE_SPACE.contains(&&*name.local);
         }
 
-        let is_new = visited.types.insert(local(name));
-        let mut named = self.simple.get(local(name)).filter(|_| is_new).into_iter().flatten();
-        named.any(|kind| self.restricts_such(kind, visited))
+        let is_new = visited.types.insert(name.clone());
+        let mut named = self.simple.get(name).filter(|_| is_new).into_iter().flatten();
+        named.any(|kind| self.restricts_such(*kind, visited))
     }
 
-    fn restricts_such(&self, kind: &'a Element, visited: &mut Visited<'a>) -> bool {
-        let Some(restriction) = kind.children().find(|child| child.is("restriction")) else {
+    fn restricts_such(&self, kind: SchemaComponent<'a>, visited: &mut Visited) -> bool {
+        let Some(restriction) = kind.child("restriction") else {
             return false;
         };
-        match restriction.attribute("base") {
-            Some(base) => self.refuses_white_space(base, visited),
+        match restriction.name("base") {
+            Some(base) => self.refuses_white_space(&base, visited),
             None => {
-                let mut inline = restriction.children().filter(|child| child.is("simpleType"));
-                inline.any(|kind| self.restricts_such(kind, visited))
+                let inline = restriction.child("simpleType");
+                inline.is_some_and(|kind| self.restricts_such(kind, visited))
             }
         }
     }
-}
-
-/// A name without its prefix.
-fn local(name: &str) -> &str {
-    name.trim().rsplit(':').next().unwrap_or_default()
 }
 
 fn doubt(element: &Element) -> Option<(&'static str, &'static str)> {

@@ -32,7 +32,8 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
+/// The index of each document, with each namespace for which it is read.
+pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
     let mut open: Vec<(usize, String)> = own(0).map(|ns| (0, ns)).into_iter().collect();

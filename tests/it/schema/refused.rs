@@ -324,6 +324,68 @@ fn a_deviation_of_libxml2_is_found_wherever_the_type_comes_from() {
     assert_eq!(doubts(group), ["schema-fixed-ref"]);
 }
 
+/// A name is that of a built-in type in the namespace of XML Schema alone, and two namespaces may
+/// use the same name.
+#[test]
+fn a_type_of_the_users_with_the_name_of_another_type_is_no_deviation() {
+    let extends = |base: &str| {
+        format!(
+            r#"<xs:element name="e"><xs:complexType><xs:simpleContent><xs:extension base="{base}"><xs:attribute name="a"/></xs:extension></xs:simpleContent></xs:complexType></xs:element>"#
+        )
+    };
+    let own = r#"<xs:simpleType name="date"><xs:restriction base="xs:string"/></xs:simpleType>"#;
+    assert_eq!(doubts(&format!("{own}{}", extends("date"))), [""; 0]);
+    assert_eq!(doubts(&format!("{own}{}", extends("xs:date"))), ["schema-white-space"]);
+
+    let named = r#"<xs:complexType name="anyType"><xs:sequence><xs:element name="c" type="xs:string"/></xs:sequence></xs:complexType><xs:element name="e" type="anyType"/>"#;
+    let any = r#"<xs:complexType name="r"><xs:complexContent><xs:restriction base="anyType"><xs:sequence><xs:element name="c" type="xs:string"/></xs:sequence></xs:restriction></xs:complexContent></xs:complexType>"#;
+    assert_eq!(doubts(&format!("{named}{any}")), ["schema-restriction-unchecked"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let number = r#"<xs:simpleType name="n"><xs:restriction base="xs:int"/></xs:simpleType>"#;
+    let text = r#"<xs:simpleType name="n"><xs:restriction base="xs:string"/></xs:simpleType>"#;
+    let codes = |own: &str, other: &str, base: &str| {
+        write(
+            "other.xsd",
+            &format!(
+                r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:o">{other}</xs:schema>"#
+            ),
+        );
+        write(
+            "main.xsd",
+            &format!(
+                r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:m" xmlns="urn:m" xmlns:o="urn:o"><xs:import namespace="urn:o" schemaLocation="other.xsd"/>{own}{}</xs:schema>"#,
+                extends(base)
+            ),
+        );
+        let mut schemas = Schemas::default();
+        schemas.add_file(&folder.path().join("main.xsd")).unwrap();
+        schemas.warnings().iter().map(|warning| warning.code.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(text, number, "n"), [""; 0]);
+    assert_eq!(codes(text, number, "o:n"), ["schema-white-space"]);
+    assert_eq!(codes(number, text, "n"), ["schema-white-space"]);
+    assert_eq!(codes(number, text, "o:n"), [""; 0]);
+}
+
+/// An included document without a namespace has that of each document that includes it.
+#[test]
+fn a_deviation_of_libxml2_is_found_through_a_document_without_a_namespace() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let part = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:complexType name="c"><xs:simpleContent><xs:extension base="n"><xs:attribute name="a"/></xs:extension></xs:simpleContent></xs:complexType></xs:schema>"#;
+    write("part.xsd", part);
+    let body = r#"<xs:include schemaLocation="part.xsd"/><xs:simpleType name="n"><xs:restriction base="xs:date"/></xs:simpleType><xs:element name="e" type="c"/>"#;
+    write("main.xsd", &schema(body));
+    let mut schemas = Schemas::default();
+    schemas.add_file(&folder.path().join("main.xsd")).unwrap();
+    let codes: Vec<_> = schemas.warnings().iter().map(|warning| (&*warning.file, &*warning.code)).collect();
+    assert_eq!(codes.len(), 1, "{codes:?}");
+    assert!(codes[0].0.ends_with("part.xsd"), "{codes:?}");
+    assert_eq!(codes[0].1, "schema-white-space");
+}
+
 #[test]
 fn a_redefined_group_that_does_not_name_itself_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
