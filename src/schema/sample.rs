@@ -56,8 +56,12 @@ fn fits(value: &SimpleTypeOutline, text: &str) -> bool {
 fn is_within(value: &SimpleTypeOutline, text: &str) -> bool {
     let facets = &value.facets;
     let is = |bound: &Option<String>, wanted: &[Ordering]| {
-        let order = bound.as_ref().and_then(|bound| order(&value.builtin, text, bound.trim()));
-        order.is_none_or(|order| wanted.contains(&order))
+        let Some(bound) = bound else { return true };
+        match order(&value.builtin, text, bound.trim()) {
+            Some(order) => wanted.contains(&order),
+            // The gate refuses a time that cannot be compared with its bound.
+            None => !sample_time::has_times(&value.builtin),
+        }
     };
 
     is(&facets.min_inclusive, &[Ordering::Greater, Ordering::Equal])
@@ -67,10 +71,12 @@ fn is_within(value: &SimpleTypeOutline, text: &str) -> bool {
 }
 
 fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
-    sample_time::order(builtin, a, b).or_else(|| {
-        let number = |text: &str| text.parse::<f64>().ok();
-        number(a)?.partial_cmp(&number(b)?)
-    })
+    if sample_time::has_times(builtin) {
+        return sample_time::order(builtin, a, b);
+    }
+
+    let number = |text: &str| text.parse::<f64>().ok();
+    number(a)?.partial_cmp(&number(b)?)
 }
 
 /// A text for prose that fits the facets of the type; `None` if none is found.
@@ -93,6 +99,10 @@ fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let mut texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
     texts.extend(sample_time::candidates(&value.builtin, &value.facets));
     texts.retain(|text| fits(value, text));
+    if texts.is_empty() {
+        texts = sample_time::unusual(&value.builtin);
+        texts.retain(|text| fits(value, text));
+    }
     let count = texts.len();
     Some(texts.swap_remove(attempt.checked_rem(count)?))
 }

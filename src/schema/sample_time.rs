@@ -2,6 +2,9 @@
 
 use std::cmp::Ordering;
 
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime, Time};
+
 use super::model::ValueFacets;
 
 /// Smallest and largest number of each field of a date and time. Each month has the 28th day.
@@ -53,21 +56,19 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
+/// Texts beside the usual ones, for facets that no other text fits.
+pub fn unusual(builtin: &str) -> Vec<String> {
+    all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
+}
+
 /// Texts that differ from `text` by one in one field, the smallest field first.
 fn beside(builtin: &str, text: &str) -> Vec<String> {
-    let first = match builtin {
-        "gMonthDay" | "gMonth" => 1,
-        "gDay" => 2,
-        "time" => 3,
-        _ => 0,
-    };
-
     let mut found = Vec::new();
     for (index, (start, digits)) in numbers(text).into_iter().enumerate().rev() {
         let bounds = match builtin {
             "duration" => Some((0, u32::MAX)),
             // What follows the fields is the time zone.
-            _ => FIELDS.get(first + index).copied(),
+            _ => FIELDS.get(first_field(builtin) + index).copied(),
         };
         let number = text.get(start..start + digits).and_then(|digits| digits.parse::<u32>().ok());
         let (Some((low, high)), Some(number)) = (bounds, number) else { continue };
@@ -95,48 +96,158 @@ fn numbers(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Compares two texts of a built-in type, without their time zones. `None` for a type of another
-/// kind.
+/// Order of two texts of a built-in type. `None` if the type has no order, or if the order of the
+/// texts depends on a time zone or on the length of a month.
 pub fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
     if builtin == "duration" {
-        return seconds(a)?.partial_cmp(&seconds(b)?);
+        let [a, b] = [MonthsAndSeconds::read(a)?, MonthsAndSeconds::read(b)?];
+        return a.order(&b);
     }
 
-    (!all_usual(builtin).is_empty()).then(|| local(a).cmp(local(b)))
+    let [(a, zone_of_a), (b, zone_of_b)] = [moment(builtin, a)?, moment(builtin, b)?];
+    let in_utc = |moment: DateTime, minutes: i32| {
+        moment.checked_sub(SignedDuration::from_secs(60 * i64::from(minutes))).ok()
+    };
+    // A time without a zone may be in any zone from 14 hours before UTC to 14 hours after it.
+    let zones = |zone: Option<i32>| zone.map_or([-14 * 60, 14 * 60], |zone| [zone, zone]);
+    let orders = match (zone_of_a, zone_of_b) {
+        (None, None) => return Some(a.cmp(&b)),
+        _ => zones(zone_of_a).into_iter().zip(zones(zone_of_b)),
+    };
+    let orders = orders.map(|(of_a, of_b)| Some(in_utc(a, of_a)?.cmp(&in_utc(b, of_b)?)));
+    let orders = orders.collect::<Option<Vec<_>>>()?;
+    let first = *orders.first()?;
+    orders.iter().all(|order| *order == first).then_some(first)
 }
 
-/// A date or time without its time zone.
-fn local(text: &str) -> &str {
-    let text = text.trim_end_matches('Z');
-    let zone = text.len().checked_sub(6).and_then(|at| text.get(at..).map(|zone| (at, zone)));
-    match zone {
-        Some((at, zone)) if zone.starts_with(['+', '-']) && zone.get(3..4) == Some(":") => {
-            text.get(..at).unwrap_or(text)
+/// Whether a built-in type is that of dates, times or durations.
+pub fn has_times(builtin: &str) -> bool {
+    !all_usual(builtin).is_empty()
+}
+
+/// A date or time, with its time zone in minutes. Fields that the type does not have are those of
+/// the first day of a leap year.
+fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
+    let (local, zone) = split_zone(text.trim())?;
+    let (is_before_christ, local) = match local.strip_prefix('-') {
+        Some(rest) if first_field(builtin) == 0 => (true, rest),
+        _ => (false, local),
+    };
+    let (whole, fraction) = local.split_once('.').unwrap_or((local, ""));
+    let mut fields = [2000, 1, 1, 0, 0, 0];
+    for (index, (start, digits)) in numbers(whole).into_iter().enumerate() {
+        let field = fields.get_mut(first_field(builtin) + index)?;
+        *field = whole.get(start..start + digits)?.parse::<i32>().ok()?;
+    }
+
+    let [year, month, day, hour, minute, second] = fields;
+    let year = i16::try_from(if is_before_christ { -year } else { year }).ok()?;
+    let small = |number: i32| i8::try_from(number).ok();
+    let nanoseconds = format!("{fraction:0<9}").get(..9)?.parse::<i32>().ok()?;
+    let date = Date::new(year, small(month)?, small(day)?).ok()?;
+    let time = Time::new(small(hour)?, small(minute)?, small(second)?, nanoseconds).ok()?;
+    Some((DateTime::from_parts(date, time), zone))
+}
+
+/// Index of the first field of a type in a date and time.
+fn first_field(builtin: &str) -> usize {
+    match builtin {
+        "gMonthDay" | "gMonth" => 1,
+        "gDay" => 2,
+        "time" => 3,
+        _ => 0,
+    }
+}
+
+/// A date or time without its time zone, and the zone in minutes.
+fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
+    if let Some(local) = text.strip_suffix('Z') {
+        return Some((local, Some(0)));
+    }
+
+    let at = text.len().checked_sub(6).filter(|at| text.is_char_boundary(*at));
+    let Some((local, zone)) = at.and_then(|at| text.split_at_checked(at)) else {
+        return Some((text, None));
+    };
+    let Some((hours, minutes)) = zone.split_once(':').filter(|_| zone.starts_with(['+', '-']))
+    else {
+        return Some((text, None));
+    };
+
+    let sign = if hours.starts_with('-') { -1 } else { 1 };
+    let hours = hours.get(1..)?.parse::<i32>().ok()?;
+    let minutes = minutes.parse::<i32>().ok()?;
+    Some((local, Some(sign * (60 * hours + minutes))))
+}
+
+/// A duration. A month has no fixed number of seconds.
+struct MonthsAndSeconds {
+    months: f64,
+    seconds: f64,
+}
+
+impl MonthsAndSeconds {
+    fn read(text: &str) -> Option<Self> {
+        let (sign, text) = match text.trim().strip_prefix('-') {
+            Some(rest) => (-1.0, rest),
+            None => (1.0, text.trim()),
+        };
+
+        let text = text.strip_prefix('P')?;
+        let (days, times) = text.split_once('T').unwrap_or((text, ""));
+        let count = |part: &str, unit: char| {
+            let (before, _) = part.split_once(unit)?;
+            let digits = before.rsplit(|c: char| c.is_ascii_alphabetic()).next()?;
+            digits.parse::<f64>().ok()
+        };
+        let count = |part: &str, unit: char| count(part, unit).unwrap_or_default();
+        let months = 12.0 * count(days, 'Y') + count(days, 'M');
+        let hours = 24.0 * count(days, 'D') + count(times, 'H');
+        let seconds = 3_600.0 * hours + 60.0 * count(times, 'M') + count(times, 'S');
+        Some(Self { months: sign * months, seconds: sign * seconds })
+    }
+
+    /// The order if it is the same for months of 28 and of 31 days.
+    fn order(&self, other: &Self) -> Option<Ordering> {
+        let difference = |days: f64| {
+            let months = self.months - other.months;
+            months * days * 86_400.0 + self.seconds - other.seconds
+        };
+        let order = difference(28.0).partial_cmp(&0.0)?;
+        (difference(31.0).partial_cmp(&0.0)? == order).then_some(order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_ordered_with_zones_and_fractions() {
+        let cases = [
+            ("time", "12:00:00.000", "12:00:00", Some(Ordering::Equal)),
+            ("time", "12:00:00Z", "13:00:00+02:00", Some(Ordering::Greater)),
+            ("time", "12:00:00Z", "12:00:00", None),
+            ("dateTime", "2026-02-01T02:00:01Z", "2026-01-31T12:00:00", Some(Ordering::Greater)),
+            ("dateTime", "2026-02-01T01:59:59Z", "2026-01-31T12:00:00", None),
+            ("time", "01:00:00+02:00", "00:00:00Z", Some(Ordering::Less)),
+            ("dateTime", "2026-01-31T12:00:00.5Z", "2026-01-31T12:00:00Z", Some(Ordering::Greater)),
+            ("date", "-0044-03-15", "2026-01-31", Some(Ordering::Less)),
+            ("date", "2026-01-31-05:00", "2026-01-31Z", Some(Ordering::Greater)),
+            ("gYear", "2026", "987", Some(Ordering::Greater)),
+            ("gMonthDay", "--02-29", "--03-01", Some(Ordering::Less)),
+            ("gDay", "---31", "---09", Some(Ordering::Greater)),
+            ("duration", "PT60S", "PT1M", Some(Ordering::Equal)),
+            ("duration", "P1M", "P30D", None),
+            ("duration", "P1M", "P27D", Some(Ordering::Greater)),
+            ("duration", "P1Y", "P12M", Some(Ordering::Equal)),
+            ("duration", "-P1D", "PT1H", Some(Ordering::Less)),
+            ("string", "a", "b", None),
+        ];
+        for (builtin, a, b, expected) in cases {
+            assert_eq!(order(builtin, a, b), expected, "{builtin} {a} {b}");
+            let reverse = expected.map(Ordering::reverse);
+            assert_eq!(order(builtin, b, a), reverse, "{builtin} {b} {a}");
         }
-        _ => text,
     }
-}
-
-/// The length of a duration, with months of average length.
-fn seconds(text: &str) -> Option<f64> {
-    let (sign, text) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text),
-    };
-
-    let (days, times) = text.strip_prefix('P')?.split_once('T').unwrap_or((text.get(1..)?, ""));
-    let units = [
-        (days, 'Y', 31_556_952.0),
-        (days, 'M', 2_629_746.0),
-        (days, 'D', 86_400.0),
-        (times, 'H', 3_600.0),
-        (times, 'M', 60.0),
-        (times, 'S', 1.0),
-    ];
-    let count = |(part, unit, length): (&str, char, f64)| {
-        let (before, _) = part.split_once(unit)?;
-        let digits = before.rsplit(|c: char| c.is_ascii_alphabetic()).next()?;
-        Some(digits.parse::<f64>().ok()? * length)
-    };
-    Some(sign * units.into_iter().filter_map(count).sum::<f64>())
 }

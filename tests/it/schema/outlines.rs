@@ -230,7 +230,14 @@ fn samples_of_dates_are_within_their_bounds() {
             "<xs:minExclusive value=\"2030-05-01T00:00:00Z\"/><xs:pattern value=\".*:00Z\"/>",
         ),
         ("xs:time", "<xs:maxExclusive value=\"09:00:00\"/>"),
+        ("xs:time", "<xs:maxExclusive value=\"13:00:00+02:00\"/>"),
+        ("xs:time", "<xs:minExclusive value=\"12:00:00\"/><xs:pattern value=\"[0-9:]*\\.000\"/>"),
+        (
+            "xs:dateTime",
+            "<xs:minExclusive value=\"2026-01-31T12:00:00\"/><xs:pattern value=\".*Z\"/>",
+        ),
         ("xs:gYear", "<xs:minExclusive value=\"2030\"/>"),
+        ("xs:duration", "<xs:minExclusive value=\"P30D\"/><xs:pattern value=\"P[0-9]*[MD]\"/>"),
         ("xs:duration", "<xs:minExclusive value=\"P3D\"/>"),
         ("xs:duration", "<xs:maxExclusive value=\"PT10S\"/><xs:pattern value=\"PT.*\"/>"),
     ];

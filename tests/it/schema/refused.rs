@@ -380,7 +380,8 @@ fn a_deviation_of_libxml2_is_found_through_a_document_without_a_namespace() {
     write("main.xsd", &schema(body));
     let mut schemas = Schemas::default();
     schemas.add_file(&folder.path().join("main.xsd")).unwrap();
-    let codes: Vec<_> = schemas.warnings().iter().map(|warning| (&*warning.file, &*warning.code)).collect();
+    let codes: Vec<_> =
+        schemas.warnings().iter().map(|warning| (&*warning.file, &*warning.code)).collect();
     assert_eq!(codes.len(), 1, "{codes:?}");
     assert!(codes[0].0.ends_with("part.xsd"), "{codes:?}");
     assert_eq!(codes[0].1, "schema-white-space");
