@@ -358,6 +358,24 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
+    /// The goals that a waiting goal waits for: those it needs, or the running member of its list.
+    pub fn waits_for(&self, number: usize) -> Vec<usize> {
+        if *self.goal_state(number) != GoalState::Waiting {
+            return Vec::new();
+        }
+
+        match self.graph.membership(number).map(|membership| self.goal_state(membership.owner)) {
+            None => {
+                let needs = self.graph.direct_needs(number).into_iter();
+                needs.filter(|need| !self.goal_state(*need).has_ended()).collect()
+            }
+            Some(GoalState::Running(owner)) if owner.members.contains(&number) => {
+                owner.members.get(owner.position).copied().into_iter().collect()
+            }
+            Some(_) => Vec::new(),
+        }
+    }
+
     /// Whether the result of a run of a goal has yet to come.
     pub fn has_open(&self) -> bool {
         self.state.goals.iter().any(|goal| match goal {

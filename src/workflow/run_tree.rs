@@ -50,6 +50,8 @@ pub struct RunRow {
     pub phase: GoalPhase,
     /// The highest attempt that was begun; 0 if none was.
     pub attempt: u32,
+    /// Number of times that it has started. `time` and `spent` are sums over all of them.
+    pub passes: u32,
     /// Time that it has taken so far; `None` before it starts.
     pub time: Option<Duration>,
     pub spent: Spending,
@@ -236,13 +238,8 @@ impl<'a> RunTree<'a> {
 
     fn note_times(&mut self, now: Time) {
         for (number, goal) in self.goals.iter().enumerate() {
-            match (goal.phase, self.times.get_mut(&number)) {
-                (GoalPhase::Running, None) => {
-                    let clock = GoalClock { ended: Duration::ZERO, running_since: Some(now) };
-                    self.times.insert(number, clock);
-                }
-                (_, None) => {}
-                (phase, Some(clock)) => clock.note(phase, now),
+            if goal.phase == GoalPhase::Running || self.times.contains_key(&number) {
+                self.times.entry(number).or_default().note((goal.phase, goal.iteration), now);
             }
         }
     }
@@ -283,6 +280,7 @@ impl<'a> RunTree<'a> {
                 depth: goal.depth,
                 phase: goal.phase,
                 attempt,
+                passes: self.times.get(&number).map_or(0, |clock| clock.passes),
                 time: self.times.get(&number).map(|clock| clock.total(now)),
                 spent: self.spent_in(&own),
                 now: self.activities(&own),
@@ -375,7 +373,7 @@ impl<'a> RunTree<'a> {
         let time = Some(until.since(node.opened));
         let spent = self.spent_in(threads);
         let now = self.activities(threads);
-        RunRow { kind, thread: None, depth, phase, attempt: 1, time, spent, now }
+        RunRow { kind, thread: None, depth, phase, attempt: 1, passes: 1, time, spent, now }
     }
 
     /// A row for the activities in threads whose goal is not known, for example because no journal
@@ -390,6 +388,7 @@ impl<'a> RunTree<'a> {
             depth: 0,
             phase: GoalPhase::Running,
             attempt: 0,
+            passes: 0,
             time: None,
             spent: Spending::default(),
             now,
@@ -416,25 +415,36 @@ impl<'a> RunTree<'a> {
     }
 }
 
-/// How long a goal has run, in all passes of its loop.
-#[derive(Debug)]
+/// How long a goal has run, in all passes of its loop and after each correction.
+#[derive(Debug, Default)]
 struct GoalClock {
+    passes: u32,
     /// Time of the passes that have ended.
     ended: Duration,
-    running_since: Option<Time>,
+    /// Start of the present pass, with its number in the loop.
+    running: Option<(Time, u32)>,
 }
 
 impl GoalClock {
-    fn note(&mut self, phase: GoalPhase, now: Time) {
-        if phase == GoalPhase::Running {
-            self.running_since.get_or_insert(now);
-        } else if let Some(since) = self.running_since.take() {
+    /// Takes the phase of the goal and its pass, after a record.
+    fn note(&mut self, (phase, iteration): (GoalPhase, u32), now: Time) {
+        let is_running = phase == GoalPhase::Running;
+        let is_same_pass = self.running.is_some_and(|(_, running)| running == iteration);
+        if is_running && is_same_pass {
+            return;
+        }
+
+        if let Some((since, _)) = self.running.take() {
             self.ended += now.since(since);
+        }
+        if is_running {
+            self.passes += 1;
+            self.running = Some((now, iteration));
         }
     }
 
     fn total(&self, now: Time) -> Duration {
-        let running = self.running_since.map(|since| now.since(since));
+        let running = self.running.map(|(since, _)| now.since(since));
         self.ended + running.unwrap_or_default()
     }
 }
@@ -464,17 +474,24 @@ mod tests {
     fn a_goal_of_a_loop_counts_the_time_of_its_own_passes() {
         let second = |n: i64| Time(n * 1_000_000);
         let seconds = Duration::from_secs;
-        let mut clock = GoalClock { ended: Duration::ZERO, running_since: Some(second(10)) };
-        clock.note(GoalPhase::Running, second(11));
+        let mut clock = GoalClock::default();
+        clock.note((GoalPhase::Running, 1), second(10));
+        clock.note((GoalPhase::Running, 1), second(11));
         assert_eq!(clock.total(second(12)), seconds(2));
-        clock.note(GoalPhase::Done, second(14));
+        clock.note((GoalPhase::Done, 0), second(14));
         assert_eq!(clock.total(second(60)), seconds(4));
 
         // The other goals of the loop run meanwhile.
-        clock.note(GoalPhase::Waiting, second(60));
-        clock.note(GoalPhase::Running, second(70));
+        clock.note((GoalPhase::Waiting, 0), second(60));
+        clock.note((GoalPhase::Running, 2), second(70));
         assert_eq!(clock.total(second(71)), seconds(5));
-        clock.note(GoalPhase::Failed, second(73));
+        assert_eq!(clock.passes, 2);
+
+        // The last goal of a loop of one ends, and the next pass starts, in one record.
+        clock.note((GoalPhase::Running, 3), second(72));
+        assert_eq!(clock.total(second(72)), seconds(6));
+        assert_eq!(clock.passes, 3);
+        clock.note((GoalPhase::Failed, 0), second(73));
         assert_eq!(clock.total(second(99)), seconds(7));
     }
 }

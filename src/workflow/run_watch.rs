@@ -23,6 +23,8 @@ pub struct GoalStatus {
     pub iteration: u32,
     /// Numbers of agents or items: with a result, and in all. (0, 0) for a goal with one run.
     pub parts: (usize, usize),
+    /// The goals that a waiting goal waits for.
+    pub waits_for: Vec<GoalId>,
 }
 
 /// Follows one run.
@@ -117,7 +119,16 @@ impl<'a> RunWatch<'a> {
             let (phase, iteration, parts) = fold.run().status(number);
             let goal = goal.id.value.clone();
             let phase = if self.failed.as_ref() == Some(&goal) { GoalPhase::Failed } else { phase };
-            GoalStatus { goal, depth: self.depth(number), phase, iteration, parts }
+            let waits_for = fold.run().waits_for(number).into_iter();
+            let waits_for = waits_for.filter_map(|need| self.graph.goal(need));
+            GoalStatus {
+                goal,
+                depth: self.depth(number),
+                phase,
+                iteration,
+                parts,
+                waits_for: waits_for.map(|need| need.id.value.clone()).collect(),
+            }
         });
         goals.collect()
     }

@@ -136,10 +136,11 @@ impl<'a> RunProgress<'a> {
     fn show_changes(&mut self, now: Time) {
         let rows = self.tree.rows(now);
         if matches!(self.form, ProgressForm::Lines | ProgressForm::Json) {
-            for row in changed(&self.rows, &rows) {
+            for (before, row) in changed(&self.rows, &rows) {
                 match self.form {
                     ProgressForm::Json => put_line!("{}", json_of(row)),
-                    _ => note!("{}", self.view.row(&finished_only(row))),
+                    _ if has_news(before, row) => note!("{}", self.view.row(&finished_only(row))),
+                    _ => {}
                 }
             }
         }
@@ -202,10 +203,13 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Rows whose state has changed: first the ended ones, inner before outer, then the running ones.
-fn changed<'r>(before: &[RunRow], rows: &'r [RunRow]) -> Vec<&'r RunRow> {
+/// Rows whose state has changed, each after its row before: first the ended ones, inner before
+/// outer, then the running ones.
+fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
-    let is_new = |row: &&RunRow| match known.get(&key(row)) {
+    let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
+        // What a goal waits for changes with the goals that it waits for.
+        Some(known) if row.phase == GoalPhase::Waiting => known.phase != GoalPhase::Waiting,
         Some(known) => {
             // The step from attempt 0 to attempt 1 is not a change.
             let attempts = (known.attempt.max(1), row.attempt.max(1));
@@ -213,12 +217,20 @@ fn changed<'r>(before: &[RunRow], rows: &'r [RunRow]) -> Vec<&'r RunRow> {
         }
         None => row.phase != GoalPhase::Waiting,
     };
-    let mut changed: Vec<_> = rows.iter().filter(is_new).collect();
-    changed.sort_by_key(|row| match row.phase {
+    let rows = rows.iter().map(|row| (known.get(&key(row)).copied(), row));
+    let mut changed: Vec<_> = rows.filter(is_new).collect();
+    changed.sort_by_key(|(_, row)| match row.phase {
         GoalPhase::Running => (true, 0),
         _ => (false, usize::MAX - row.depth),
     });
     changed
+}
+
+/// Whether a change is a line of its own. A goal that is to run again in the next pass of its loop
+/// has one only if it has just ended; the lines of the other goals say the rest.
+fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
+    let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
+    row.phase != GoalPhase::Waiting || was_running
 }
 
 /// Key of a row, unique among the rows of a run.
@@ -244,6 +256,7 @@ fn json_of(row: &RunRow) -> serde_json::Value {
             "iteration": goal.iteration,
             "parts_done": goal.parts.0,
             "parts": goal.parts.1,
+            "waits_for": goal.waits_for.iter().map(ToString::to_string).collect::<Vec<_>>(),
         }),
         RowKind::Delegation { role, agent } => {
             json!({"delegation": role, "agent": agent, "state": row.phase.as_str()})
@@ -259,6 +272,7 @@ fn json_of(row: &RunRow) -> serde_json::Value {
 
     let Some(members) = line.as_object_mut() else { return line };
     members.insert("attempt".to_owned(), row.attempt.into());
+    members.insert("passes".to_owned(), row.passes.into());
     if let Some(time) = row.time {
         members.insert("seconds".to_owned(), time.as_secs_f64().into());
     }
@@ -271,4 +285,52 @@ fn json_of(row: &RunRow) -> serde_json::Value {
     }
 
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Spending;
+    use crate::workflow::{GoalId, GoalStatus};
+
+    fn row(goal: &str, phase: GoalPhase) -> RunRow {
+        let goal = GoalId::parse(goal).unwrap();
+        let status = GoalStatus {
+            goal,
+            depth: 0,
+            phase,
+            iteration: 0,
+            parts: (0, 0),
+            waits_for: Vec::new(),
+        };
+        RunRow {
+            kind: RowKind::Goal(status),
+            thread: None,
+            depth: 0,
+            phase,
+            attempt: 1,
+            passes: 1,
+            time: None,
+            spent: Spending::default(),
+            now: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_new_pass_of_a_loop_has_lines_for_the_goals_that_end_and_begin() {
+        use GoalPhase::{Done, Running, Waiting};
+
+        let rows = |phases: [GoalPhase; 3]| {
+            ["draft", "check", "review"]
+                .into_iter()
+                .zip(phases)
+                .map(|(goal, phase)| row(goal, phase))
+        };
+        let before: Vec<_> = rows([Done, Done, Running]).collect();
+        let after: Vec<_> = rows([Running, Waiting, Waiting]).collect();
+        let lines = changed(&before, &after).into_iter();
+        let lines = lines.filter(|(before, row)| has_news(*before, row));
+        let lines: Vec<_> = lines.map(|(_, row)| (key(row), row.phase)).collect();
+        assert_eq!(lines, [("review".to_owned(), Waiting), ("draft".to_owned(), Running)]);
+    }
 }

@@ -47,6 +47,10 @@ impl RunDrawing {
 
         let mut line = format!("{} {indent}{name}  {}", mark(row.phase), row.phase.as_str());
         if let RowKind::Goal(goal) = &row.kind {
+            if !goal.waits_for.is_empty() {
+                let goals: Vec<_> = goal.waits_for.iter().map(ToString::to_string).collect();
+                let _ = write!(line, " for {}", goals.join(", "));
+            }
             if goal.iteration > 0 {
                 let _ = write!(line, ", pass {}", goal.iteration);
             }
@@ -61,7 +65,12 @@ impl RunDrawing {
         if let Some(time) = row.time {
             let _ = write!(line, "  {}", duration(time));
         }
-        line + &self.spent(row.spent)
+        line.push_str(&self.spent(row.spent));
+        let has_sums = row.time.is_some() || !is_free(row.spent);
+        if has_sums && row.passes > 1 {
+            let _ = write!(line, "  in {} passes", row.passes);
+        }
+        line
     }
 
     /// Tokens and money, after two spaces; empty if there are none.
@@ -241,13 +250,16 @@ mod tests {
 
     fn row(goal: &str, phase: GoalPhase) -> RunRow {
         let goal = GoalId::parse(goal).unwrap();
-        let status = GoalStatus { goal, depth: 1, phase, iteration: 2, parts: (1, 3) };
+        let parts = (1, 3);
+        let status =
+            GoalStatus { goal, depth: 1, phase, iteration: 2, parts, waits_for: Vec::new() };
         RunRow {
             kind: RowKind::Goal(status),
             thread: None,
             depth: 1,
             phase,
             attempt: 2,
+            passes: 1,
             time: Some(Duration::from_millis(1500)),
             spent: Spending { tokens: 1234, money: Money(12_300_000) },
             now: Vec::new(),
@@ -283,7 +295,8 @@ mod tests {
             let time = Duration::from_millis(100 * tenths);
             let spent = Money(100_000 * money);
             let spent = Spending { tokens, money: spent };
-            RunRow { depth, attempt: 1, time: Some(time), spent, ..row }
+            let passes = if name == "outline" { 1 } else { 2 };
+            RunRow { depth, attempt: 1, passes, time: Some(time), spent, ..row }
         };
         let mut critique = goal("critique", GoalPhase::Running, (1, 2), 86, 1404, 64);
         let mut now = writing("The second paragraph still claims that a space earns nothing.");

@@ -3,10 +3,10 @@
 
 use std::collections::HashSet;
 
-use crate::schema::XPathError;
+use crate::schema::{FieldCount, ShortType, XPathError};
 use crate::xml::element::{Element, Node};
 
-use super::super::definition::{GoalDefinition, GoalForm, Placed};
+use super::super::definition::{GoalDefinition, GoalForm, GoalOutput, Placed};
 use super::super::document::{ContextEntry, GoalDocument, IterationEntry, LoopPass};
 use super::super::expression;
 use super::super::graph::MemberKind;
@@ -268,6 +268,10 @@ impl WorkflowRun<'_> {
                 });
                 entries.collect()
             }
+            ViewValue::Payload(answer) if matches!(goal.form, GoalForm::Ask { .. }) => {
+                let body = answer_of_person(goal, answer);
+                vec![ContextEntry { id: id.to_string(), body }]
+            }
             value => vec![ContextEntry { id: id.to_string(), body: body(value) }],
         }
     }
@@ -311,6 +315,32 @@ pub(super) fn body(value: &ViewValue) -> String {
             runs.iter().map(|run| body(&run.value)).collect::<Vec<_>>().join("\n")
         }
     }
+}
+
+/// The answer of a person as the person wrote it: the value of a form with one field, otherwise a
+/// line for each field. An answer with nested fields is XML.
+fn answer_of_person(goal: &GoalDefinition, answer: &Element) -> String {
+    let is_value = |element: &Element| element.children().next().is_none();
+    if !answer.children().all(is_value) {
+        return bare(answer).to_xml();
+    }
+
+    let has_one_field = match &goal.output {
+        GoalOutput::Types(ShortType::Fields(fields)) => {
+            matches!(fields.as_slice(), [field] if field.occurs != FieldCount::AnyNumber)
+        }
+        _ => false,
+    };
+    if has_one_field || is_value(answer) {
+        return answer.children().next().unwrap_or(answer).text();
+    }
+
+    let lines = answer.children().map(|field| {
+        let text = field.text();
+        let separator = if text.contains('\n') { '\n' } else { ' ' };
+        format!("{}:{separator}{text}", field.local_name())
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn bare(element: &Element) -> Element {

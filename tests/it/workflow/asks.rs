@@ -1,6 +1,7 @@
 //! Goals that ask a person, in runs.
 
 use expect_test::expect;
+use organism::schema::{FieldCount, ShortField, ShortType};
 use organism::workflow::*;
 use organism::xml::element::Element;
 
@@ -33,6 +34,107 @@ fn a_filled_form_is_the_output_of_its_goal() {
             complete One(Text("ok"))
         "#]],
     );
+}
+
+/// The document of an agent after this answer to the question `q`.
+fn document_after(asked: GoalDefinition, answer: &str) -> String {
+    let definition = workflow(vec![asked, agent("b", "Go on.")]);
+    let (graph, _) = GoalGraph::new(&definition);
+    let mut run = WorkflowRun::new(&definition, &graph, input());
+    let started = |steps: Vec<RunStep>| match steps.into_iter().next() {
+        Some(RunStep::Start { run, call, .. }) => (run, call),
+        other => panic!("expected a start, got {other:?}"),
+    };
+    let (question, _) = started(run.step(RunEvent::Started));
+    let output = ViewValue::Payload(Element::read(answer).expect("it is one element"));
+    let (_, call) = started(run.step(RunEvent::Completed { run: question, output }));
+    let GoalCall::Agent { document, .. } = call else { panic!("expected an agent: {call:?}") };
+    document
+}
+
+#[test]
+fn a_document_shows_an_answer_as_the_person_wrote_it() {
+    let form = |names: &[&str]| {
+        let fields = names.iter().map(|name| ShortField {
+            name: (*name).to_owned(),
+            occurs: FieldCount::Once,
+            short_type: ShortType::Text,
+        });
+        let mut asked = ask("q", AskForm::Output);
+        asked.output = GoalOutput::Types(ShortType::Fields(fields.collect()));
+        asked
+    };
+    let body = |document: &str| {
+        let (_, rest) = document.split_once("<goal id=\"q\">\n").expect("the answer is shown");
+        rest.split_once("\n  </goal>").expect("the answer ends").0.to_owned()
+    };
+
+    let answer = "<q><answer>Yes, \"both\": it's 1 &lt; 2.</answer></q>";
+    let document = document_after(form(&["answer"]), answer);
+    // The document itself is XML: there, and there alone, a person's characters are escaped.
+    assert_eq!(body(&document), "Yes, \"both\": it's 1 &lt; 2.");
+    let answer = "<q><answer>Yes.</answer><why>One\ntwo.</why></q>";
+    let document = document_after(form(&["answer", "why"]), answer);
+    assert_eq!(body(&document), "answer: Yes.\nwhy:\nOne\ntwo.");
+    // A value that was left out does not leave the other one without its name.
+    let document = document_after(form(&["answer", "why"]), "<q><why>So.</why></q>");
+    assert_eq!(body(&document), "why: So.");
+
+    let answer = answer_payload("continue", "Good & cheap!");
+    let document = document_after(ask("q", verdict(None)), &answer);
+    assert_eq!(body(&document), "decision: continue\ntext: Good &amp; cheap!");
+
+    let nested = "<q><part><name>a</name></part></q>";
+    let document = document_after(form(&["part"]), nested);
+    assert!(body(&document).starts_with("&lt;q&gt;&lt;part&gt;"), "{document}");
+}
+
+fn answer_payload(decision: &str, text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    format!("<q><decision>{decision}</decision><text>{text}</text></q>")
+}
+
+#[test]
+fn a_goal_that_waits_names_the_goals_that_it_waits_for() {
+    let goals = vec![
+        repeated("improve", &["a", "b"], "last-line(b) = 'done'", 3, LoopEnd::Fail),
+        agent("a", "x"),
+        agent("b", "x"),
+        agent("c", "x"),
+        ask("q", verdict(Some("c"))),
+    ];
+    let definition = workflow(goals);
+    let (graph, _) = GoalGraph::new(&definition);
+    let mut run = WorkflowRun::new(&definition, &graph, input());
+    let number = |goal: &str| graph.number(&id(goal).value).expect("a goal");
+    let waits_for = |run: &WorkflowRun<'_>, goal: &str| run.waits_for(number(goal));
+    let open = |steps: Vec<RunStep>| {
+        let started = steps.into_iter().find_map(|step| match step {
+            RunStep::Start { run, .. } => Some(run),
+            _ => None,
+        });
+        started.expect("a goal starts")
+    };
+    let mut running = open(run.step(RunEvent::Started));
+    let mut end = |run: &mut WorkflowRun<'_>, output: &str| {
+        let output = Element::read(output)
+            .map_or_else(|| ViewValue::Text(output.to_owned()), ViewValue::Payload);
+        running = open(run.step(RunEvent::Completed { run: running.clone(), output }));
+    };
+
+    assert_eq!(waits_for(&run, "a"), [0; 0], "it runs");
+    assert_eq!(waits_for(&run, "b"), [number("a")]);
+    assert_eq!(waits_for(&run, "c"), [number("improve")]);
+    end(&mut run, "A draft.");
+    assert_eq!(waits_for(&run, "b"), [0; 0], "it runs");
+    end(&mut run, "again");
+    assert_eq!(waits_for(&run, "b"), [number("a")], "the next pass has begun");
+    end(&mut run, "A draft.");
+    end(&mut run, "done");
+    assert_eq!(waits_for(&run, "q"), [number("c")]);
+    end(&mut run, "A text.");
+    end(&mut run, &answer_payload("correct", "shorter"));
+    assert_eq!(waits_for(&run, "q"), [number("c")], "it runs again");
 }
 
 #[test]
