@@ -18,7 +18,7 @@ use super::session::Session;
 const PAGES: [(&str, usize); 10] = [
     ("README.md", 1),
     ("docs/CONFIG.md", 0),
-    ("docs/PROTOCOL.md", 2),
+    ("docs/PROTOCOL.md", 0),
     ("docs/AGENTS.md", 0),
     ("docs/WORKFLOWS.md", 0),
     ("docs/OPERATIONS.md", 10),

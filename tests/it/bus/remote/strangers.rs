@@ -1,11 +1,15 @@
 //! NATS programs without a kit, as listeners and as forgers.
 
+use std::path::Path;
+use std::process::Command;
+
 use organism::bus::nats::{Options, check_max_payload};
 use organism::envelope::{AttemptFailure, MessageKind};
 
 use super::{Kit, Meeting};
 use crate::bus::harness::{HostHarness, SinkEvent, TRACEPARENT, done, message, name, repository};
 use crate::bus::kit_language::KitLanguage;
+use crate::docs::blocks::block;
 use crate::nats::{Server, Settings, shared};
 
 #[tokio::test]
@@ -168,6 +172,8 @@ async fn an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on(
     assert_eq!(ear.ask("echo still here").await, "still here");
 }
 
+const PAGE: &str = "docs/PROTOCOL.md";
+
 /// The program in docs/PROTOCOL.md: all indented lines after its heading.
 fn documented() -> String {
     let text = std::fs::read_to_string(repository().join("docs/PROTOCOL.md")).unwrap();
@@ -185,21 +191,96 @@ async fn the_documented_listener_needs_nothing_but_a_stock_client() {
         .replace("nats://127.0.0.1:4222", &meeting.address)
         .replace("organism.desk.to.shout", &meeting.subjects.deliveries())
         .replace("\"shout\"", "\"tested\"");
-    let _shouting = Kit(super::python().args(["-c", &program]).spawn().unwrap());
+    let mut shouting = Kit(super::python().args(["-c", &program]).spawn().unwrap());
+    assert_eq!(first_answer(&mut ear, &mut shouting).await, [done("HELLO &amp; GOODBYE")]);
+}
+
+/// The payloads of the first answer, whenever the listener has started.
+async fn first_answer(ear: &mut HostHarness, listener: &mut Kit) -> Vec<String> {
     let said = message(1, MessageKind::Call, "<text>hello &amp; <b>goodbye</b></text>");
     let mut number = ear.deliver(vec![said.clone()], 1);
-    let payloads = loop {
+    loop {
         match ear.next().await {
-            SinkEvent::Answer(n, payloads) if n == number => break payloads,
+            SinkEvent::Answer(n, payloads) if n == number => return payloads,
             // The listener has not started yet.
             SinkEvent::Failed(_, AttemptFailure::Unreachable { .. }) => {
+                assert_eq!(listener.0.try_wait().unwrap(), None, "the listener has ended");
                 number = ear.deliver(vec![said.clone()], 1);
             }
             SinkEvent::Left(_) | SinkEvent::Joined => {}
             other => panic!("expected an answer, heard {other:?}"),
         }
-    };
-    assert_eq!(payloads, [done("HELLO &amp; GOODBYE")]);
+    }
+}
+
+/// Runs a command line of the page with the Python of these tests and the programs in `folder`.
+fn run_line(folder: &Path, line: &str) -> Kit {
+    let python = super::python().get_program().to_owned();
+    let interpreters = Path::new(&python).parent().unwrap().display().to_string();
+    let path = format!("{}:{interpreters}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("exec env {}", line.trim_end())]).current_dir(folder);
+    shell.env("PATH", path).env("PYTHONPATH", repository().join("listeners/python"));
+    Kit(shell.spawn().unwrap())
+}
+
+fn write_program(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/usr/bin/env python3\n{text}")).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test]
+async fn the_documented_variables_lead_a_kit_to_its_server() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let folder = tempfile::tempdir().unwrap();
+    let shout = r#"
+import organism_listener as listener
+
+@listener.accepts("{urn:test}do")
+def shout(request):
+    return listener.element("{urn:test}done", "".join(request.payload.itertext()).upper())
+
+listener.serve()
+"#;
+    write_program(folder.path(), "shout.py", shout);
+    let line = block(PAGE, "ORGANISM_BUS_URL=")
+        .replace("nats://127.0.0.1:4222", &meeting.address)
+        .replace("ORGANISM_NAME=desk", &format!("ORGANISM_NAME={}", meeting.organism))
+        .replace("ORGANISM_LISTENER=shout", "ORGANISM_LISTENER=tested");
+    let mut shouting = run_line(folder.path(), &line);
+    assert_eq!(first_answer(&mut ear, &mut shouting).await, [done("HELLO &amp; GOODBYE")]);
+}
+
+/// A program of ours stands for the command line of NATS. So this shows that the subject, the queue
+/// and the answer of the page are right, not that the other program takes these options.
+#[tokio::test]
+async fn the_documented_reply_of_the_command_line_is_an_answer() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let folder = tempfile::tempdir().unwrap();
+    let program = r#"
+import asyncio, os, sys
+import nats
+
+async def main():
+    verb, subject, option, queue, body = sys.argv[1:]
+    assert (verb, option) == ("reply", "--queue"), sys.argv
+    client = await nats.connect(os.environ["NATS_URL"])
+    async def reply(delivery): await delivery.respond(body.encode())
+    await client.subscribe(subject, queue=queue, cb=reply)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"#;
+    write_program(folder.path(), "nats", program);
+    let line = block(PAGE, "nats reply")
+        .replace("organism.desk.to.shout", &meeting.subjects.deliveries())
+        .replace("--queue shout", "--queue tested");
+    let line = format!("NATS_URL={} {line}", meeting.address);
+    let mut replying = run_line(folder.path(), &line);
+    assert_eq!(first_answer(&mut ear, &mut replying).await, [done("HELLO")]);
 }
 
 each_kit!(an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on);
