@@ -44,7 +44,8 @@ nats: ## the NATS server that some tests start
 build: needs ## the command and the listeners
 	@$(CARGO) build --quiet --locked --workspace
 
-# One directory of build results for all three, so that what they share is compiled once.
+# One directory of build results for all three, so that most of what they share is compiled once:
+# a package is compiled again where the next one chooses other features of what it depends on.
 install: needs ## organism and the listeners that come with it, into ~/.cargo/bin
 	@for package in . listeners/code-search listeners/workspace; do \
 		$(CARGO) install --locked --path $$package || exit 1; done

@@ -99,6 +99,10 @@ fn numbers(text: &str) -> Vec<(usize, usize)> {
 /// Order of two texts of a built-in type. `None` if the type has no order, or if the order of the
 /// texts depends on a time zone or on the length of a month.
 pub fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
+    if !has_times(builtin) {
+        return None;
+    }
+
     if builtin == "duration" {
         let [a, b] = [MonthsAndSeconds::read(a)?, MonthsAndSeconds::read(b)?];
         return a.order(&b);

@@ -31,6 +31,17 @@ macro_rules! example {
     };
 }
 
+/// The research example, with the files that its recorded turns search.
+const RESEARCH: &[ShippedFile] = &[
+    ShippedFile::new("organism.toml", include_str!("../../config/research.toml")),
+    ShippedFile::new(
+        "research/recording.toml",
+        include_str!("../../config/research/recording.toml"),
+    ),
+    ShippedFile::new("src/clock.rs", include_str!("../clock.rs")),
+    ShippedFile::new("src/limits.rs", include_str!("../limits.rs")),
+];
+
 /// All workflows that a project can start from.
 pub const WORKFLOWS: &[WorkflowProject] = &[
     WorkflowProject {
@@ -80,13 +91,13 @@ pub const WORKFLOWS: &[WorkflowProject] = &[
     WorkflowProject {
         name: "research",
         description: "roles that an agent names at run time, verification, delegation",
-        files: example!("research": "research/recording.toml"),
+        files: RESEARCH,
         listener: None,
         replaced: &[
             ("${ROOT:-..}", "${ROOT:-.}"),
             (
                 "is the one above this file's, which the recorded turns are about.",
-                "is this one. The recorded turns are about organism's own source.",
+                "is this one. The recorded turns are about src/, two files of organism's own source.",
             ),
         ],
     },

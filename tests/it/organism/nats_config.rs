@@ -231,7 +231,7 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
 #[test]
 fn errors_are_reported_before_anything_is_written() {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
-    let house = House::with(&first);
+    let house = House::settled(&first);
     for (arguments, code, told) in [
         (&["--node", "a=10.0.0.1"][..], 2, "add --tls-cert and --tls-key"),
         (&["--node", "10.0.0.1"], 2, "write for example --node a=10.0.0.1"),
@@ -252,7 +252,7 @@ fn errors_are_reported_before_anything_is_written() {
         assert!(told_here.err.contains(told), "{told_here:?}");
         assert!(!house.path("nats").exists(), "{arguments:?}");
     }
-    let embedded = House::new();
+    let embedded = House::settled(super::CONFIG);
     let told = embedded.organism(&["nats-config"]);
     assert_eq!(told.code, Some(78), "{told:?}");
     assert!(told.err.contains("nats = true"), "{told:?}");
@@ -262,7 +262,7 @@ fn errors_are_reported_before_anything_is_written() {
 fn keys_may_be_named_in_the_config_before_they_are_written() {
     let named = "nkey_file = \"nats/pump.nk\"\nsystem_nkey_file = \"nats/system.nk\"";
     let config = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", named);
-    let house = House::with(&config);
+    let house = House::settled(&config);
     let told = house.organism(&["check"]);
     assert_eq!(told.code, Some(78), "{told:?}");
     for told in ["`nats/pump.nk` cannot be read", "`nats/system.nk` cannot be read"] {

@@ -38,6 +38,8 @@ fn each_workflow_runs_by_the_command_at_its_head() {
         let ran = project(workflow.name).run_head();
         assert_eq!(ran.code, Some(0), "{}: {ran:?}", workflow.name);
         assert!(!ran.out.is_empty(), "{}: {ran:?}", workflow.name);
+        // What the recorded turns look for is in the project.
+        assert!(!ran.out.contains("(nothing found)"), "{}: {ran:?}", workflow.name);
     }
 }
 
