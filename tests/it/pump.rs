@@ -26,6 +26,7 @@ mod humans;
 mod limits;
 mod lost;
 mod operator;
+mod preview_simulation;
 mod previews;
 mod renewals;
 mod replay;

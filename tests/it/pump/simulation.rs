@@ -20,26 +20,30 @@ const SEEDS: u64 = 200;
 const STEPS: usize = 60;
 
 /// Xorshift, 64 bits.
-struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
+    pub fn of(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % n as u64).unwrap()
     }
 
     /// True once in `n` times.
-    fn one_in(&mut self, n: usize) -> bool {
+    pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    pub fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[self.below(from.len())]
     }
 }
@@ -181,7 +185,7 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut dice = Dice::of(seed);
         let (contracts, limits) = (contracts(&mut dice), limits(&mut dice));
         let serial = contracts.iter().filter(|contract| contract.serial_per_thread);
         let serial = serial.map(|contract| contract.name.clone()).collect();
