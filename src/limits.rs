@@ -417,6 +417,12 @@ pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 /// Maximum size of an index whose structure is checked before each use. Damage of a larger one
 /// shows when the damaged page is read.
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
+/// Number of results that a search counts exactly.
+pub const SEARCH_COUNT_MAX: u64 = 10_000;
+/// Number of payloads that a search by substring or XPath takes from the index at once.
+pub const SEARCH_PAGE: usize = 256;
+/// Maximum payloads that a search by substring or XPath reads.
+pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
 /// Maximum characters that the index keeps of the text that opened a thread.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 

@@ -26,7 +26,7 @@ pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
 };
-pub use search::search;
+pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use stats::{Stats, StatsGroup, StatsKey, StatsQuery, stats};
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
 pub use timeline::{

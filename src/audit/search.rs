@@ -1,44 +1,169 @@
-//! Searches messages by text.
+//! Searches messages and refusals: by words and properties in the index, and by substrings and
+//! XPath in the payloads that these leave.
 
-use crate::ids::{Position, ThreadId};
-use crate::journal::Error;
-use crate::journal::sqlite::JournalReader;
+use serde::Serialize;
+
+use crate::index::{Error, HitCount, IndexReader, SearchFilter, SearchHit};
+use crate::journal::HashedRecord;
 use crate::limits;
+use crate::schema::XPathDocument;
 use crate::thread::Fact;
+use crate::xml::element::Element;
 
-use super::views::MessageView;
+use super::views::{MessageView, RefusalView};
 
-/// Returns the newest `limit` messages that contain `text` in their payload, names or thread,
-/// oldest first. Case is ignored. `within` restricts the search to a thread and its subthreads.
-pub fn search(
-    reader: &JournalReader,
-    text: &str,
-    within: Option<&ThreadId>,
-    limit: usize,
-) -> Result<Vec<MessageView>, Error> {
-    let text = text.to_lowercase();
-    let mut found = Vec::new();
-    let mut to = reader.last()?;
+/// The conditions of a search, and how many results it returns.
+#[derive(Debug, Clone, Default)]
+pub struct SearchRequest {
+    pub filter: SearchFilter,
+    /// Text that the payload contains anywhere, ignoring case.
+    pub substring: Option<String>,
+    /// XPath expression that must be true for the payload. Names are local names.
+    pub xpath: Option<String>,
+    pub limit: usize,
+    /// Whether everything is counted, instead of up to 10,000.
+    pub is_full_count: bool,
+}
 
-    while to > Position(0) && found.len() < limit {
-        let from = Position(to.0.saturating_sub(limits::SCAN_RECORDS - 1).max(1));
-        let records = reader.records(from, to)?;
-        for sealed in records.iter().rev() {
-            let views = sealed.record.facts.iter().rev().filter_map(|fact| match fact {
-                Fact::Accepted { message, .. } => {
-                    Some(MessageView::new(sealed.record.position, message))
-                }
-                _ => None,
-            });
-            let inside = |view: &MessageView| {
-                within.is_none_or(|of| view.thread == *of || view.thread.is_beneath(of))
-            };
-            found.extend(views.filter(|view| inside(view) && view.mentions(&text)));
+/// A message or a refusal that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum SearchedItem {
+    Message(MessageView),
+    Refusal(RefusalView),
+}
+
+impl SearchedItem {
+    /// Time of the message or of the refusal, in RFC 3339.
+    pub fn time(&self) -> String {
+        match self {
+            Self::Message(message) => message.time.clone(),
+            Self::Refusal(refusal) => refusal.time.clone(),
         }
-        to = Position(from.0 - 1);
+    }
+}
+
+/// Result of a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchResult {
+    /// The newest that were found, oldest first.
+    pub items: Vec<SearchedItem>,
+    pub total: HitCount,
+}
+
+/// Searches one index.
+///
+/// # Errors
+///
+/// Those of the index and of its journal.
+pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
+    if request.substring.is_some() || request.xpath.is_some() {
+        return search_payloads(index, request);
     }
 
-    found.truncate(limit);
-    found.reverse();
-    Ok(found)
+    let hits = index.search(&request.filter, None, request.limit)?;
+    let mut items = Vec::new();
+    let mut loader = HitLoader { index, record: None };
+    for hit in &hits {
+        items.extend(loader.load(hit)?.filter(|item| is_shown(item, request)));
+    }
+    items.reverse();
+    let most = (!request.is_full_count).then_some(limits::SEARCH_COUNT_MAX);
+    Ok(SearchResult { items, total: index.count(&request.filter, most)? })
+}
+
+/// Whether a payload that was found by its words still has them.
+fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
+    match item {
+        SearchedItem::Message(message) => {
+            message.payload.is_some() || request.filter.words.is_empty()
+        }
+        SearchedItem::Refusal(_) => true,
+    }
+}
+
+/// Reads the payloads that the filter leaves, newest first, up to a bound.
+fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
+    let substring = request.substring.as_ref().map(|text| text.to_lowercase());
+    let mut items = Vec::new();
+    let mut matches = 0_u64;
+    let mut looked_at = 0;
+    let mut before = None;
+    let mut loader = HitLoader { index, record: None };
+
+    loop {
+        let page = index.search(&request.filter, before, limits::SEARCH_PAGE)?;
+        for hit in &page {
+            let item = loader.load(hit)?;
+            let item = item.filter(|item| matches_payload(item, substring.as_deref(), request));
+            if let Some(item) = item {
+                matches += 1;
+                if items.len() < request.limit {
+                    items.push(item);
+                }
+            }
+        }
+        looked_at += page.len();
+        let is_last = page.len() < limits::SEARCH_PAGE;
+        let is_bound = looked_at >= limits::SEARCH_PAYLOADS_MAX && !request.is_full_count;
+        if is_last || is_bound {
+            items.reverse();
+            let total = if is_last { HitCount::Exact(matches) } else { HitCount::AtLeast(matches) };
+            return Ok(SearchResult { items, total });
+        }
+        before = page.last().map(|hit| hit.n);
+    }
+}
+
+fn matches_payload(item: &SearchedItem, substring: Option<&str>, request: &SearchRequest) -> bool {
+    let payload = match item {
+        SearchedItem::Message(message) => message.payload.as_deref(),
+        SearchedItem::Refusal(refusal) => Some(refusal.head.as_str()),
+    };
+    let Some(payload) = payload else { return false };
+    let is_contained = substring.is_none_or(|text| payload.to_lowercase().contains(text));
+    is_contained
+        && request.xpath.as_deref().is_none_or(|expression| is_true_for(expression, payload))
+}
+
+/// Whether an expression is true for a payload. It is not for a text that is not XML.
+fn is_true_for(expression: &str, payload: &str) -> bool {
+    let document = Element::read(payload).map(|element| XPathDocument::of_payload(&element));
+    let flag = document.and_then(Result::ok).map(|document| document.evaluate_flag(expression));
+    flag.and_then(Result::ok).unwrap_or(false)
+}
+
+/// Reads what was found from the journal. The last record stays in memory, because several messages
+/// of one record are often found together.
+struct HitLoader<'i> {
+    index: &'i IndexReader,
+    record: Option<HashedRecord>,
+}
+
+impl HitLoader<'_> {
+    fn load(&mut self, hit: &SearchHit) -> Result<Option<SearchedItem>, Error> {
+        let is_kept =
+            self.record.as_ref().is_some_and(|sealed| sealed.record.position == hit.position);
+        if !is_kept {
+            self.record = Some(self.index.journal().existing_record(hit.position)?);
+        }
+        let Some(sealed) = &self.record else { return Ok(None) };
+        let record = &sealed.record;
+
+        let mut refusals = 0;
+        let item = record.facts.iter().find_map(|fact| match fact {
+            Fact::Accepted { message, .. } if Some(message.id) == hit.message => {
+                Some(SearchedItem::Message(MessageView::new(record.position, message)))
+            }
+            Fact::Refused { sender, thread, refusal, .. } if hit.message.is_none() => {
+                refusals += 1;
+                let thread = thread.as_ref();
+                let view =
+                    || RefusalView::new(record.position, record.time, sender, thread, refusal);
+                (refusals == hit.refusal + 1).then(|| SearchedItem::Refusal(view()))
+            }
+            _ => None,
+        });
+        Ok(item)
+    }
 }

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::clock::Time;
 use crate::index::{self, IndexReader};
 use crate::journal::partitions_in;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
+use super::past_time;
 
 /// Number of records to index from which on progress is shown.
 const PROGRESS_RECORDS: u64 = 20_000;
@@ -76,6 +78,21 @@ pub fn read<T>(
         );
     }
     Ok(answer)
+}
+
+/// As [`read`], for the index of each journal that `place` selects.
+pub fn read_all<T>(
+    place: &JournalTarget,
+    query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,
+) -> anyhow::Result<Vec<T>> {
+    let data = journal_target::data_dir(place)?;
+    let journals = partitions_in(&data);
+    journals.iter().map(|(_, directory)| read(place, directory, query)).collect()
+}
+
+/// A moment of the command line.
+pub fn moment(text: &str) -> anyhow::Result<Time> {
+    past_time::parse(text).map_err(|text| CommandFailure::new(CommandExit::Usage, text).into())
 }
 
 fn progress_bar() -> ProgressBar {

@@ -1,58 +1,194 @@
-//! `organism search`: finds messages that contain a text.
+//! `organism search`: finds messages and refusals.
 
 use std::process::ExitCode;
 
-use crate::audit;
+use crate::audit::{self, SearchRequest, SearchResult, SearchedItem};
+use crate::envelope::{Disposition, MessageKind};
+use crate::index::{HitCount, SearchFilter};
+use crate::schema::check_expression;
 
-use super::exit::CommandExit;
-use super::journal_target::{self, JournalTarget, known};
+use super::exit::{CommandExit, CommandFailure};
+use super::indexed;
+use super::journal_target::{JournalTarget, known};
 use super::render::{self, RenderOutput, put, put_json};
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "WORDS stand for the words of payloads, senders and receivers, ignoring case: all \
+                  must occur. A word that ends with * stands for every word that begins so; quoted \
+                  words follow each other."
+)]
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Text to find in payloads, names and threads, ignoring case.
-    #[arg(value_name = "TEXT")]
-    text: String,
+    /// Words to find; or the id of a message or a thread.
+    #[arg(value_name = "WORDS")]
+    words: Vec<String>,
     /// Search only this thread and its subthreads.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Maximum number of messages; the newest are shown.
+    /// Name of the payload, with or without its {namespace}.
+    #[arg(long, value_name = "NAME")]
+    payload: Option<String>,
+    /// Sender.
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
+    /// Receiver.
+    #[arg(long, value_name = "NAME")]
+    to: Option<String>,
+    /// Kind: call, reply, self, note, system or refusal.
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Disposition: handled, recorded, failed, expired, cancelled or late.
+    #[arg(long, value_name = "NAME")]
+    disposition: Option<String>,
+    /// Rule of a refusal, such as schema-invalid.
+    #[arg(long, value_name = "RULE")]
+    rule: Option<String>,
+    /// From this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Before this moment.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Text that the payload contains anywhere, also inside of words and of markup; within a thread
+    /// or a time.
+    #[arg(long, value_name = "TEXT")]
+    substring: Option<String>,
+    /// XPath expression that is true for the payload, with local names, such as
+    /// "total > 100".
+    #[arg(long, value_name = "EXPRESSION")]
+    xpath: Option<String>,
+    /// Maximum number of results; the newest are shown.
     #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
+    /// Show only the number of results, exactly.
+    #[arg(long)]
+    count: bool,
     /// Show whole payloads.
     #[arg(long)]
     full: bool,
-    /// Write one line of JSON for each message.
+    /// Write one line of JSON for each result.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the search. Like `grep`, the command exits with 1 if nothing was found.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let within = args.thread.as_deref().map(known).transpose()?;
-    let readers = journal_target::readers(&args.place)?;
-    let mut found = Vec::new();
-    for reader in &readers {
-        let here = audit::search(reader, &args.text, within.as_ref(), args.limit);
-        found.extend(here.map_err(|error| journal_target::failed_in(reader, error))?);
+    let request = request(&args)?;
+    let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;
+    let result = merged(results, args.limit);
+    if args.count {
+        put(&format!("{}\n", result.total.number()))?;
+    } else {
+        show(&args, &result)?;
     }
 
-    if readers.len() > 1 {
-        found.sort_by_key(|message| message.at);
-        found.drain(..found.len().saturating_sub(args.limit));
-    }
-
-    let output = RenderOutput::stdout(args.full);
-    for message in &found {
-        if args.json { put_json(message)? } else { put(&render::draw_message(&output, message))? }
-    }
-
-    if found.is_empty() {
-        note!("no message mentions `{}`", args.text);
+    if result.total == HitCount::Exact(0) {
+        note!("nothing matches; a part of a word is found with `*` at its end, or --substring");
         return Ok(CommandExit::WorkflowFailed.into());
     }
-
     Ok(CommandExit::Done.into())
+}
+
+fn request(args: &Args) -> anyhow::Result<SearchRequest> {
+    let kinds = MessageKind::ALL.map(MessageKind::as_str);
+    one_of("--kind", args.kind.as_deref(), &[&kinds[..], &["refusal"]].concat())?;
+    let dispositions = Disposition::ALL.map(Disposition::as_str);
+    one_of("--disposition", args.disposition.as_deref(), &dispositions)?;
+    let is_bounded = args.thread.is_some() || args.since.is_some() || args.until.is_some();
+    if args.substring.is_some() && !is_bounded {
+        let text = "--substring reads every payload: pass --thread, --since or --until as well, or \
+                    search for words";
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+    if let Some(expression) = &args.xpath {
+        let wrong = |error| CommandFailure::new(CommandExit::Usage, format!("--xpath: {error}"));
+        check_expression(expression).map_err(wrong)?;
+    }
+
+    let moment = |text: &Option<String>| text.as_deref().map(indexed::moment).transpose();
+    let mut filter = SearchFilter {
+        words: args.words.join(" "),
+        payload: args.payload.clone(),
+        from: args.from.clone(),
+        to: args.to.clone(),
+        kind: args.kind.clone(),
+        disposition: args.disposition.clone(),
+        rule: args.rule.clone(),
+        since: moment(&args.since)?,
+        until: moment(&args.until)?,
+        within: args.thread.as_deref().map(known).transpose()?,
+        id: None,
+    };
+    filter.read_ids();
+    if !filter.words.is_empty() && !filter.has_words() {
+        let text = format!("`{}` contains no word; --substring finds other texts", filter.words);
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+    Ok(SearchRequest {
+        filter,
+        substring: args.substring.clone(),
+        xpath: args.xpath.clone(),
+        limit: args.limit,
+        is_full_count: args.count,
+    })
+}
+
+fn one_of(option: &str, value: Option<&str>, known: &[&str]) -> anyhow::Result<()> {
+    match value {
+        Some(value) if !known.contains(&value) => {
+            let text = format!("{option} {value}: it is one of {}", known.join(", "));
+            Err(CommandFailure::new(CommandExit::Usage, text).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The results of several partitions as one.
+fn merged(results: Vec<SearchResult>, limit: usize) -> SearchResult {
+    let is_one = results.len() == 1;
+    let mut items = Vec::new();
+    let mut total = HitCount::Exact(0);
+    for result in results {
+        items.extend(result.items);
+        total = total.plus(result.total);
+    }
+    if !is_one {
+        items.sort_by_key(SearchedItem::time);
+        items.drain(..items.len().saturating_sub(limit));
+    }
+    SearchResult { items, total }
+}
+
+fn show(args: &Args, result: &SearchResult) -> anyhow::Result<()> {
+    let output = RenderOutput::stdout(args.full);
+    for item in &result.items {
+        match item {
+            item if args.json => put_json(item)?,
+            SearchedItem::Message(message) => put(&render::draw_message(&output, message))?,
+            SearchedItem::Refusal(refusal) => put(&render::refused(&output, refusal))?,
+        }
+    }
+    if !args.json && !result.items.is_empty() {
+        put(&format!("{} of {}\n", result.items.len(), grouped(result.total)))?;
+    }
+    Ok(())
+}
+
+/// A total such as `7,112`, or `more than 10,000`.
+fn grouped(total: HitCount) -> String {
+    let digits = total.number().to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    match total {
+        HitCount::Exact(_) => text,
+        HitCount::MoreThan(_) => format!("more than {text}"),
+        HitCount::AtLeast(_) => format!("{text} or more; narrow the search, or --count all"),
+    }
 }

@@ -1,79 +1,180 @@
-//! `organism threads`: lists the threads and their phases.
+//! `organism threads`: lists the trees of threads, from the index.
 
 use std::process::ExitCode;
 
-use crate::audit::{self, TreeSummary};
-use crate::ids::ThreadId;
+use serde_json::{Value, json};
 
-use super::exit::CommandExit;
-use super::journal_target::{self, JournalTarget};
-use super::render::{RenderOutput, duration, put, put_json, table};
+use crate::envelope::Money;
+use crate::ids::Position;
+use crate::index::{ListedTree, TreeFilter};
+
+use super::exit::{CommandExit, CommandFailure};
+use super::indexed;
+use super::journal_target::JournalTarget;
+use super::render::{RenderOutput, clean, duration, put, put_json, table};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Maximum number of threads; the newest are listed.
+    /// Words that a message of the tree contains, as `organism search` takes them.
+    #[arg(value_name = "WORDS")]
+    words: Vec<String>,
+    /// Status: idle, running, draining, completed, failed or cancelled.
+    #[arg(long, value_name = "STATUS")]
+    status: Option<String>,
+    /// Changed from this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Opened before this moment.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Listener that was called in the tree.
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
+    /// Agent that took a turn in the tree.
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Payload in the tree, with or without its {namespace}.
+    #[arg(long, value_name = "NAME")]
+    payload: Option<String>,
+    /// Model calls of the tree cost more than this, in the currency of the config's prices.
+    #[arg(long, value_name = "AMOUNT")]
+    cost_over: Option<f64>,
+    /// Only trees in which an attempt or a call failed.
+    #[arg(long)]
+    errors: bool,
+    /// Only trees that wait for a person.
+    #[arg(long)]
+    needs_you: bool,
+    /// Show refusals, tokens, cost and first words as well.
+    #[arg(long)]
+    wide: bool,
+    /// Maximum number of trees; those with the newest records are listed, newest last.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
-    /// List all threads, including the organism's own.
+    /// The page before that whose output named this cursor.
+    #[arg(long, value_name = "CURSOR")]
+    before: Option<u64>,
+    /// List all trees, including the organism's own thread.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Write one line of JSON for each thread.
+    /// Write one line of JSON for each tree. `cursor` of the first line is that of the page before.
     #[arg(long)]
     json: bool,
 }
 
+const STATUSES: [&str; 6] = ["idle", "running", "draining", "completed", "failed", "cancelled"];
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let readers = journal_target::readers(&args.place)?;
-    // One more than the limit, because the organism's own thread is left out below.
-    let newest = (!args.all).then_some(args.limit.saturating_add(1));
-    let mut threads = Vec::new();
-    for reader in &readers {
-        let here = audit::summaries(reader, newest);
-        threads.extend(here.map_err(|error| journal_target::failed_in(reader, error))?);
+    let filter = filter(&args)?;
+    let limit = if args.all { usize::MAX } else { args.limit };
+    // One more shows whether there is a page before.
+    let wanted = limit.saturating_add(1);
+    let pages = indexed::read_all(&args.place, &mut |reader| reader.trees(&filter, wanted))?;
+    let is_one = pages.len() == 1;
+    let mut trees: Vec<ListedTree> = pages.into_iter().flatten().collect();
+    if !is_one {
+        trees.sort_by_key(|tree| std::cmp::Reverse(tree.updated));
     }
-
-    if readers.len() > 1 {
-        threads.sort_by_key(|summary| summary.updated);
-    }
-
-    if !args.all {
-        threads.retain(|summary| summary.thread != ThreadId::organism());
-        threads.drain(..threads.len().saturating_sub(args.limit));
-    }
+    let has_more = trees.len() > limit;
+    trees.truncate(limit);
+    trees.reverse();
 
     if args.json {
-        threads.iter().try_for_each(put_json)?;
+        trees.iter().map(json_line).try_for_each(|line| put_json(&line))?;
+        return Ok(CommandExit::Done.into());
+    }
+    if trees.is_empty() {
+        note!("no threads to list; `organism send` starts one");
         return Ok(CommandExit::Done.into());
     }
 
-    if threads.is_empty() {
-        note!("no threads yet; `organism send` starts one");
-        return Ok(CommandExit::Done.into());
+    let mut headers = vec!["thread", "status", "opened", ">took", ">messages", "asked"];
+    if args.wide {
+        headers.extend([">refused", ">tokens", ">cost", "first words"]);
     }
-
-    let headers = ["thread", "status", "opened", ">took", ">messages", "asked"];
-    let rows: Vec<_> = threads.iter().map(row).collect();
+    let rows: Vec<_> = trees.iter().map(|tree| row(tree, args.wide)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
+    if has_more && let Some(first) = trees.first() {
+        // A cursor is a position, and each partition has its own.
+        let way = if is_one { format!("--before {}", first.head) } else { "--until".to_owned() };
+        note!("there are older threads; see them with {way}");
+    }
     Ok(CommandExit::Done.into())
 }
 
-fn row(summary: &TreeSummary) -> Vec<String> {
-    let opened = summary.opened.to_string();
-    let opened = opened.get(5..16).unwrap_or(&opened).replace('T', " ");
-    let open = match summary.in_flight {
-        0 => summary.messages.accepted.to_string(),
-        open => format!("{} ({open} open)", summary.messages.accepted),
-    };
+fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
+    if let Some(status) = args.status.as_deref().filter(|status| !STATUSES.contains(status)) {
+        let text = format!("--status {status}: it is one of {}", STATUSES.join(", "));
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
 
-    let request = summary.request.as_ref().map_or("", |name| &*name.local).to_owned();
-    vec![
-        summary.thread.to_string(),
-        summary.status.as_str().to_owned(),
+    let moment = |text: &Option<String>| text.as_deref().map(indexed::moment).transpose();
+    Ok(TreeFilter {
+        status: args.status.clone(),
+        since: moment(&args.since)?,
+        until: moment(&args.until)?,
+        listener: args.listener.clone(),
+        agent: args.agent.clone(),
+        payload: args.payload.clone(),
+        cost_over: args.cost_over.map(Money::of_units),
+        has_errors: args.errors,
+        needs_person: args.needs_you,
+        words: args.words.join(" "),
+        is_without_organism: !args.all,
+        before: args.before.map(Position),
+    })
+}
+
+fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
+    let opened = tree.opened.to_string();
+    let opened = opened.get(5..16).unwrap_or(&opened).replace('T', " ");
+    let messages = match tree.messages.saturating_sub(tree.settled) {
+        0 => tree.messages.to_string(),
+        open => format!("{} ({open} open)", tree.messages),
+    };
+    let mut row = vec![
+        tree.thread.clone(),
+        tree.status.clone(),
         opened,
-        duration(summary.updated.since(summary.opened)),
-        open,
-        request,
-    ]
+        duration(tree.updated.since(tree.opened)),
+        messages,
+        tree.request_local.clone().unwrap_or_default(),
+    ];
+    if is_wide {
+        row.push(tree.refusals.to_string());
+        row.push((tree.tokens_in + tree.tokens_out + tree.tokens_charged).to_string());
+        row.push(tree.cost.to_string());
+        row.push(clean(tree.first_words.as_deref().unwrap_or_default()));
+    }
+    row
+}
+
+fn json_line(tree: &ListedTree) -> Value {
+    json!({
+        "thread": tree.thread,
+        "status": tree.status,
+        "subthreads": tree.subthreads,
+        "messages": {
+            "accepted": tree.messages,
+            "settled": tree.settled,
+            "refused": tree.refusals,
+        },
+        "in_flight": tree.messages.saturating_sub(tree.settled),
+        "records": tree.records,
+        "opened": tree.opened.to_string(),
+        "updated": tree.updated.to_string(),
+        "asked_by": tree.requested_by,
+        "asked": tree.request,
+        "first_words": tree.first_words,
+        "errors": tree.errors,
+        "waiting": tree.waiting,
+        "turns": tree.turns,
+        "tokens_in": tree.tokens_in,
+        "tokens_out": tree.tokens_out,
+        "tokens_charged": tree.tokens_charged,
+        "cost_nano": tree.cost.0,
+        "cursor": tree.head,
+    })
 }

@@ -25,6 +25,8 @@ pub struct IndexFold<'d> {
     pub(super) threads: ThreadRows<'d>,
     pub(super) messages: MessageRows<'d>,
     calls: CallRows<'d>,
+    /// Text of the message whose words are being added.
+    text: String,
     /// Number of the last message or refusal.
     last: i64,
 }
@@ -39,6 +41,7 @@ impl<'d> IndexFold<'d> {
             threads: ThreadRows::new(db)?,
             messages: MessageRows::new(db),
             calls: CallRows::new(db),
+            text: String::new(),
             last: db.query_row(last, [], |row| row.get(0))?,
         })
     }
@@ -230,6 +233,15 @@ impl<'d> IndexFold<'d> {
             turns::add(self, record, message, (n, thread))?;
         }
 
+        self.text.clear();
+        for name in [message.from.as_str(), message.to.as_str(), &message.name.local] {
+            words::add_words(name, &mut self.text);
+        }
+        if !message.payload.is_redacted() {
+            words::add_payload_words(message.payload.as_str(), &mut self.text);
+        }
+        self.add_text(n)?;
+
         let position = record.position.0;
         let message = Arc::clone(message);
         let disposition = None;
@@ -254,6 +266,12 @@ impl<'d> IndexFold<'d> {
             None => None,
         };
         self.count_refusals(record, thread, 1)?;
+
+        self.text.clear();
+        for text in [sender.as_str(), refusal.rule.code(), &refusal.message, &refusal.head] {
+            words::add_words(text, &mut self.text);
+        }
+        self.add_text(self.last)?;
 
         let name = refusal.name.as_deref().map(|name| self.names.payload(name)).transpose()?;
         let sql = "INSERT INTO refusal_row(n, position, time, sender, thread, call, rule, name, \
@@ -315,6 +333,13 @@ impl<'d> IndexFold<'d> {
             let kind = fault.map_or("failed", |fault| &*fault.name.local);
             self.add_error(record, Some(id), None, kind, "the call ended with this fault")?;
         }
+        Ok(())
+    }
+
+    /// Adds the words of the present text to the full-text table.
+    fn add_text(&self, n: i64) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO word(rowid, text) VALUES (?1, ?2)";
+        self.db.prepare_cached(sql)?.execute((n, &self.text))?;
         Ok(())
     }
 

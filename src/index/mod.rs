@@ -17,15 +17,19 @@ mod fold;
 mod messages;
 mod names;
 mod reader;
+mod search;
 mod sql;
 mod threads;
+mod trees;
 mod turns;
 mod views;
 mod words;
 
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use reader::{IndexReader, read};
+pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
+pub use trees::{ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
 
 use std::path::PathBuf;
@@ -34,7 +38,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is made again.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

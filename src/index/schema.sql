@@ -43,6 +43,8 @@ CREATE TABLE thread_row(
   ended INTEGER
 ) STRICT;
 
+CREATE INDEX thread_tree ON thread_row(tree);
+
 -- The sums of a root thread and all threads beneath it; `n` is that of the root thread.
 CREATE TABLE tree_row(
   n INTEGER PRIMARY KEY,
@@ -67,6 +69,7 @@ CREATE TABLE tree_row(
   held INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX tree_head ON tree_row(head);
+CREATE INDEX tree_status ON tree_row(status, head);
 
 -- Messages and refusals are numbered together, in the order of the journal.
 CREATE TABLE message_row(
@@ -92,6 +95,10 @@ CREATE TABLE message_row(
 CREATE INDEX message_id ON message_row(id);
 CREATE INDEX message_thread ON message_row(thread, seq);
 CREATE INDEX message_position ON message_row(position);
+CREATE INDEX message_name ON message_row(name, thread);
+CREATE INDEX message_sender ON message_row(sender);
+CREATE INDEX message_recipient ON message_row(recipient);
+CREATE INDEX message_time ON message_row(time);
 
 -- `n` is that of the message that opened the call.
 CREATE TABLE call_row(
@@ -111,6 +118,8 @@ CREATE TABLE call_row(
   -- Payload of the core that ended the call, such as `timed-out`.
   fault INTEGER
 ) STRICT;
+
+CREATE INDEX call_thread ON call_row(thread, listener);
 
 -- One attempt to have a listener handle a call.
 CREATE TABLE delivery_row(
@@ -154,6 +163,8 @@ CREATE TABLE turn_row(
   prompt BLOB,
   inputs BLOB
 ) STRICT;
+
+CREATE INDEX turn_thread ON turn_row(thread, agent);
 
 CREATE TABLE refusal_row(
   n INTEGER PRIMARY KEY,
@@ -239,3 +250,12 @@ CREATE TABLE config_blob(
   digest BLOB NOT NULL,
   PRIMARY KEY(position, digest)
 ) STRICT, WITHOUT ROWID;
+
+-- The words of messages and refusals, by their numbers; words.rs says what a word is. The texts
+-- themselves stay in the journal alone.
+CREATE VIRTUAL TABLE word USING fts5(
+  text,
+  content = '',
+  columnsize = 0,
+  tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc' tokenchars '-_'"
+);

@@ -1,8 +1,16 @@
-//! The words of payloads.
+//! The words of payloads, as the full-text table stores them and as queries name them.
+//!
+//! A word is a run of letters, digits and marks; hyphens and underscores inside of it belong to it,
+//! so `INV-777` is one word. Runs in scripts that are written without spaces (Chinese, Japanese,
+//! Thai and others) are cut into overlapping groups of three characters, so that any part of a run
+//! is found.
 
 use crate::envelope::Payload;
 use crate::limits;
 use crate::xml::element::{Element, Node};
+
+/// Characters in one group of a run without spaces.
+const GROUP_CHARS: usize = 3;
 
 /// The first words of a payload's text, on one line. `None` if the payload was redacted or has no
 /// text.
@@ -38,4 +46,193 @@ fn collect(element: &Element, words: &mut String) {
             }
         }
     }
+}
+
+/// Adds the words of an accepted payload to `out`: its texts and the values of its attributes, but
+/// not the names of its elements, and no namespaces.
+pub fn add_payload_words(payload: &str, out: &mut String) {
+    let mut rest = payload;
+    while let Some(at) = rest.find('<') {
+        let (text, markup) = rest.split_at(at);
+        add_words(text, out);
+        rest = if let Some(comment) = markup.strip_prefix("<!--") {
+            comment.split_once("-->").map_or("", |(_, rest)| rest)
+        } else if let Some(verbatim) = markup.strip_prefix("<![CDATA[") {
+            let (text, rest) = verbatim.split_once("]]>").unwrap_or((verbatim, ""));
+            add_words(text, out);
+            rest
+        } else {
+            add_tag_words(markup, out)
+        };
+    }
+    add_words(rest, out);
+}
+
+/// Adds the values of the tag at the beginning of `markup`. Returns what follows the tag.
+fn add_tag_words<'t>(markup: &'t str, out: &mut String) -> &'t str {
+    let mut rest = markup;
+    loop {
+        let Some(at) = rest.find(['=', '>']) else { return "" };
+        let (name, mark) = rest.split_at(at);
+        let Some(value) = mark.strip_prefix('=') else {
+            return mark.get(1..).unwrap_or_default();
+        };
+
+        let value = value.trim_start();
+        let Some(quote) = value.chars().next() else { return "" };
+        let quoted = value.get(quote.len_utf8()..).unwrap_or_default();
+        let (value, after) = quoted.split_once(quote).unwrap_or((quoted, ""));
+        let name = name.trim_end();
+        let name = name.rsplit(char::is_whitespace).next().unwrap_or(name);
+        if !name.starts_with("xmlns") {
+            add_words(value, out);
+        }
+        rest = after;
+    }
+}
+
+/// Adds the words of a text to `out`, separated by spaces.
+pub fn add_words(text: &str, out: &mut String) {
+    if !out.is_empty() && !out.ends_with(' ') {
+        out.push(' ');
+    }
+    if text.is_ascii() && !text.contains(['-', '_', '&']) {
+        return out.push_str(text);
+    }
+
+    let mut run = Vec::new();
+    let mut chars = text.char_indices().peekable();
+    let mut before = ' ';
+    while let Some((at, char)) = chars.next() {
+        if is_unspaced(char) {
+            run.push(char);
+            before = char;
+            continue;
+        }
+        add_groups(&mut run, out);
+        let after = chars.peek().map_or(' ', |(_, after)| *after);
+        let shown = match char {
+            '-' | '_' if !(before.is_alphanumeric() && after.is_alphanumeric()) => ' ',
+            '&' => {
+                if let Some((decoded, length)) = reference(text.get(at..).unwrap_or_default()) {
+                    for _ in 1..length {
+                        chars.next();
+                    }
+                    decoded
+                } else {
+                    ' '
+                }
+            }
+            other => other,
+        };
+        out.push(shown);
+        before = shown;
+    }
+    add_groups(&mut run, out);
+}
+
+/// The character of the reference at the beginning of `text`, and the length of the reference.
+/// Named references stand for characters that separate words.
+fn reference(text: &str) -> Option<(char, usize)> {
+    let (name, _) = text.strip_prefix('&')?.split_once(';')?;
+    let length = name.len() + 2;
+    let number = match name.strip_prefix('#') {
+        Some(digits) => match digits.strip_prefix('x') {
+            Some(digits) => u32::from_str_radix(digits, 16).ok()?,
+            None => digits.parse().ok()?,
+        },
+        None => {
+            return ["lt", "gt", "amp", "quot", "apos"].contains(&name).then_some((' ', length));
+        }
+    };
+    Some((char::from_u32(number)?, length))
+}
+
+/// Adds the groups of a run without spaces: from each character on, up to three characters.
+fn add_groups(run: &mut Vec<char>, out: &mut String) {
+    if run.is_empty() {
+        return;
+    }
+    out.push(' ');
+    for from in 0..run.len() {
+        out.extend(run.iter().skip(from).take(GROUP_CHARS));
+        out.push(' ');
+    }
+    run.clear();
+}
+
+/// Whether words of the character's script are not separated by spaces.
+fn is_unspaced(char: char) -> bool {
+    matches!(char,
+        '\u{0e00}'..='\u{0eff}' // Thai, Lao
+        | '\u{1000}'..='\u{109f}' // Burmese
+        | '\u{1780}'..='\u{17ff}' // Khmer
+        | '\u{3005}'..='\u{3007}'
+        | '\u{3040}'..='\u{30ff}' // Hiragana, katakana
+        | '\u{31f0}'..='\u{31ff}'
+        | '\u{3400}'..='\u{4dbf}' // Han
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{ff66}'..='\u{ff9f}'
+        | '\u{20000}'..='\u{323af}')
+}
+
+/// The query of the full-text table for messages that contain all words of `text`. A word that ends
+/// with `*` stands for all words that begin so; quoted words must follow each other. `None` if the
+/// text has no word.
+pub fn match_query(text: &str) -> Option<String> {
+    let mut terms = Vec::new();
+    for (at, part) in text.split('"').enumerate() {
+        if at % 2 == 1 {
+            add_phrase(part, false, &mut terms);
+        } else {
+            for word in part.split_whitespace() {
+                let stem = word.trim_end_matches('*');
+                add_phrase(stem, stem.len() < word.len(), &mut terms);
+            }
+        }
+    }
+    (!terms.is_empty()).then(|| terms.join(" AND "))
+}
+
+/// Adds the terms of words that follow each other. Runs without spaces are terms of their own.
+fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
+    let mut words = String::new();
+    let mut run = Vec::new();
+    for char in text.chars() {
+        if is_unspaced(char) {
+            add_word_terms(&mut words, false, terms);
+            run.push(char);
+        } else {
+            add_run(&mut run, terms);
+            words.push(char);
+        }
+    }
+    add_run(&mut run, terms);
+    add_word_terms(&mut words, is_prefix, terms);
+}
+
+fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
+    let mut words = String::new();
+    add_words(&text.replace('"', " "), &mut words);
+    text.clear();
+    if words.chars().any(char::is_alphanumeric) {
+        terms.push(format!("\"{}\"{}", words.trim(), if is_prefix { " *" } else { "" }));
+    }
+}
+
+/// Adds the term for a run without spaces: its groups follow each other. A run shorter than a group
+/// is the beginning of one.
+fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
+    if run.is_empty() {
+        return;
+    }
+    let groups: Vec<String> =
+        run.windows(GROUP_CHARS).map(|group| group.iter().collect()).collect();
+    terms.push(if groups.is_empty() {
+        format!("\"{}\" *", run.iter().collect::<String>())
+    } else {
+        format!("\"{}\"", groups.join(" "))
+    });
+    run.clear();
 }

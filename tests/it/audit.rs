@@ -259,7 +259,7 @@ fn nothing_is_wider_than_80_columns_and_no_text_reaches_the_terminal_raw() {
         deepest = child;
     }
     let place = Place::with(&mut records);
-    for args in [&["thread", ROOT][..], &["threads"], &["search", "x"], &["tail", "--no-follow"]] {
+    for args in [&["thread", ROOT][..], &["threads"], &["search", "x*"], &["tail", "--no-follow"]] {
         let text = stdout(organism(&place, args));
         assert!(!text.is_empty());
         for line in text.lines() {
@@ -308,6 +308,7 @@ fn search_finds_payloads_and_names_newest_last_and_says_when_there_is_nothing() 
                    path: src
          10:00:00  code-search → researcher  results  sess-abcdefgh
                    hit (file=src/auth.rs, line=42): fn login(name: &str) {
+         4 of 4
     "#]]
     .assert_eq(&found);
     let ids = |args: &[&str]| stdout(organism(&place, args)).lines().count();

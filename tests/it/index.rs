@@ -3,7 +3,9 @@
 mod damage;
 mod queries;
 mod rows;
+mod search;
 mod sums;
+mod trees;
 
 use std::collections::BTreeMap;
 use std::path::Path;

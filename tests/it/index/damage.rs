@@ -139,6 +139,8 @@ fn queries_at_the_same_time_get_the_same_answer() {
 fn redacted_payloads_leave_the_index() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
     let place = Place::with(&mut records);
+    let logins = || text(&organism(&place, &["search", "--count", "login"]).stdout);
+    assert_eq!(logins(), "4\n");
     let before = rows(&place.data(), "SELECT first_words FROM tree");
     assert_eq!(before, ["How is a login checked, & where?"]);
 
@@ -158,6 +160,7 @@ fn redacted_payloads_leave_the_index() {
     append_unproved(&place, record);
 
     assert_eq!(rows(&place.data(), "SELECT first_words FROM tree LIMIT 1"), ["-"]);
+    assert_eq!(logins(), "3\n");
     assert_eq!(rows(&place.data(), "SELECT count(*) FROM message WHERE redacted"), ["1"]);
     let bytes = std::fs::read(file(&place)).unwrap();
     let words = b"How is a login";

@@ -176,9 +176,8 @@ fn a_projection_of_a_stream_has_the_same_index() {
 
 /// Writes the records of a call to `code-search` that waits for an approval, is handed over twice,
 /// and ends as failed. Times are seconds after the call.
-fn held_call() -> (Vec<Record>, MessageId) {
-    let mut script = Script::default();
-    let tree = thread(ROOT);
+pub fn held_call(script: &mut Script, root: &str) -> (Vec<Record>, MessageId) {
+    let tree = thread(root);
     let (asked, first) = script.question(&tree, "Is INV-777 paid?");
     let call = CallId(asked);
     let start = first.time;
@@ -216,7 +215,7 @@ fn held_call() -> (Vec<Record>, MessageId) {
 /// decision; errors have their kind.
 #[test]
 fn deliveries_waits_decisions_and_errors_have_their_times() {
-    let (mut records, _) = held_call();
+    let (mut records, _) = held_call(&mut Script::default(), ROOT);
     let place = Place::with(&mut records);
     let data = place.data();
 
@@ -249,11 +248,9 @@ fn deliveries_waits_decisions_and_errors_have_their_times() {
     );
 }
 
-/// Issue 17, 3.2: a turn has the model that answered, its tokens, its cost and its failovers.
-#[test]
-fn a_turn_has_its_model_tokens_cost_and_failovers() {
-    let mut script = Script::default();
-    let tree = thread(ROOT);
+/// A question whose answering agent took a turn with a price.
+pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
+    let tree = thread(root);
     let (asked, first) = script.question(&tree, "Who?");
     let note = format!(
         "<model-turn xmlns=\"{CORE}\" agent=\"researcher\" call=\"{asked}\" turn=\"3\" \
@@ -275,7 +272,14 @@ fn a_turn_has_its_model_tokens_cost_and_failovers() {
         money: organism::envelope::Money(4_200_000),
         attempt: None,
     });
-    let place = Place::with(&mut [first, second]);
+    [first, second]
+}
+
+/// Issue 17, 3.2: a turn has the model that answered, its tokens, its cost and its failovers.
+#[test]
+fn a_turn_has_its_model_tokens_cost_and_failovers() {
+    let mut records = priced_turn(&mut Script::default(), ROOT);
+    let place = Place::with(&mut records);
 
     let sql = "SELECT agent, turn, provider, model, answered_by, tokens_in, tokens_out, \
                cost_nano, currency, latency_us, failovers, substr(prompt_digest, 1, 6) FROM turn";

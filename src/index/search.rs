@@ -1,0 +1,285 @@
+//! Finds messages and refusals by words and by their properties.
+
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension as _, Row, params_from_iter};
+
+use crate::clock::Time;
+use crate::ids::{MessageId, Position, ThreadId};
+use crate::limits;
+
+use super::words::match_query;
+use super::{Error, IndexReader};
+
+/// Properties that messages and refusals must have to be found.
+#[derive(Debug, Clone, Default)]
+pub struct SearchFilter {
+    /// Words of the text. A word with `*` at its end is the beginning of a word; quoted words
+    /// follow each other.
+    pub words: String,
+    /// Local name or `{namespace}local` of the payload.
+    pub payload: Option<String>,
+    pub from: Option<String>,
+    /// Receiver. Refusals have none.
+    pub to: Option<String>,
+    /// Kind of message, or `refusal`.
+    pub kind: Option<String>,
+    /// Disposition of the message. Refusals have none.
+    pub disposition: Option<String>,
+    /// Rule of the refusal. Messages have none.
+    pub rule: Option<String>,
+    pub since: Option<Time>,
+    pub until: Option<Time>,
+    /// Thread with all threads beneath it.
+    pub within: Option<ThreadId>,
+    /// Id of a message.
+    pub id: Option<MessageId>,
+}
+
+/// A message or a refusal that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchHit {
+    /// Number among messages and refusals, in the order of the journal.
+    pub n: i64,
+    pub position: Position,
+    /// `None` for a refusal.
+    pub message: Option<MessageId>,
+    /// Index of a refusal among the refusals of its record.
+    pub refusal: usize,
+}
+
+/// Number of messages and refusals that a filter leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HitCount {
+    Exact(u64),
+    /// Counting stopped there.
+    MoreThan(u64),
+    /// Not everything was looked at.
+    AtLeast(u64),
+}
+
+impl HitCount {
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Exact(number) | Self::MoreThan(number) | Self::AtLeast(number) => number,
+        }
+    }
+
+    /// The count of two searches together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        let all = self.number().saturating_add(other.number());
+        match (self, other) {
+            (Self::Exact(_), Self::Exact(_)) => Self::Exact(all),
+            (Self::AtLeast(_), _) | (_, Self::AtLeast(_)) => Self::AtLeast(all),
+            _ => Self::MoreThan(all),
+        }
+    }
+}
+
+/// Conditions on one of the two tables, with their values.
+struct SearchQuery {
+    text: String,
+    values: Vec<Value>,
+}
+
+impl SearchFilter {
+    /// Takes words that are the id of a message or of a thread as such.
+    pub fn read_ids(&mut self) {
+        let words = self.words.trim();
+        if let Ok(id) = words.parse() {
+            self.id = Some(id);
+            self.words.clear();
+        } else if self.within.is_none()
+            && let Ok(thread) = ThreadId::parse(words)
+        {
+            self.within = Some(thread);
+            self.words.clear();
+        }
+    }
+
+    /// Whether the text of the words contains a word.
+    pub fn has_words(&self) -> bool {
+        match_query(&self.words).is_some()
+    }
+
+    /// Whether a message can be found. Otherwise, only refusals can.
+    fn has_messages(&self) -> bool {
+        self.rule.is_none() && self.kind.as_deref() != Some("refusal")
+    }
+
+    fn has_refusals(&self) -> bool {
+        let is_kind = self.kind.as_deref().is_none_or(|kind| kind == "refusal");
+        is_kind && self.to.is_none() && self.disposition.is_none() && self.id.is_none()
+    }
+
+    /// The part of a statement from `FROM` on, for messages or for refusals.
+    fn query(&self, is_message: bool, range: (i64, i64)) -> SearchQuery {
+        let table = if is_message { "message_row" } else { "refusal_row" };
+        let mut query = SearchQuery { text: String::new(), values: Vec::new() };
+        match match_query(&self.words) {
+            // The words come first: they leave less than anything else, mostly.
+            Some(words) => {
+                query.text = format!(" FROM word CROSS JOIN {table} m ON m.n = word.rowid WHERE 1");
+                query.add("word MATCH ?", words.into());
+                query.add("word.rowid >= ?", range.0.into());
+                query.add("word.rowid <= ?", range.1.into());
+            }
+            None => {
+                query.text = format!(" FROM {table} m WHERE 1");
+                query.add("m.n >= ?", range.0.into());
+                query.add("m.n <= ?", range.1.into());
+            }
+        }
+
+        let texts = [
+            ("m.sender = (SELECT n FROM name WHERE text = ?)", &self.from),
+            ("m.recipient = (SELECT n FROM name WHERE text = ?)", &self.to),
+            ("m.rule = (SELECT n FROM name WHERE text = ?)", &self.rule),
+            ("m.disposition = ?", &self.disposition),
+        ];
+        for (condition, value) in texts {
+            if let Some(value) = value {
+                query.add(condition, value.clone().into());
+            }
+        }
+        if let Some(kind) = self.kind.as_ref().filter(|_| is_message) {
+            query.add("m.kind = ?", kind.clone().into());
+        }
+        if let Some(payload) = &self.payload {
+            let condition = "m.name IN (SELECT n FROM name WHERE text = ? OR local = ?)";
+            query.add(condition, payload.clone().into());
+            query.values.push(payload.clone().into());
+        }
+        if let Some(id) = &self.id {
+            query.add("m.id = ?", id.0.as_bytes().to_vec().into());
+        }
+        if let Some(since) = self.since {
+            query.add("m.time >= ?", since.0.into());
+        }
+        if let Some(until) = self.until {
+            query.add("m.time < ?", until.0.into());
+        }
+        if let Some(thread) = &self.within {
+            // The ids beneath a thread are those between `id.` and `id/`.
+            let condition =
+                "m.thread IN (SELECT n FROM thread_row WHERE id = ? OR (id > ? AND id < ?))";
+            query.add(condition, thread.to_string().into());
+            query.values.push(format!("{thread}.").into());
+            query.values.push(format!("{thread}/").into());
+        }
+        query
+    }
+}
+
+impl SearchQuery {
+    fn add(&mut self, condition: &str, value: Value) {
+        self.text.push_str(" AND ");
+        self.text.push_str(condition);
+        self.values.push(value);
+    }
+}
+
+impl IndexReader {
+    /// The newest `limit` messages and refusals that `filter` leaves, from number `before` on
+    /// backwards; newest first.
+    pub fn search(
+        &self,
+        filter: &SearchFilter,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<SearchHit>, Error> {
+        let range = self.range_of(filter, before)?;
+        let mut hits = Vec::new();
+        if filter.has_messages() {
+            let query = filter.query(true, range);
+            let sql = format!("SELECT m.n, m.position, m.id{} ORDER BY m.n DESC", query.text);
+            hits.extend(self.hits(&sql, query.values, limit, message_hit)?);
+        }
+        if filter.has_refusals() {
+            let query = filter.query(false, range);
+            let before = "SELECT count(*) FROM refusal_row b WHERE b.n < m.n AND b.n > m.n - 100 \
+                          AND b.position = m.position";
+            let sql = format!("SELECT m.n, m.position, ({before}){} ORDER BY m.n DESC", query.text);
+            hits.extend(self.hits(&sql, query.values, limit, refusal_hit)?);
+        }
+
+        hits.sort_by_key(|hit| std::cmp::Reverse(hit.n));
+        hits.truncate(limit);
+        Ok(hits)
+    }
+
+    /// Number of messages and refusals that `filter` leaves, up to `most`.
+    pub fn count(&self, filter: &SearchFilter, most: Option<u64>) -> Result<HitCount, Error> {
+        let range = self.range_of(filter, None)?;
+        let mut all = 0;
+        for is_message in [true, false] {
+            let is_meant = if is_message { filter.has_messages() } else { filter.has_refusals() };
+            if !is_meant {
+                continue;
+            }
+            let query = filter.query(is_message, range);
+            let bound = most.map_or(String::new(), |most| format!(" LIMIT {}", most + 1));
+            let sql = format!("SELECT count(*) FROM (SELECT 1{}{bound})", query.text);
+            let count = |row: &Row<'_>| row.get::<_, u64>(0);
+            let db = self.connection();
+            let found = db.query_row(&sql, params_from_iter(query.values), count);
+            all += found.map_err(|error| self.failed(error))?;
+        }
+        Ok(match most {
+            Some(most) if all > most => HitCount::MoreThan(most),
+            _ => HitCount::Exact(all),
+        })
+    }
+
+    fn hits(
+        &self,
+        sql: &str,
+        mut values: Vec<Value>,
+        limit: usize,
+        read: fn(&Row<'_>) -> rusqlite::Result<SearchHit>,
+    ) -> Result<Vec<SearchHit>, Error> {
+        let sql = sql.replace(
+            "ORDER BY m.n",
+            if sql.contains("FROM word ") { "ORDER BY word.rowid" } else { "ORDER BY m.n" },
+        );
+        values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
+        let found = || -> rusqlite::Result<Vec<SearchHit>> {
+            let mut query = self.connection().prepare(&format!("{sql} LIMIT ?"))?;
+            let hits = query.query_map(params_from_iter(values), read)?;
+            hits.collect()
+        };
+        found().map_err(|error| self.failed(error))
+    }
+
+    /// First and last number that a tree leaves. Numbers rise with positions, so a query by words
+    /// need not look at others.
+    fn range_of(&self, filter: &SearchFilter, before: Option<i64>) -> Result<(i64, i64), Error> {
+        let last = before.map_or(i64::MAX, |before| before - 1);
+        let Some(thread) = &filter.within else { return Ok((0, last)) };
+
+        let sql = "SELECT \
+                   (SELECT min(n) FROM message_row WHERE position >= r.first), \
+                   (SELECT min(n) FROM message_row WHERE position > r.head) \
+                   FROM thread_row t JOIN tree_row r ON r.n = t.tree WHERE t.id = ?1";
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let found = self.connection().query_row(sql, [thread.as_str()], read).optional();
+        let found: Option<(Option<i64>, Option<i64>)> =
+            found.map_err(|error| self.failed(error))?;
+        let (first, after) = found.unwrap_or_default();
+        // Refusals of the tree's first record may come before its first message.
+        let first = first.map_or(0, |first| first.saturating_sub(limits::SEARCH_PAGE as i64));
+        Ok((first, last.min(after.unwrap_or(i64::MAX))))
+    }
+}
+
+fn message_hit(row: &Row<'_>) -> rusqlite::Result<SearchHit> {
+    let id: Vec<u8> = row.get(2)?;
+    let id = uuid::Uuid::from_slice(&id).unwrap_or_default();
+    let position = Position(row.get(1)?);
+    Ok(SearchHit { n: row.get(0)?, position, message: Some(MessageId(id)), refusal: 0 })
+}
+
+fn refusal_hit(row: &Row<'_>) -> rusqlite::Result<SearchHit> {
+    let position = Position(row.get(1)?);
+    Ok(SearchHit { n: row.get(0)?, position, message: None, refusal: row.get(2)? })
+}

@@ -1,0 +1,163 @@
+//! `organism search`: words, properties, totals.
+
+use organism::envelope::{Disposition, MessageKind, RefusalRule};
+use organism::thread::Record;
+
+use super::{organism, rows, text};
+use crate::journal::Place;
+use crate::journal::script::{NAMESPACE, Script, research, thread};
+
+/// A journal whose threads were opened by these questions.
+fn journal_of(questions: &[&str]) -> Place {
+    let mut script = Script::default();
+    let mut records: Vec<Record> = Vec::new();
+    for (number, question) in questions.iter().enumerate() {
+        let tree = thread(&format!("sess-question{number}"));
+        records.push(script.question(&tree, question).1);
+    }
+    Place::with(&mut records)
+}
+
+/// The threads of what a search finds, without their common beginning.
+fn found(place: &Place, args: &[&str]) -> String {
+    let output = organism(place, &[&["search", "--json"], args].concat());
+    let lines = text(&output.stdout);
+    let number = |line: &str| {
+        let item: serde_json::Value = serde_json::from_str(line).unwrap();
+        item["thread"].as_str().unwrap().trim_start_matches("sess-question").to_owned()
+    };
+    lines.lines().map(number).collect::<Vec<_>>().join(" ")
+}
+
+/// Issue 17, 3.3: words and prefixes; `INV-777` is one word; scripts without spaces.
+#[test]
+fn words_prefixes_and_runs_without_spaces_are_found() {
+    let place = journal_of(&[
+        "Is INV-777 paid?",
+        "Is INV-7770 paid, and 777?",
+        "Ist die Rechnung für Müller bezahlt?",
+        "請求書番号を教えてください",
+        "ขอใบแจ้งหนี้ของลูกค้า",
+        "R&amp;D of caf&#xe9; --flag snake_case -x-",
+    ]);
+    for (words, expected) in [
+        ("INV-777", "0"),
+        ("inv-777", "0"),
+        ("inv-77*", "0 1"),
+        ("777", "1"),
+        ("paid is", "0 1"),
+        ("\"is inv-777 paid\"", "0"),
+        ("\"paid is\"", ""),
+        ("mull*", "2"),
+        ("MÜLLER", "2"),
+        ("rechnung", "2"),
+        ("echnung", ""),
+        ("請求書番号", "3"),
+        ("求書番", "3"),
+        ("番号", "3"),
+        ("号", "3"),
+        ("さい", "3"),
+        ("番請", ""),
+        ("แจ้งหนี้", "4"),
+        ("ลูกค้า", "4"),
+        ("ค้า", "4"),
+        ("café", "5"),
+        ("flag", "5"),
+        ("snake_case", "5"),
+        ("snake", ""),
+        ("researcher rechnung", "2"),
+        ("amp", ""),
+        ("xmlns", ""),
+    ] {
+        assert_eq!(found(&place, &[words]), expected, "{words}");
+    }
+}
+
+/// Issue 17, 4.2: each filter alone and together with words; refusals are included.
+#[test]
+fn filters_leave_what_has_the_property() {
+    let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
+    let count = |args: &[&str]| {
+        let output = organism(&place, &[&["search", "--count"], args].concat());
+        text(&output.stdout).trim().to_owned()
+    };
+    let qualified = format!("{{{NAMESPACE}}}search");
+    for (args, expected) in [
+        (&["--payload", "search"][..], "1"),
+        (&["--payload", &qualified], "1"),
+        (&["--payload", "{urn:other}search"], "0"),
+        (&["--from", "code-search"], "1"),
+        (&["--to", "code-search"], "1"),
+        (&["--kind", "call"], "3"),
+        (&["--kind", "refusal"], "1"),
+        (&["--rule", "schema-invalid"], "1"),
+        (&["--rule", "too-large"], "0"),
+        (&["--disposition", "recorded"], "3"),
+        (&["--thread", "sess-abcdefgh.depth"], "2"),
+        (&["--thread", "sess-abcdefgh"], "11"),
+        (&["--thread", "sess-abcdefgi"], "0"),
+        (&["--since", "2026-11-20T10:00:00.600Z"], "5"),
+        (&["--until", "2026-11-20T10:00:00.200Z"], "1"),
+        (&["--until", "2026-11-20"], "0"),
+        (&["--xpath", "path = 'src'"], "1"),
+        (&["--xpath", "hit/@line > 41"], "1"),
+        (&["login", "--kind", "reply"], "1"),
+        (&["login", "--xpath", "true()"], "4"),
+        (&["expression"], "2"),
+        (&["--thread", "sess-abcdefgh", "--substring", "<QUERY>lo"], "1"),
+    ] {
+        assert_eq!(count(args), expected, "{args:?}");
+    }
+
+    let id = rows(&place.data(), "SELECT id FROM message WHERE seq = 3").join("");
+    assert_eq!(count(&[&id]), "1");
+    assert_eq!(count(&["sess-abcdefgh.depth"]), "2");
+}
+
+/// Issue 17, 4.2: mistakes in options are named, and substrings need a bound.
+#[test]
+fn wrong_options_are_refused() {
+    let place = journal_of(&["Who?"]);
+    for args in [
+        &["--kind", "letter"][..],
+        &["--disposition", "lost"],
+        &["--since", "yesterday"],
+        &["--xpath", "total["],
+        &["--substring", "x"],
+        &["?!"],
+    ] {
+        let output = organism(&place, &[&["search"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+/// Issue 17, 4.2: the total is exact up to 10,000.
+#[test]
+fn the_output_states_the_total() {
+    let mut script = Script::default();
+    let tree = thread("sess-abcdefgh");
+    let (asked, first) = script.question(&tree, "Count?");
+    let mut records = vec![first];
+    for batch in 0..11 {
+        let mut step = script.outcome(&tree, "researcher", asked);
+        for number in 0..1_000 {
+            let note = format!("<fact xmlns=\"{NAMESPACE}\">sheep b{batch} n{number}</fact>");
+            let id =
+                step.say(MessageKind::Note, "researcher", "researcher", "fact", &note, Some(asked));
+            step.dispose(id, Disposition::Recorded);
+        }
+        step.refuse("researcher", RefusalRule::TooLarge, "sheep", "sheep");
+        records.push(step.end());
+    }
+    let place = Place::with(&mut records);
+
+    let last = |args: &[&str]| {
+        let output = organism(&place, &[&["search"], args].concat());
+        text(&output.stdout).lines().last().unwrap_or_default().to_owned()
+    };
+    assert_eq!(last(&["sheep", "b3"]), "50 of 1,000");
+    assert_eq!(last(&["b3", "n17", "--limit", "7"]), "1 of 1");
+    assert_eq!(last(&["sheep", "--limit", "2"]), "2 of more than 10,000");
+    assert_eq!(last(&["sheep", "--count"]), "11011");
+    assert_eq!(last(&["nowhere"]), "");
+}

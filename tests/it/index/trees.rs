@@ -1,0 +1,96 @@
+//! `organism threads`: properties, and pages.
+
+use organism::thread::Record;
+
+use super::rows::{held_call, priced_turn};
+use super::{organism, text};
+use crate::journal::Place;
+use crate::journal::script::{Script, research};
+
+/// A finished tree, one that runs, one that failed after it had waited for a person, and one whose
+/// turn had a price.
+fn several() -> Place {
+    let mut script = Script::default();
+    let mut records = vec![script.boot(1)];
+    records.extend(research(&mut script, "sess-finished"));
+    records.extend(research(&mut script, "sess-underway").into_iter().take(4));
+    records.extend(held_call(&mut script, "sess-heldfail").0);
+    let mut waiting = held_call(&mut script, "sess-waiting0").0;
+    waiting.truncate(2);
+    records.extend(waiting);
+    records.extend(priced_turn(&mut script, "sess-priced00"));
+    let mut records: Vec<Record> = records;
+    Place::with(&mut records)
+}
+
+fn listed(place: &Place, args: &[&str]) -> String {
+    let output = organism(place, &[&["threads", "--json"], args].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    let name = |line: &str| {
+        let tree: serde_json::Value = serde_json::from_str(line).unwrap();
+        tree["thread"].as_str().unwrap().trim_start_matches("sess-").to_owned()
+    };
+    lines.lines().map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// Issue 17, 4.1: each filter leaves the trees with its property.
+#[test]
+fn filters_leave_the_trees_with_the_property() {
+    let place = several();
+    for (args, expected) in [
+        (&[][..], "finished underway heldfail waiting0 priced00"),
+        (&["--all"], "organism finished underway heldfail waiting0 priced00"),
+        (&["--status", "completed"], "finished"),
+        (&["--status", "failed"], "heldfail"),
+        (&["--needs-you"], "waiting0"),
+        (&["--errors"], "heldfail"),
+        (&["--listener", "code-search"], "finished underway"),
+        (&["--agent", "researcher"], "priced00"),
+        (&["--payload", "results"], "finished underway"),
+        (&["--payload", "model-turn"], "priced00"),
+        (&["--cost-over", "0.004"], "priced00"),
+        (&["--cost-over", "0.0042"], ""),
+        (&["verify"], "finished"),
+        (&["inv-777", "--status", "running"], "waiting0"),
+        (&["--until", "2026-11-20T10:00:00.5Z"], "finished"),
+        (&["--since", "2026-11-21"], ""),
+    ] {
+        assert_eq!(listed(&place, args), expected, "{args:?}");
+    }
+    let wrong = organism(&place, &["threads", "--status", "asleep"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+/// Issue 17, 4.1: pages by cursors hold every tree once.
+#[test]
+fn pages_by_cursor_hold_every_tree_once() {
+    let place = several();
+    let mut pages = Vec::new();
+    let mut cursor = u64::MAX >> 1;
+    loop {
+        let before = cursor.to_string();
+        let page = organism(&place, &["threads", "--json", "--limit", "2", "--before", &before]);
+        let page = text(&page.stdout);
+        let Some(first) = page.lines().next() else { break };
+        let first: serde_json::Value = serde_json::from_str(first).unwrap();
+        cursor = first["cursor"].as_u64().unwrap();
+        pages.push(page.lines().count());
+    }
+    assert_eq!(pages, [2, 2, 1]);
+
+    let short = organism(&place, &["threads", "--limit", "2"]);
+    let advice = text(&short.stderr);
+    assert!(advice.contains("--before "), "{advice}");
+}
+
+/// Issue 17, 4.1: cost, tokens, refusals and first words are columns.
+#[test]
+fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
+    let place = several();
+    let output = organism(&place, &["threads", "--wide", "--agent", "researcher"]);
+    let shown = text(&output.stdout);
+    let row = shown.lines().nth(1).unwrap_or_default();
+    let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042", "Who?"], "{shown}");
+}
