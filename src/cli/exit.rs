@@ -16,6 +16,8 @@ pub enum CommandExit {
     ChainBroken = 4,
     /// The record is intact, but not proved.
     NotProved = 5,
+    /// The pump decides another record from a recorded input.
+    DecisionDiffers = 6,
     InvalidData = 65,
     Unavailable = 69,
     Bug = 70,

@@ -55,6 +55,7 @@ mod record;
 mod refuse;
 mod render;
 mod repair;
+mod replay;
 mod run;
 mod schema;
 mod search;
@@ -136,6 +137,8 @@ enum CommandVerb {
     Backup(backup::Args),
     /// Prove the record from the journal alone.
     Verify(verify::Args),
+    /// Decide every record again, and compare.
+    Replay(replay::Args),
     /// Write threads out as XML or JSON lines.
     Export(export::Args),
     /// Show workflows, and run them.
@@ -202,6 +205,7 @@ impl CommandVerb {
             Self::Answer(args) => answer::run(args),
             Self::Backup(args) => backup::run(args),
             Self::Verify(args) => verify::run(args),
+            Self::Replay(args) => replay::run(args),
             Self::Export(args) => export::run(args),
             Self::Workflow(args) => workflow::run(args),
             Self::Schema(args) => schema::run(args),

@@ -1,10 +1,8 @@
 //! `organism verify`: proves the record, or reports where the proof fails.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, VerifyOptions};
@@ -16,7 +14,7 @@ use crate::nats;
 use super::config_error_carets;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
-use super::render::{RenderOutput, clean, count, put, put_json};
+use super::render::{RenderOutput, clean, count, progress_bar, put, put_json};
 use super::startup;
 
 #[derive(Debug, clap::Args)]
@@ -196,14 +194,6 @@ struct PartitionProof<'r> {
     partition: u32,
     #[serde(flatten)]
     report: &'r ProofReport,
-}
-
-fn progress_bar(json: bool) -> ProgressBar {
-    if json || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} records, {eta} left");
-    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn summary(output: &RenderOutput, report: &ProofReport) -> String {

@@ -23,6 +23,7 @@ mod pump_rpc;
 mod pump_runtime;
 pub mod repair;
 pub mod repair_stream;
+pub mod replay;
 mod request_lines;
 mod start;
 mod turn_on_record;
@@ -53,6 +54,7 @@ use crate::trace::SpanTracer;
 use crate::workflow::run_schema;
 use pump_runtime::PumpRuntime;
 use start::AbortOnDrop;
+use workflow_runs::WorkflowRuns;
 
 pub use agent_hosting::{HostedAgents, NotHosted, chosen};
 pub use client::OrganismClient;

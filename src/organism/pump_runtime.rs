@@ -231,7 +231,7 @@ fn listeners(
 }
 
 /// The core with the schedules of its partition, if this process runs schedules.
-fn with_schedules(core: Core, config: &Config, gate: &Gate) -> Result<Core, Error> {
+pub(super) fn with_schedules(core: Core, config: &Config, gate: &Gate) -> Result<Core, Error> {
     if !config.runs_schedules {
         return Ok(core);
     }

@@ -271,6 +271,18 @@ pub enum Input {
 }
 
 impl Input {
+    /// Verdicts of the gate on the payloads of this input, in their order.
+    pub fn verdicts(&self) -> &[Verdict] {
+        match self {
+            Self::Submitted { verdict, .. } => std::slice::from_ref(verdict),
+            Self::Outcome { verdicts, .. } | Self::Stray { verdicts, .. } => verdicts,
+            Self::Decided { decision: Decision::Answer(answer), .. } => {
+                std::slice::from_ref(&answer.verdict)
+            }
+            _ => &[],
+        }
+    }
+
     /// Whether an operator decided this input.
     pub fn is_decision(&self) -> bool {
         matches!(self, Self::Decided { .. } | Self::Cancel { .. } | Self::Operator(_))

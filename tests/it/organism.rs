@@ -52,6 +52,7 @@ mod record;
 mod remote;
 mod renewals;
 pub mod repeated_keys;
+mod replays;
 mod revoked;
 mod rounds;
 mod run;
@@ -343,8 +344,13 @@ impl House {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Asserts that `organism verify` accepts the journal.
+    /// Asserts that `organism verify` accepts the journal. With `REPLAY_ALL=1`, every record is also
+    /// decided again.
     pub fn verified(&self) {
+        if std::env::var("REPLAY_ALL").is_ok() {
+            let replayed = self.organism(&["replay"]);
+            assert_eq!(replayed.code, Some(0), "{replayed:?}");
+        }
         let verified = self.organism(&["verify"]);
         // A journal that was killed before its first checkpoint has no checkpoint outside. A
         // journal with a checkpoint must have it outside, too, except for the first one: a pump that was

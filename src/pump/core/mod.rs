@@ -114,6 +114,13 @@ impl Core {
         Self { contracts, ..self }
     }
 
+    /// A core with the recorded state of this one and another config, as after a restart. Must be
+    /// called before the boot.
+    #[must_use]
+    pub fn restarted(&self, contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
+        Self { state: self.state.clone(), ..Self::new(contracts, limits, config) }
+    }
+
     pub fn state(&self) -> &State {
         &self.state
     }

@@ -17,6 +17,8 @@ pub fn assert_rebuilt_state_is_live_state(house: &House) {
     let mut records = records(house);
     let config = config(house);
     assert_eq!(deviation(&config, &records), None);
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
     // Tests the check itself: it must find a difference.
     let last = records.iter().rposition(|record| record.facts.len() > 1).unwrap();
     records[last].facts.pop();

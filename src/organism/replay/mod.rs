@@ -1,0 +1,192 @@
+//! `organism replay`: proves that each record is what the pump decides from its input.
+//!
+//! The records are read in order. Each is checked (hash, chain, conservation of messages) and folded
+//! into a state. Each boot begins an epoch. Where the epoch's config is stored and its core has the
+//! version of this program, a core of its own starts on the folded state, as the pump did, and
+//! processes the input of each record again: payloads pass the gate of that config again. The record
+//! that comes of it must be the recorded one.
+//!
+//! **Invariant:** nothing here writes to a journal or starts a program.
+
+mod decider;
+mod report;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Error, with_core_words};
+use crate::audit::MessageLedger;
+use crate::config::{BootConfig, Config, StoredConfig};
+use crate::contract::{Contracts, TreeLimits};
+use crate::ids::{Digest, Position};
+use crate::journal::sqlite::{JournalReader, scan};
+use crate::journal::{self, TreeHeads};
+use crate::limits;
+use crate::pump::core::{CORE_VERSION, Core};
+use crate::thread::{Record, Verdict};
+use decider::{DecisionOutcome, EpochDecider};
+pub use report::{DecisionDifference, ReplayReport, ReplayVerdict, ReplayedEpoch, UndecidedReason};
+
+/// Replays the journal in `data`, which belongs to `partition`. `progress` gets the number of
+/// records that were replayed, and of all records.
+///
+/// # Errors
+///
+/// [`Error::Journal`] if the journal cannot be read or its chain is broken.
+pub fn replay(
+    data: &Path,
+    partition: u32,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<ReplayReport, Error> {
+    let reader = JournalReader::open(data)?;
+    let journal = reader.about()?.journal;
+    let last = reader.last()?;
+    let nothing = Arc::new(Contracts::default());
+    let mut run = ReplayRun {
+        data: data.to_owned(),
+        partition,
+        reader,
+        folded: Core::new(nothing, TreeLimits::default(), Digest::ZERO),
+        decider: None,
+        ledger: MessageLedger::default(),
+        configs: HashMap::new(),
+        report: ReplayReport::new(journal),
+    };
+
+    let mut heads = TreeHeads::default();
+    let scanned = scan(data, last, &mut heads, &mut |sealed, _| {
+        let position = sealed.record.position;
+        run.take(&sealed.record)?;
+        if run.report.difference.is_some() {
+            // Ends the scan. The report has the reason.
+            return Err(journal::Error::broken(position.0, "the replay ends here"));
+        }
+        if position.0 % limits::SCAN_RECORDS == 0 || position == last {
+            progress(position.0, last.0);
+        }
+        Ok(())
+    });
+
+    if run.report.difference.is_none() {
+        scanned?;
+        run.end_epoch();
+    }
+    Ok(run.report)
+}
+
+/// A config, extended by the core's words, or the reason why none can be had.
+type LoadedConfig = Result<Arc<Config>, UndecidedReason>;
+
+struct ReplayRun {
+    data: PathBuf,
+    partition: u32,
+    reader: JournalReader,
+    /// The state according to the records alone.
+    folded: Core,
+    /// Decides the records of the current epoch. `None` if they are only folded.
+    decider: Option<EpochDecider>,
+    ledger: MessageLedger,
+    /// Configs by the digests of their effective form and of their manifest.
+    configs: HashMap<(Digest, Option<Digest>), LoadedConfig>,
+    report: ReplayReport,
+}
+
+impl ReplayRun {
+    /// Checks, decides and folds the next record.
+    fn take(&mut self, record: &Record) -> Result<(), journal::Error> {
+        let broken = |detail: String| journal::Error::broken(record.position.0, detail);
+        self.ledger.take(record).map_err(broken)?;
+
+        if let Some(boot) = BootConfig::of_record(record) {
+            self.end_epoch();
+            if self.report.difference.is_some() {
+                return Ok(());
+            }
+            self.begin_epoch(&boot);
+        }
+
+        let decided = self.decider.as_mut().map(|decider| decider.decide(record));
+        let epoch = self.report.epoch_of(record.position);
+        epoch.to = record.position;
+        match decided {
+            None => epoch.folded += 1,
+            Some(DecisionOutcome::Equal) => {
+                epoch.decided += 1;
+                self.report.refusals += refusals(record);
+            }
+            Some(DecisionOutcome::Redacted) => {
+                epoch.folded += 1;
+                epoch.reason = Some(UndecidedReason::Redacted { position: record.position });
+                self.decider = None;
+            }
+            Some(DecisionOutcome::Differs(difference)) => {
+                self.report.difference = Some(*difference);
+                return Ok(());
+            }
+        }
+
+        let is_redacted = record.payloads().filter(|payload| payload.is_redacted());
+        self.report.redacted += is_redacted.count() as u64;
+        self.report.records += 1;
+        self.folded.replay(record);
+        Ok(())
+    }
+
+    /// Compares the state that the decisions of an epoch led to with the folded one.
+    fn end_epoch(&mut self) {
+        let Some(decider) = self.decider.take() else { return };
+        if decider.state() != self.folded.state() {
+            let position = Position(self.report.records);
+            self.report.difference = Some(DecisionDifference::of_state(position));
+        }
+    }
+
+    fn begin_epoch(&mut self, boot: &BootConfig) {
+        let begun = match self.config_of(boot) {
+            Ok(config) => EpochDecider::start(&config, &self.folded)
+                .map_err(|error| UndecidedReason::Config { detail: error.to_string() }),
+            Err(reason) => Err(reason),
+        };
+
+        let mut epoch = ReplayedEpoch::of_boot(boot);
+        match begun {
+            Ok(decider) => self.decider = Some(decider),
+            Err(reason) => epoch.reason = Some(reason),
+        }
+        self.report.epochs.push(epoch);
+    }
+
+    /// The config of an epoch that this program can decide again.
+    fn config_of(&mut self, boot: &BootConfig) -> LoadedConfig {
+        if boot.core_version != CORE_VERSION {
+            return Err(UndecidedReason::CoreVersion { program: CORE_VERSION });
+        }
+
+        let key = (boot.config, boot.blobs.get(1).copied());
+        if let Some(known) = self.configs.get(&key) {
+            return known.clone();
+        }
+
+        let loaded = self.load(boot);
+        self.configs.insert(key, loaded.clone());
+        loaded
+    }
+
+    fn load(&self, boot: &BootConfig) -> LoadedConfig {
+        let unusable = |detail: String| UndecidedReason::Config { detail };
+        let stored = StoredConfig::read(&self.reader, boot).and_then(|stored| stored.load());
+        let config = stored.map_err(|error| unusable(error.to_string()))?;
+        let mut config = config.of_partition(self.partition);
+        // Definitions of open runs are read from the journal.
+        config.data.clone_from(&self.data);
+        let config = with_core_words(config).map_err(|error| unusable(error.to_string()))?;
+        Ok(Arc::new(config))
+    }
+}
+
+/// Number of payloads in the input of a record that were refused.
+fn refusals(record: &Record) -> u64 {
+    let refused = |verdict: &&Verdict| matches!(verdict, Verdict::Refused(_));
+    record.input.verdicts().iter().filter(refused).count() as u64
+}

@@ -1,0 +1,244 @@
+//! Results of a replay.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::config::BootConfig;
+use crate::ids::{Digest, Position, ThreadId};
+use crate::thread::Record;
+
+/// Longest text of a value in a difference, in characters.
+const VALUE_CHARS_MAX: usize = 600;
+
+/// Result of the replay of one journal.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReplayReport {
+    #[serde(rename = "journal")]
+    pub journal: Uuid,
+    /// Number of records that were read, checked and folded.
+    #[serde(rename = "records")]
+    pub records: u64,
+    /// Refusals in the records that were decided again. Their payloads did not pass the gate again,
+    /// because a refusal keeps only the first bytes.
+    #[serde(rename = "refusals_as_recorded")]
+    pub refusals: u64,
+    /// Number of redacted payloads.
+    #[serde(rename = "redacted")]
+    pub redacted: u64,
+    #[serde(rename = "epochs")]
+    pub epochs: Vec<ReplayedEpoch>,
+    /// The first difference, at which the replay ended.
+    #[serde(rename = "difference", skip_serializing_if = "Option::is_none")]
+    pub difference: Option<DecisionDifference>,
+}
+
+/// The records of one start.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReplayedEpoch {
+    #[serde(rename = "epoch")]
+    pub epoch: u32,
+    #[serde(rename = "from")]
+    pub from: Position,
+    #[serde(rename = "to")]
+    pub to: Position,
+    #[serde(rename = "core_version")]
+    pub core_version: u32,
+    #[serde(rename = "config")]
+    pub config: Digest,
+    /// Number of records that the core decided again with the same result.
+    #[serde(rename = "decided")]
+    pub decided: u64,
+    /// Number of records that were checked and folded, and not decided again.
+    #[serde(rename = "folded")]
+    pub folded: u64,
+    /// Why records were not decided again.
+    #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
+    pub reason: Option<UndecidedReason>,
+}
+
+/// Why records of an epoch are not decided again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "code")]
+pub enum UndecidedReason {
+    /// The pump of the epoch had another version of the core than this program.
+    #[serde(rename = "core-version")]
+    CoreVersion {
+        #[serde(rename = "program")]
+        program: u32,
+    },
+    /// The config of the epoch is not stored, or this program cannot load it.
+    #[serde(rename = "config")]
+    Config {
+        #[serde(rename = "detail")]
+        detail: String,
+    },
+    /// The input of the record at this position has a payload that was redacted. What the pump had
+    /// in memory after it is unknown.
+    #[serde(rename = "redacted")]
+    Redacted {
+        #[serde(rename = "position")]
+        position: Position,
+    },
+    /// The journal has records before its first boot.
+    #[serde(rename = "no-boot")]
+    NoBoot,
+}
+
+/// A record that the core does not decide from its input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DecisionDifference {
+    #[serde(rename = "position")]
+    pub position: Position,
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    /// The part that differs, such as `fact 3`.
+    #[serde(rename = "part")]
+    pub part: String,
+    /// The recorded value; empty if the record lacks it.
+    #[serde(rename = "recorded")]
+    pub recorded: String,
+    /// The value that was decided now; empty if nothing was decided.
+    #[serde(rename = "decided")]
+    pub decided: String,
+}
+
+/// Verdict on a replay as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayVerdict {
+    Equal,
+    /// Some records were not decided again. No difference was found.
+    Undecided,
+    Differs,
+}
+
+impl ReplayReport {
+    pub(super) fn new(journal: Uuid) -> Self {
+        let epochs = Vec::new();
+        Self { journal, records: 0, refusals: 0, redacted: 0, epochs, difference: None }
+    }
+
+    pub fn verdict(&self) -> ReplayVerdict {
+        if self.difference.is_some() {
+            return ReplayVerdict::Differs;
+        }
+        if self.records == 0 || self.folded() > 0 {
+            return ReplayVerdict::Undecided;
+        }
+        ReplayVerdict::Equal
+    }
+
+    /// Number of records that were decided again with the same result.
+    pub fn decided(&self) -> u64 {
+        self.epochs.iter().map(|epoch| epoch.decided).sum()
+    }
+
+    /// Number of records that were checked and folded, and not decided again.
+    pub fn folded(&self) -> u64 {
+        self.epochs.iter().map(|epoch| epoch.folded).sum()
+    }
+
+    /// The epoch of the record at `position`, which is the last one.
+    pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
+        if self.epochs.is_empty() {
+            self.epochs.push(ReplayedEpoch {
+                epoch: 0,
+                from: position,
+                to: position,
+                core_version: 0,
+                config: Digest::ZERO,
+                decided: 0,
+                folded: 0,
+                reason: Some(UndecidedReason::NoBoot),
+            });
+        }
+        self.epochs.last_mut().expect("an epoch was pushed")
+    }
+}
+
+impl ReplayedEpoch {
+    pub(super) fn of_boot(boot: &BootConfig) -> Self {
+        Self {
+            epoch: boot.epoch,
+            from: boot.position,
+            to: boot.position,
+            core_version: boot.core_version,
+            config: boot.config,
+            decided: 0,
+            folded: 0,
+            reason: None,
+        }
+    }
+}
+
+impl DecisionDifference {
+    /// Compares a record with the record that was decided now. `None` if they are equal.
+    pub(super) fn between(recorded: &Record, decided: Option<&Record>) -> Option<Self> {
+        let Some(decided) = decided else {
+            let part = "the whole record";
+            return Some(Self::of(recorded, part, text(&recorded.input), String::new()));
+        };
+
+        if recorded.tree != decided.tree {
+            let trees = [&recorded.tree, &decided.tree].map(ToString::to_string);
+            let [recorded_tree, decided_tree] = trees;
+            return Some(Self::of(recorded, "tree", recorded_tree, decided_tree));
+        }
+        if recorded.input != decided.input {
+            let input = text(&recorded.input);
+            return Some(Self::of(recorded, "input", input, text(&decided.input)));
+        }
+
+        let count = recorded.facts.len().max(decided.facts.len());
+        (0..count).find_map(|index| {
+            let was = recorded.facts.get(index);
+            let is = decided.facts.get(index);
+            if was == is {
+                return None;
+            }
+            // A redacted payload is equal by its digest and its length, which the text has.
+            let was = was.map(text).unwrap_or_default();
+            let is = is.map(text).unwrap_or_default();
+            let part = format!("fact {}", index + 1);
+            (was != is).then(|| Self::of(recorded, part, was, is))
+        })
+    }
+
+    /// The gate refuses a payload that the record accepts, or the record lacks a part of its input.
+    pub(super) fn of_gate(record: &Record) -> Self {
+        let decided = "the gate of that config does not pass a payload of this input, or a part of \
+                       the input is missing";
+        Self::of(record, "gate", text(&record.input), decided.to_owned())
+    }
+
+    /// Every record was equal, and the states that they lead to differ.
+    pub(super) fn of_state(position: Position) -> Self {
+        Self {
+            position,
+            thread: ThreadId::organism(),
+            part: "state after the epoch".to_owned(),
+            recorded: String::new(),
+            decided: String::new(),
+        }
+    }
+
+    fn of(record: &Record, part: impl Into<String>, recorded: String, decided: String) -> Self {
+        Self {
+            position: record.position,
+            thread: record.tree.clone(),
+            part: part.into(),
+            recorded: shortened(recorded),
+            decided: shortened(decided),
+        }
+    }
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(VALUE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}

@@ -1,0 +1,301 @@
+//! `organism replay`: every record of real runs is decided again, and a record that the pump would
+//! not write is named.
+
+use organism::envelope::Disposition;
+use organism::ids::Position;
+use organism::organism::replay::{ReplayReport, ReplayVerdict, UndecidedReason, replay};
+use organism::thread::{Fact, Input, Record};
+use rusqlite::Connection;
+
+use super::proof::copy;
+use super::{CommandOutput, House, TALK, numbered, say};
+use crate::journal::attacks::put;
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "writer"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+
+[agents.writer]
+model = "recorded"
+schema = "talk.xsd"
+accepts = ["order"]
+final = "done"
+peers = ["echo"]
+
+[models.recorded]
+provider = "playback"
+recording = "turns.toml"
+"#;
+
+const TURNS: &str = r#"
+recorded = "for a test"
+
+[[turn]]
+agent = "writer"
+turn = 1
+text = '<say xmlns="urn:example:talk">hello</say><say>'
+
+[[turn]]
+agent = "writer"
+turn = 2
+text = '<done xmlns="urn:example:talk"><n>1</n></done>'
+"#;
+
+fn sent(house: &House, text: &str, mutant: &str, code: i32) {
+    house.write("payload.xml", text);
+    let mut command = house.command(&["send", "payload.xml", "--as", "desk"]);
+    if !mutant.is_empty() {
+        command.env("ORGANISM_MUTANT", mutant);
+    }
+    let sent: CommandOutput = command.output().unwrap().into();
+    assert_eq!(sent.code, Some(code), "{sent:?}");
+}
+
+/// A house with starts on two configs. The gate of the second one refuses what the first accepted.
+fn house() -> House {
+    let house = House::with(CONFIG);
+    house.write("turns.toml", TURNS);
+    sent(&house, &say("hello"), "", 0);
+    sent(&house, &numbered("order", "1"), "", 0);
+    sent(&house, "<unknown/>", "", 65);
+
+    let xsd = std::fs::read_to_string(house.path("talk.xsd")).unwrap();
+    let changed =
+        xsd.replacen("name=\"say\" type=\"xs:string\"", "name=\"say\" type=\"xs:int\"", 1);
+    assert_ne!(xsd, changed);
+    house.write("talk.xsd", changed);
+    sent(&house, &say("hello"), "", 65);
+    sent(&house, &say("17"), "", 0);
+    house
+}
+
+fn replayed(house: &House) -> ReplayReport {
+    replay(&house.data(), 0, &mut |_, _| {}).unwrap()
+}
+
+/// The records of a house, which another house gets changed.
+struct Forgery {
+    house: House,
+    records: Vec<Record>,
+}
+
+impl Forgery {
+    fn of(original: &House) -> Self {
+        let house = House::with(CONFIG);
+        copy(&original.data(), &house.data());
+        let reader = house.reader();
+        let sealed = reader.records(Position(1), reader.last().unwrap()).unwrap();
+        let records = sealed.into_iter().map(|sealed| sealed.record).collect();
+        Self { house, records }
+    }
+
+    /// Writes all records with hashes that fit, with a change of the record at `index`.
+    fn with(&self, index: usize, change: impl Fn(&mut Record)) -> ReplayReport {
+        let mut records = self.records.clone();
+        change(&mut records[index]);
+        for record in &mut records {
+            if record.previous > Position(0) {
+                let reader = self.house.reader();
+                let previous = reader.existing_record(record.previous).unwrap();
+                record.previous_hash = previous.hash;
+            }
+            put(&self.house.data(), record, "NULL");
+        }
+        replayed(&self.house)
+    }
+}
+
+#[test]
+fn every_record_is_decided_again_with_the_config_in_force() {
+    let house = house();
+    let output = house.organism(&["replay"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.out.ends_with("\nequal\n"), "{output:?}");
+    assert!(output.out.contains("taken as recorded"), "{output:?}");
+
+    let report = &house.organism(&["replay", "--json"]).json()[0];
+    assert_eq!(report["verdict"], "equal");
+    assert_eq!(report["epochs"].as_array().unwrap().len(), 5);
+    assert_eq!(report["records"], house.reader().last().unwrap().0);
+    assert!(report["refusals_as_recorded"].as_u64().unwrap() >= 2, "{report}");
+    let configs: std::collections::BTreeSet<_> =
+        report["epochs"].as_array().unwrap().iter().map(|e| e["config"].to_string()).collect();
+    assert_eq!(configs.len(), 2);
+
+    // Neither the config of today nor a secret is needed.
+    house.write("organism.toml", "[organism\n");
+    assert_eq!(house.organism(&["replay"]).code, Some(0));
+}
+
+#[test]
+fn a_lost_fact_is_named_wherever_it_is() {
+    let original = house();
+    let forgery = Forgery::of(&original);
+    let mut changed = 0;
+    for (index, record) in forgery.records.iter().enumerate() {
+        // A boot without its first fact is no boot.
+        if record.facts.len() < 2 {
+            continue;
+        }
+        let report = forgery.with(index, |record| drop(record.facts.pop()));
+        let difference = report.difference.unwrap_or_else(|| panic!("{record:#?}"));
+        assert_eq!(difference.position, record.position, "{difference:?}");
+        assert_eq!(difference.thread, record.tree);
+        assert!(!difference.decided.is_empty(), "{difference:?}");
+        changed += 1;
+    }
+    assert!(changed > 10, "{changed}");
+    assert_eq!(forgery.with(0, |_| {}).verdict(), ReplayVerdict::Equal);
+}
+
+#[test]
+fn another_disposition_is_named_with_both_values() {
+    let original = house();
+    let forgery = Forgery::of(&original);
+    let is_handled = |fact: &Fact| matches!(fact, Fact::Disposed { how: Disposition::Handled, .. });
+    let index = forgery.records.iter().position(|record| record.facts.iter().any(is_handled));
+    let index = index.unwrap();
+    forgery.with(index, |record| {
+        for fact in &mut record.facts {
+            if let Fact::Disposed { how, .. } = fact {
+                *how = Disposition::Late;
+            }
+        }
+    });
+
+    let data = forgery.house.data();
+    let output = forgery.house.organism(&["replay", "--data", data.to_str().unwrap()]);
+    assert_eq!(output.code, Some(6), "{output:?}");
+    let record = &forgery.records[index];
+    let place = format!("DIFFERS at position {} of {}, fact ", record.position, record.tree);
+    for part in
+        [place.as_str(), "  recorded: {\"disposed\"", "\"late\"", "  decided:  {\"disposed\""]
+    {
+        assert!(output.out.contains(part), "{part}: {output:?}");
+    }
+}
+
+#[test]
+fn a_payload_that_the_gate_does_not_pass_is_a_difference() {
+    let original = house();
+    let forgery = Forgery::of(&original);
+    let is_submitted = |record: &Record| matches!(record.input, Input::Submitted { .. });
+    let index = forgery.records.iter().position(is_submitted).unwrap();
+    let report = forgery.with(index, |record| {
+        let bytes = format!("<say xmlns=\"{TALK}\"><b/></say>");
+        let payload = organism::envelope::Payload::new(bytes);
+        if let Input::Submitted { verdict, .. } = &mut record.input {
+            *verdict = organism::thread::Verdict::Passed(payload.digest);
+        }
+        *record.payloads_mut().next().unwrap() = payload;
+    });
+    let difference = report.difference.unwrap();
+    assert_eq!(difference.part, "gate");
+    assert_eq!(difference.position, forgery.records[index].position);
+}
+
+/// Breaks of rules in the pump that wrote the record show in a replay.
+#[test]
+fn the_record_of_a_pump_that_broke_a_rule_differs() {
+    for mutant in ["forget-a-disposition", "drop-a-refusal"] {
+        let house = House::with(CONFIG);
+        house.write("turns.toml", TURNS);
+        sent(&house, &say("hello"), "", 0);
+        assert_eq!(house.organism(&["replay"]).code, Some(0));
+
+        house.write("payload.xml", "<unknown/>");
+        for file in ["payload.xml", "order.xml"] {
+            house.write("order.xml", numbered("order", "1"));
+            let mut command = house.command(&["send", file, "--as", "desk", "--no-wait"]);
+            command.env("ORGANISM_MUTANT", mutant).output().unwrap();
+        }
+        let output = house.organism(&["replay"]);
+        assert_eq!(output.code, Some(6), "{mutant}: {output:?}");
+    }
+}
+
+#[test]
+fn epochs_of_another_core_are_folded_and_named() {
+    let original = house();
+    let forgery = Forgery::of(&original);
+    let is_boot = |record: &Record| matches!(record.input, Input::Boot { .. });
+    let boots: Vec<_> = forgery.records.iter().filter(|record| is_boot(record)).collect();
+    let index = usize::try_from(boots[1].position.0).unwrap() - 1;
+    let report = forgery.with(index, |record| {
+        for fact in &mut record.facts {
+            if let Fact::Booted { core_version, .. } = fact {
+                *core_version = 41;
+            }
+        }
+    });
+    assert_eq!(report.verdict(), ReplayVerdict::Undecided, "{report:#?}");
+    let undecided: Vec<_> = report.epochs.iter().filter(|epoch| epoch.folded > 0).collect();
+    assert_eq!(undecided.len(), 1);
+    assert_eq!(undecided[0].from, boots[1].position);
+    assert!(matches!(undecided[0].reason, Some(UndecidedReason::CoreVersion { .. })));
+    assert_eq!(undecided[0].to.0 + 1, boots[2].position.0);
+    assert_eq!(report.decided() + report.folded(), forgery.records.len() as u64);
+
+    let data = forgery.house.data();
+    let output = forgery.house.organism(&["replay", "--data", data.to_str().unwrap()]);
+    assert_eq!(output.code, Some(5), "{output:?}");
+    for part in ["in epoch 2 (positions", "its core has version 41", "NOT PROVED"] {
+        assert!(output.out.contains(part), "{part}: {output:?}");
+    }
+}
+
+#[test]
+fn records_after_a_redacted_input_are_folded_until_the_next_start() {
+    let house = house();
+    let db = Connection::open(house.data().join("journal.db")).unwrap();
+    let records = Forgery::of(&house).records;
+    let is_submitted = |record: &&Record| matches!(record.input, Input::Submitted { .. });
+    let submitted = records.iter().find(is_submitted).unwrap();
+    let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = ?1";
+    assert_eq!(db.execute(blank, [submitted.position.0]).unwrap(), 1);
+    drop(db);
+
+    let report = replayed(&house);
+    assert_eq!(report.verdict(), ReplayVerdict::Undecided, "{report:#?}");
+    assert!(report.redacted >= 1);
+    let reason = UndecidedReason::Redacted { position: submitted.position };
+    assert_eq!(report.epochs[0].reason, Some(reason));
+    assert!(report.epochs[0].decided > 0 && report.epochs[0].folded > 0);
+    assert!(report.epochs[1..].iter().all(|epoch| epoch.folded == 0), "{report:#?}");
+    let output = house.organism(&["replay"]);
+    assert_eq!(output.code, Some(5), "{output:?}");
+    assert!(output.out.contains("was redacted"), "{output:?}");
+}
+
+#[test]
+fn an_epoch_without_a_stored_config_is_folded() {
+    let house = House::with(CONFIG);
+    house.write("turns.toml", TURNS);
+    sent(&house, &say("hello"), "forget-the-config", 0);
+    sent(&house, &say("hello"), "", 0);
+    let report = replayed(&house);
+    assert_eq!(report.verdict(), ReplayVerdict::Undecided);
+    assert!(matches!(&report.epochs[0].reason, Some(UndecidedReason::Config { detail })
+        if detail.contains("is not stored in a form that can be loaded")));
+    assert_eq!((report.epochs[0].decided, report.epochs[1].folded), (0, 0));
+}
+
+#[test]
+fn a_broken_chain_ends_the_replay() {
+    let house = house();
+    super::proof::sql(&house, "UPDATE step SET time = time + 1 WHERE position = 3");
+    let output = house.organism(&["replay"]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(output.out.contains("BROKEN at position 3"), "{output:?}");
+    let report = &house.organism(&["replay", "--json"]).json()[0];
+    assert_eq!((&report["verdict"], &report["position"]), (&"broken".into(), &3.into()));
+}
