@@ -516,6 +516,20 @@ pub const REMEMBERED_CALLS_MAX: usize = 1_024;
 /// Maximum bytes of the messages that a listener with `remembers = true` keeps between deliveries.
 pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 
+// Trees at rest.
+/// Maximum trees at rest that a pump keeps in memory.
+pub const RESTING_TREES_MAX: usize = 1_024;
+/// Maximum threads of the trees at rest that a pump keeps in memory.
+pub const RESTING_THREADS_MAX: usize = 16_384;
+/// Maximum client keys that a pump keeps in memory.
+pub const RESTING_KEYS_MAX: usize = 4_096;
+/// Trees or client keys that leave memory together.
+pub const RESTING_BATCH: usize = 256;
+/// Page cache of the working file for trees at rest, in KiB.
+pub const RESTING_CACHE_KIB: usize = 1_024;
+/// Bytes of the filter that spares most searches in the working file.
+pub const RESTING_FILTER_BYTES: usize = 1 << 20;
+
 // NATS.
 /// Maximum message size in bytes that generated NATS server configs set.
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;

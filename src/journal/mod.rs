@@ -164,6 +164,13 @@ pub enum Error {
     /// The journal's file is not a journal.
     #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]
     Unreadable { path: String, detail: String },
+    /// A tree at rest, or a client key, that has left memory cannot be brought back. The journal
+    /// is not concerned.
+    #[error(
+        "{name} cannot be brought back into memory: {detail}. Start again: a start reads it from \
+         the journal"
+    )]
+    Resting { name: String, detail: String },
     /// A record is missing, or is not what was written.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },

@@ -43,6 +43,7 @@ use crate::ids::{ListenerName, ScheduleName};
 use crate::journal::jetstream::{self, JoiningHost};
 use crate::journal::{self, HashedRecord, Journal, sqlite};
 use crate::nats;
+use crate::pump::ResidentCore;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
@@ -276,9 +277,9 @@ fn open_control_socket(
 }
 
 /// Makes the core with an empty state.
-fn core(config: &Config) -> Core {
+fn core(config: &Config) -> ResidentCore {
     let core = Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest);
-    core.with_operators(config.operators.clone())
+    ResidentCore::new(core.with_operators(config.operators.clone()), config.data.clone())
 }
 
 /// Builds the gate of a config without a pump, for callers that only validate payloads.
@@ -331,7 +332,7 @@ fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Error> {
+fn open_journal(config: &Config, core: &mut ResidentCore) -> Result<Box<dyn Journal>, Error> {
     open_journal_as(config, None, core)
 }
 
@@ -340,13 +341,10 @@ fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Er
 fn open_journal_as(
     config: &Config,
     accepts: Option<Uuid>,
-    core: &mut Core,
+    core: &mut ResidentCore,
 ) -> Result<Box<dyn Journal>, Error> {
     let Config { data, state, checkpoints, .. } = config;
-    let mut replay = |sealed: HashedRecord| {
-        core.replay(&sealed.record);
-        Ok(())
-    };
+    let mut replay = |sealed: HashedRecord| core.replay(&sealed.record);
 
     let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
         StorageConfig::Embedded => {
@@ -369,17 +367,14 @@ fn open_stream(
     config: &Config,
     accepts: Option<Uuid>,
     damage: journal::OperatorAcceptance,
-    core: &mut Core,
+    core: &mut ResidentCore,
 ) -> Result<jetstream::StreamJournal, Error> {
     let Config { data, state, storage, .. } = config;
     let StorageConfig::JetStream { servers, journal } = storage else {
         return Err(Error::NotOnJetStream);
     };
 
-    let mut replay = |sealed: HashedRecord| {
-        core.replay(&sealed.record);
-        Ok(())
-    };
+    let mut replay = |sealed: HashedRecord| core.replay(&sealed.record);
 
     let member = JoiningHost { accepts, damage, ..JoiningHost::new(data, state) };
     let opened = jetstream::StreamJournal::open_as(servers, journal, &member, &mut replay);

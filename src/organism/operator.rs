@@ -12,7 +12,8 @@ use crate::config::{Config, StorageConfig};
 use crate::ids::{ListenerName, Position};
 use crate::journal::sqlite::{self, FoundJournal};
 use crate::journal::{HashedRecord, Journal, OperatorAcceptance};
-use crate::pump::core::{Core, Event};
+use crate::pump::ResidentCore;
+use crate::pump::core::Event;
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
 /// Makes an action whose operator is the user of this process.
@@ -93,7 +94,7 @@ pub fn record_offline(
 /// current end, and the record states that position.
 fn adopted(
     config: &Config,
-    core: &mut Core,
+    core: &mut ResidentCore,
     action: &mut OperatorAction,
     accepted: AcceptedDamage,
 ) -> Result<sqlite::SqliteJournal, Error> {
@@ -111,13 +112,10 @@ fn adopted(
 /// refuse it.
 pub(super) fn open_accepting(
     config: &Config,
-    core: &mut Core,
+    core: &mut ResidentCore,
     accept: OperatorAcceptance,
 ) -> Result<sqlite::SqliteJournal, Error> {
-    let mut replay = |sealed: HashedRecord| {
-        core.replay(&sealed.record);
-        Ok(())
-    };
+    let mut replay = |sealed: HashedRecord| core.replay(&sealed.record);
 
     let Config { data, state, checkpoints, .. } = config;
     let copies = checkpoints.as_deref();
@@ -128,7 +126,7 @@ pub(super) fn open_accepting(
 /// Appends actions in one commit to a journal that `core` has replayed and that no pump uses.
 /// `texts` are stored as blobs for the first boot of a new journal.
 pub fn append_actions(
-    core: &mut Core,
+    core: &mut ResidentCore,
     journal: &mut dyn Journal,
     texts: &[&str],
     actions: Vec<OperatorAction>,
@@ -153,7 +151,7 @@ pub fn append_actions(
         // The time of records never goes back, whatever the system's clock shows.
         let now = Time::now().max(core.state().time);
         let position = Position(journal.next().0 + records.len() as u64);
-        records.extend(core.step(position, now, event).into_record());
+        records.extend(core.step(position, now, event)?.into_record());
     }
 
     journal.append(&mut records)?;

@@ -22,6 +22,7 @@ use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
 use crate::memory::JournalMemory;
+use crate::pump::ResidentCore;
 use crate::pump::core::{Core, Schedules};
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
@@ -55,7 +56,7 @@ impl PumpRuntime {
     /// starts the hosts and the pump's thread.
     pub async fn start(
         config: &Arc<Config>,
-        core: Core,
+        core: ResidentCore,
         mut journal: Box<dyn Journal>,
         natives: HashMap<ListenerName, NativeHostBuilder>,
         clock: PumpClockMode,
@@ -64,7 +65,8 @@ impl PumpRuntime {
         let runtime = runtime::Handle::current();
         let WorkflowRuns { config, definitions } = workflow_runs::at_start(config, &core);
         let config = &config;
-        let core = core.with_contracts(Arc::new(config.contracts.clone()));
+        let contracts = Arc::new(config.contracts.clone());
+        let core = core.map(|core| core.with_contracts(contracts));
 
         // The texts go into the journal, because what a model is sent must be a function of what
         // the journal contains.
@@ -76,7 +78,7 @@ impl PumpRuntime {
 
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
-        let core = with_schedules(core, config, &gate)?;
+        let core = core.try_map(|core| with_schedules(core, config, &gate))?;
 
         let pump = Pump::new(core, journal, gate).with_blobs(blobs);
         let mut pump = match clock {

@@ -6,3 +6,6 @@
 pub mod core;
 pub mod driver;
 pub mod gate;
+mod resident_core;
+
+pub use resident_core::{ResidencyLimits, ResidentCore};

@@ -22,9 +22,11 @@ pub struct Allotment {
 }
 
 /// The allotment of a thread, and how much of it is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllotmentUsage {
+    #[serde(rename = "limits")]
     pub limits: Allotment,
+    #[serde(rename = "spent")]
     pub spent: Spending,
 }
 

@@ -192,6 +192,11 @@ impl State {
         }
 
         let also_at_rest = self.core_version >= AT_REST_SINCE && !stepped.is_zero();
+        if also_at_rest {
+            // For trees that have left memory: it is added when they come back.
+            self.stepped += stepped;
+        }
+
         let trees = self.trees.values_mut();
         for tree in trees.filter(|tree| also_at_rest || !tree.calls.is_empty()) {
             tree.pass_over(stood, stepped);
@@ -215,7 +220,7 @@ impl State {
             digest: message.payload.digest,
         };
 
-        let used = self.keys.entry((message.from.clone(), key.to_owned())).or_insert(fresh);
+        let used = self.keys.entry_or((message.from.clone(), key.to_owned()), fresh);
         used.calls.push(CallId(message.id));
     }
 }
@@ -239,7 +244,7 @@ impl Tree {
         }
     }
 
-    fn pass_over(&mut self, stood: Duration, stepped: Duration) {
+    pub(super) fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         self.started = self.started.plus(stepped);
         self.still_since = self.still_since.map(|since| since.plus(stepped));
 

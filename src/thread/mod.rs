@@ -15,6 +15,8 @@ mod operator;
 mod record;
 mod request_counts;
 mod reservations;
+mod resident_map;
+mod resting;
 mod result;
 mod rounds;
 mod schedules;
@@ -33,9 +35,11 @@ pub use operator::{
 pub use record::{Input, Record, Verdict};
 pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use reservations::ModelReservation;
+pub use resident_map::ResidentMap;
 pub use result::client_result;
 pub use schedules::{PlannedSchedule, ScheduledRun};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
-    ByListener, Call, CallPreview, Held, KeptFault, KeyUse, Map, State, Thread, Timer, Tree, Usage,
+    ByListener, Call, CallPreview, ClientKey, Held, KeptFault, KeyUse, Map, State, Thread, Timer,
+    Tree, Usage,
 };

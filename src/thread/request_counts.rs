@@ -1,6 +1,8 @@
 //! Renewal: the counts of a thread tree restart with the client's next request. Tokens and money of
 //! model calls are also counted over the whole life of the tree.
 
+use serde::{Deserialize, Serialize};
+
 use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
@@ -17,10 +19,12 @@ pub const REQUEST_TOKENS: &str = "request-tokens";
 pub const REQUEST_MONEY: &str = "request-money";
 
 /// Usage of a thread tree at the last restart of its counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
+    #[serde(rename = "usage")]
     usage: Usage,
     /// Number of threads beneath the root thread.
+    #[serde(rename = "threads")]
     threads: usize,
 }
 

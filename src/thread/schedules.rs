@@ -32,7 +32,8 @@ pub struct ScheduledRun {
 impl State {
     /// Whether a run has not ended: its request is not sent yet, or a call of its tree is open.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
-        let tree = self.trees.get(&run.thread);
+        // A tree that has left memory has no open call.
+        let tree = self.trees.resident(&run.thread);
         !run.is_sent || tree.is_some_and(|tree| !tree.calls.is_empty())
     }
 

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::allotments::AllotmentUsage;
 use super::awaited_answers::{AwaitedAction, PendingMessage};
+use super::request_counts::Renewal;
 use super::reservations::TreeReservations;
-use super::{Closing, Hold, Opening, PlannedSchedule, Renewal};
+use super::resident_map::ResidentMap;
+use super::{Closing, Hold, Opening, PlannedSchedule};
 use crate::clock::Time;
 use crate::envelope::{Message, Money, Spending};
 use crate::ids::{
@@ -30,11 +33,12 @@ pub struct State {
     /// Core version of the last boot.
     pub core_version: u32,
     pub config: Digest,
-    pub trees: Map<ThreadId, Tree>,
+    /// The trees in memory. A tree at rest may have left.
+    pub trees: ResidentMap<ThreadId, Tree>,
     /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// For each client key, the submission that used it.
-    pub keys: Map<(ListenerName, String), KeyUse>,
+    /// For each client key, the submission that used it. A key may have left memory.
+    pub keys: ResidentMap<ClientKey, KeyUse>,
     /// Nonces of signatures that are still valid, with the time of each signature.
     pub nonces: BTreeMap<Uuid, Time>,
     /// The schedules of this partition that have a planned time.
@@ -43,7 +47,13 @@ pub struct State {
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
+    /// Sum of the amounts by which the system's clock was set forward, as far as they moved the
+    /// times of trees at rest.
+    pub stepped: Duration,
 }
+
+/// A client, and a key that it sent with a submission.
+pub type ClientKey = (ListenerName, String);
 
 impl State {
     pub fn tree(&self, thread: &ThreadId) -> Option<&Tree> {
@@ -60,35 +70,51 @@ impl State {
 }
 
 /// A root thread with all threads beneath it. Budgets, hash chains and partitions belong to trees.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The serialised form is that of a tree at rest: parts that are empty then are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     /// All threads of the tree. Each is boxed, because most trees have one thread and a map node
     /// has room for eleven.
+    #[serde(rename = "threads")]
     pub threads: BTreeMap<ThreadId, Box<Thread>>,
     /// The open calls of the tree.
+    #[serde(skip)]
     pub calls: Map<CallId, Call>,
     /// Messages without a disposition, each with the open call that it belongs to, if any.
+    #[serde(skip)]
     pub in_flight: Map<MessageId, Option<CallId>>,
+    #[serde(skip)]
     pub timers: BTreeMap<TimerId, Timer>,
+    #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
     /// Counts at their last restart. Boxed, because most trees have a single request.
+    #[serde(rename = "renewal", default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.
+    #[serde(rename = "by_agent", default, skip_serializing_if = "ByListener::is_empty")]
     pub by_agent: ByListener<Spending>,
     /// Reservations of running model calls. Boxed, because most trees have none.
+    #[serde(skip)]
     pub reserved: Option<Box<TreeReservations>>,
+    #[serde(rename = "warned", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub warned: BTreeSet<String>,
     /// Faults of `first` groups that the openers have not received yet, in order.
+    #[serde(skip)]
     pub kept_faults: Vec<KeptFault>,
     /// Time at which the wall time of the tree last started.
+    #[serde(rename = "started")]
     pub started: Time,
     /// Number of calls in the tree that wait for a person.
+    #[serde(skip)]
     pub held: u64,
     /// Time since which the tree waits for people only.
+    #[serde(skip)]
     pub still_since: Option<Time>,
     /// Position of the tree's latest journal record.
+    #[serde(rename = "head")]
     pub head: Position,
     /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
+    #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceParent>>,
 }
 
@@ -126,32 +152,44 @@ impl Usage {
 }
 
 /// The submission with which a client key was used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyUse {
+    #[serde(rename = "calls")]
     pub calls: Vec<CallId>,
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
+    #[serde(rename = "digest")]
     pub digest: Digest,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// The listener or client that opened the thread.
+    #[serde(rename = "by")]
     pub by: ListenerName,
     /// The last assigned `seq` of the thread.
+    #[serde(rename = "seq")]
     pub seq: u64,
     /// Labels of all children, including closed ones.
+    #[serde(rename = "children", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub children: BTreeSet<String>,
     /// Number of children at the last restart of the tree's counts.
+    #[serde(rename = "earlier_children", default, skip_serializing_if = "is_default")]
     pub earlier_children: usize,
+    #[serde(skip)]
     pub open_calls: usize,
     /// How the latest closed call that came from outside this thread ended.
+    #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
     /// Number of items that the prompt of each agent would show: its own turns, and messages
     /// delivered to it.
+    #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// The call whose close cancels the thread.
+    #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
     /// The allotment of the thread. Boxed, because most threads have none.
+    #[serde(rename = "allotted", default, skip_serializing_if = "Option::is_none")]
     pub allotted: Option<Box<AllotmentUsage>>,
 }
 
@@ -173,13 +211,22 @@ impl Thread {
     }
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// A map from listeners to values, for few listeners.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ByListener<T>(Vec<(ListenerName, T)>);
 
 impl<T: Default> ByListener<T> {
     pub fn get(&self, listener: &ListenerName) -> Option<&T> {
         self.0.iter().find(|(name, _)| name == listener).map(|(_, own)| own)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns the value of `listener`. Inserts the default value if there is none.

@@ -59,7 +59,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 36] = [
+const FIGURES: [Figure; 37] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -87,6 +87,7 @@ const FIGURES: [Figure; 36] = [
     ("cold_start_run", start::run),
     ("rss_idle", memory::idle),
     ("rss_10k_threads", memory::at_rest),
+    ("finished_thread", memory::finished),
     ("rss_100_streams", memory::streams),
     ("waiters_200", waiters::two_hundred),
     ("agent_1tool", workflows::agent_1tool),

@@ -21,6 +21,7 @@ use super::start;
 use super::streams::{Server, noise, text};
 
 const THREADS: usize = 10_000;
+const THREADS_MANY: usize = 60_000;
 /// Number of simultaneous exchanges.
 const CLIENTS: usize = 64;
 
@@ -30,7 +31,18 @@ pub fn idle(bench: &mut Bench) {
 
 /// Ten thousand idle root threads after one exchange each.
 pub fn at_rest(bench: &mut Bench) {
-    add(bench, "rss_10k_threads", rested());
+    add(bench, "rss_10k_threads", rested(THREADS));
+}
+
+/// Bytes that stay in memory of each finished root thread, beyond the first ten thousand.
+pub fn finished(bench: &mut Bench) {
+    match (rested(THREADS), rested(THREADS_MANY)) {
+        (Some(few), Some(many)) => {
+            let bytes = (many - few) * 1e6 / (THREADS_MANY - THREADS) as f64;
+            bench.figures.add_small("finished_thread", bytes, "bytes");
+        }
+        _ => println!("{:<24} not measured: there is no /proc", "finished_thread"),
+    }
 }
 
 /// A hundred answers of 8 MB each that stream in simultaneously, beside the memory for answers of
@@ -123,8 +135,9 @@ fn running() -> Option<f64> {
     megabytes
 }
 
-fn rested() -> Option<f64> {
-    let mut child = ModeProcess::start("rest", &[]);
+/// Memory of this program after this number of root threads with one exchange each, in MB.
+fn rested(threads: usize) -> Option<f64> {
+    let mut child = ModeProcess::start("rest", &[("BENCH_THREADS", &threads.to_string())]);
     child.wait_for("at rest");
     let megabytes = resident(&child.process);
     child.end();
@@ -151,6 +164,7 @@ pub fn held(child: &Child, what: &str) -> Option<f64> {
 
 /// The child process: reports when it is idle, and stays idle until its input ends.
 pub fn rest() {
+    let threads: usize = std::env::var("BENCH_THREADS").unwrap().parse().unwrap();
     let config =
         relay::config(&directory("rest"), &relay::commanded(&["true".to_owned()], CLIENTS), "");
     let answer = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
@@ -166,7 +180,7 @@ pub fn rest() {
         let clients = (0..CLIENTS).map(|client| {
             let handle = organism.handle();
             tokio::spawn(async move {
-                for _ in (client..THREADS).step_by(CLIENTS) {
+                for _ in (client..threads).step_by(CLIENTS) {
                     let target = Target::New { suggested: None };
                     let from = start::name("client");
                     let sent = handle.submit(&from, target, None, START.as_bytes()).await;

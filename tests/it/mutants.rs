@@ -302,6 +302,12 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),
+    (
+        "forget-a-tree-at-rest",
+        "pump::resting::a_finished_tree_that_has_left_memory_is_answered_as_before_also_after_a_restart",
+    ),
+    ("forget-a-tree-at-rest", "pump::clients::a_completed_thread_continues_with_its_history"),
+    ("forget-a-key-at-rest", "pump::clients::a_key_used_for_another_payload_is_refused_on_record"),
     ("repeat-what-led-there", SIMULATION),
     (
         "repeat-what-led-there",

@@ -31,6 +31,7 @@ mod previews;
 mod renewals;
 mod replay;
 mod restart;
+mod resting;
 mod rounds;
 mod schedules;
 mod signed;

@@ -21,7 +21,7 @@ use std::panic::catch_unwind;
 
 use crate::campaign::Campaign;
 use faults::{Fault, Tally};
-use run::{Totals, run};
+use run::{Totals, run, run_with};
 
 const SEEDS: u64 = 1_000;
 
@@ -60,6 +60,16 @@ fn a_seed_runs_exactly_as_it_did_before() {
         let (one, two) = (run(seed), run(seed));
         assert!(one.records == two.records, "two runs of seed {seed} differ");
         assert_eq!(one.tally, two.tally);
+    }
+}
+
+/// Requirement: trees at rest leave memory and come back, and nothing on record shows it.
+#[test]
+fn the_records_are_the_same_whether_trees_at_rest_leave_memory_or_not() {
+    for seed in 0..100 {
+        let (resting, staying) = (run_with(seed, true), run_with(seed, false));
+        assert!(resting.records == staying.records, "two runs of seed {seed} differ");
+        assert_eq!(resting.tally, staying.tally);
     }
 }
 

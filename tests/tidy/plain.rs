@@ -133,6 +133,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("kind", "the variants of something, as in std::io::ErrorKind"),
     ("ledger", "what was accepted, settled and refused, counted"),
     ("limit", "an upper bound"),
+    ("map", "values by key, as Rust has it"),
     ("line", "a line of text"),
     ("live", "the module of the live channel, which docs/GLOSSARY.md has"),
     ("mapping", "how a payload is made from values"),

@@ -11,6 +11,7 @@ mod open;
 mod projection;
 mod reader;
 mod repair;
+mod resting_store;
 mod row;
 mod scan;
 mod trees;
@@ -44,6 +45,7 @@ pub(in crate::journal) use projection::{
 pub use reader::{JournalMetadata, JournalReader};
 pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;
+pub use resting_store::RestingStore;
 pub use scan::{in_order, scan};
 pub use trees::TreeRow;
 pub use walk::WalkedRecord;

@@ -21,7 +21,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::pump_runtime::{PumpClockMode, PumpRuntime};
 use crate::organism::{Error, core};
-use crate::pump::core::Core;
+use crate::pump::ResidentCore;
 use crate::trace::SpanTracer;
 
 pub(super) struct PartitionWorker {
@@ -43,7 +43,7 @@ enum WorkerStop {
 }
 
 /// A core that has caught up, and the journal that it may now write.
-type AcquiredJournal = (Core, jetstream::StreamJournal);
+type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 
 impl PartitionWorker {
     pub fn new(
@@ -303,7 +303,7 @@ impl LeaseWait<'_> {
         let mut core = core(self.config);
         let last = Cell::new(Position(0));
         let mut replay = |sealed: HashedRecord| {
-            core.replay(&sealed.record);
+            core.replay(&sealed.record)?;
             last.set(sealed.record.position);
             Ok(())
         };

@@ -90,6 +90,11 @@ impl CallTable {
         Some(running.attempt)
     }
 
+    /// Thread of a delivery whose call is closed.
+    pub fn thread_of_orphan(&self, call: CallId, attempt: Attempt) -> Option<&ThreadId> {
+        self.orphans.get(&(call, attempt)).map(|orphan| &orphan.thread)
+    }
+
     /// Ends an orphaned delivery, whose call is already closed.
     pub(super) fn finish_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let delivery = (source.call, source.attempt);

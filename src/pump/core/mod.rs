@@ -30,6 +30,7 @@ mod primitives;
 mod refusals;
 pub mod replay;
 mod reservations;
+mod residency;
 mod scheduler;
 mod schedules;
 mod signatures;

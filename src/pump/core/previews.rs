@@ -55,6 +55,11 @@ impl Previews {
         running.map(|(call, running)| (*call, running.attempt, &running.listener))
     }
 
+    /// Thread of the call whose preview a listener works on.
+    pub fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
+        self.in_flight.get(&call).map(|running| &running.thread)
+    }
+
     fn is_requested(&self, listener: &ListenerName, call: CallId) -> bool {
         let queued = self.queued.get(listener).is_some_and(|queue| queue.contains(&call));
         queued || self.in_flight.contains_key(&call)

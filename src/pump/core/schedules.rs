@@ -223,7 +223,8 @@ impl Core {
         due
     }
 
-    /// An unused root thread id in the partition of this pump.
+    /// An unused root thread id in the partition of this pump. If a tree at rest has the id, the
+    /// request of the run is refused, because the id is taken.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
@@ -231,7 +232,7 @@ impl Core {
         });
         let is_ours = |id: &ThreadId| {
             id.partition(schedules.partitions) == schedules.partition
-                && !self.state.trees.contains_key(id)
+                && self.state.trees.resident(id).is_none()
         };
         ids.into_iter().find(is_ours).expect("some id of four thousand million is free")
     }
@@ -293,7 +294,7 @@ impl Core {
         unsent.map(|(name, run)| (name.clone(), run.clone())).collect()
     }
 
-    fn unsent_run(&self, request: MessageId) -> Option<(ScheduleName, ScheduledRun)> {
+    pub(super) fn unsent_run(&self, request: MessageId) -> Option<(ScheduleName, ScheduledRun)> {
         self.unsent_runs().into_iter().find(|(_, run)| run.request == request)
     }
 

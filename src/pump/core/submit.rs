@@ -210,7 +210,7 @@ impl Core {
 
     /// Makes a root id from the random part of the submission's id, so that no other randomness and
     /// no clock is needed.
-    fn fresh_root(&self, id: MessageId) -> ThreadId {
+    pub(super) fn fresh_root(&self, id: MessageId) -> ThreadId {
         let mut bits = id.0.as_u128() & ((1 << 62) - 1);
         let mut text = String::from(ThreadId::ROOT_PREFIX);
         loop {
@@ -220,7 +220,8 @@ impl Core {
                 bits /= 36;
             }
             match ThreadId::parse(&text) {
-                Ok(thread) if !self.state.trees.contains_key(&thread) => return thread,
+                // The driver brings a candidate back that is at rest, and asks again.
+                Ok(thread) if self.state.trees.resident(&thread).is_none() => return thread,
                 _ => bits = bits.wrapping_mul(31).wrapping_add(id.0.as_u128() >> 64),
             }
         }

@@ -44,7 +44,8 @@ use crate::ids::{Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant;
-use crate::pump::core::{Alarm, Core, Effect, Event, Step};
+use crate::pump::ResidentCore;
+use crate::pump::core::{Alarm, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use crate::thread::Map;
 use crate::trace::SpanTracer;
@@ -85,7 +86,7 @@ pub(super) enum PumpCommand {
 
 /// A pump before its run. The state is rebuilt, and the pump is the only writer of the journal.
 pub struct Pump {
-    core: Core,
+    core: ResidentCore,
     journal: Box<dyn Journal>,
     gate: Gate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
@@ -122,7 +123,8 @@ pub struct Pump {
 const SAME_IDS: Uuid = Uuid::from_u128(0x6f72_6761_6e69_8000_8000_6361_7365_0001);
 
 impl Pump {
-    pub fn new(core: Core, journal: Box<dyn Journal>, gate: Gate) -> Self {
+    pub fn new(core: impl Into<ResidentCore>, journal: Box<dyn Journal>, gate: Gate) -> Self {
+        let core = core.into();
         let (outbox, inbox) = channel();
         let busy = BusyCounter::default();
         let last = Position(journal.next().0.saturating_sub(1));
@@ -242,11 +244,13 @@ impl Pump {
                 batch.insert(0, PumpCommand::Event(Event::Standstill(standstill)));
             }
             self.meter.begins_to_step();
-            let steps = self.step_all(now, batch.drain(..));
+            let steps = self.step_all(now, batch.drain(..))?;
             self.meter.record_step();
             failpoint("stepped");
             self.commit(steps)?;
-            self.answer_queries();
+            self.answer_queries()?;
+            // Ordering rule: after the effects of the batch, which read the state.
+            self.core.let_rest();
             self.meter.update_gauges(&self.core, &*self.journal);
             self.waiters.finish_drain_if_idle(self.core.handed_over());
             if self.waiters.is_stopping() {
@@ -258,8 +262,8 @@ impl Pump {
                 }
                 let now = self.watch.now();
                 let counts = self.busy.take_all().into_iter();
-                let steps =
-                    self.step_all(now, counts.map(|busy| PumpCommand::Event(Event::Busy(busy))));
+                let counts = counts.map(|busy| PumpCommand::Event(Event::Busy(busy)));
+                let steps = self.step_all(now, counts)?;
                 self.commit(steps)?;
                 return self.journal.close(now);
             }
@@ -269,7 +273,11 @@ impl Pump {
         }
     }
 
-    fn step_all(&mut self, now: Time, commands: impl Iterator<Item = PumpCommand>) -> Vec<Step> {
+    fn step_all(
+        &mut self,
+        now: Time,
+        commands: impl Iterator<Item = PumpCommand>,
+    ) -> Result<Vec<Step>, Error> {
         let mut position = self.journal.next();
         let mut steps = Vec::new();
         for command in commands {
@@ -284,7 +292,7 @@ impl Pump {
                     }
                     // All passed deadlines go into one commit.
                     for alarm in self.core.due_deadlines(now, limits::GROUP_COMMIT_MAX) {
-                        steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
+                        steps.push(self.step(&mut position, now, Event::Alarm(alarm))?);
                     }
                 }
                 PumpCommand::Query(query, permit) => {
@@ -295,18 +303,23 @@ impl Pump {
                 }
                 command => {
                     if let Some(event) = self.waiters.open(command) {
-                        steps.push(self.step(&mut position, now, event));
+                        steps.push(self.step(&mut position, now, event)?);
                     }
                 }
             }
         }
 
-        steps
+        Ok(steps)
     }
 
     /// Steps one event; `position` is the position of the next record, and advances with each
     /// record.
-    fn step(&mut self, position: &mut Position, now: Time, mut event: Event) -> Step {
+    fn step(
+        &mut self,
+        position: &mut Position,
+        now: Time,
+        mut event: Event,
+    ) -> Result<Step, Error> {
         match &event {
             Event::Heartbeat { call, attempt } => self.heartbeats.remove(*call, *attempt),
             Event::Outcome { listener, call, attempt, .. }
@@ -324,12 +337,12 @@ impl Pump {
             self.inputs.extend(turn.inputs.take());
         }
 
-        let step = self.core.step(*position, now, event);
+        let step = self.core.step(*position, now, event)?;
         if step.record.is_some() {
             position.0 += 1;
         }
 
-        step
+        Ok(step)
     }
 
     fn perform_all(&mut self, effects: Vec<Effect>) -> Result<(), Error> {

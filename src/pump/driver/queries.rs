@@ -11,6 +11,7 @@ use super::{Pump, PumpCommand};
 use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::journal::Error;
 use crate::thread::{Call, CallPreview, Hold};
 
 pub(in crate::pump) enum PumpQuery {
@@ -36,6 +37,21 @@ pub(in crate::pump) enum PumpQuery {
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
     /// Advances a frozen clock to the next alarm or deadline, if `next` is still the next position.
     PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
+}
+
+impl PumpQuery {
+    /// The thread that the query is about, if it names one.
+    fn thread(&self) -> Option<&ThreadId> {
+        match self {
+            Self::Completion { thread, .. }
+            | Self::TreeHead { thread, .. }
+            | Self::TreeOpener { thread, .. } => Some(thread),
+            Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::DeliveriesInFlight { .. }
+            | Self::PassTime { .. } => None,
+        }
+    }
 }
 
 /// A delivery in flight, including a withdrawn one that has not ended.
@@ -152,10 +168,14 @@ impl Handle {
 impl Pump {
     /// Answers the queries of a batch. Must come after the batch's commit, because a step of the
     /// batch may have closed a queried call.
-    pub(super) fn answer_queries(&mut self) {
+    pub(super) fn answer_queries(&mut self) -> Result<(), Error> {
         for query in std::mem::take(&mut self.queries) {
+            if let Some(thread) = query.thread() {
+                self.core.recall_tree(&thread.root())?;
+            }
             self.answer_query(query);
         }
+        Ok(())
     }
 
     fn answer_query(&mut self, query: PumpQuery) {

@@ -5,6 +5,7 @@ use organism::contract::TreeLimits;
 use organism::ids::{Digest, ThreadId};
 use organism::journal::Journal;
 use organism::organism::operator::append_actions;
+use organism::pump::ResidentCore;
 use organism::pump::core::{Core, Event};
 use organism::pump::driver::Pump;
 use organism::thread::{
@@ -98,16 +99,16 @@ fn the_texts_of_an_operator_action_are_cut_to_their_limits() {
     world.check_replay();
 }
 
-fn core() -> Core {
+fn core() -> ResidentCore {
     let gate = world().gate.clone();
-    Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO)
+    Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO).into()
 }
 
 /// The journal of `kept`, as the next pump reads it.
-fn replayed(kept: &Kept) -> (Core, Vec<Record>, Box<dyn Journal>) {
+fn replayed(kept: &Kept) -> (ResidentCore, Vec<Record>, Box<dyn Journal>) {
     let journal = kept.open(None);
     let (mut core, records) = (core(), kept.records());
-    records.iter().for_each(|record| core.replay(record));
+    records.iter().for_each(|record| core.replay(record).unwrap());
     (core, records, journal)
 }
 

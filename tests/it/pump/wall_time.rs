@@ -57,7 +57,7 @@ fn wall_time_stops_while_a_tree_waits_only_for_people() {
     world.restart();
     assert_eq!(hours_after(&mut world, &thread), 0);
 
-    let question = world.core.state().trees[&thread].calls.values();
+    let question = world.core.state().tree(&thread).unwrap().calls.values();
     let question = question.filter(|call| call.callee == name("boss")).map(|call| call.id).next();
     world.answer_question(question.unwrap(), "boss", &word("report", "left")).unwrap();
     assert_eq!(hours_after(&mut world, &thread), 0, "the approval is missing");

@@ -15,12 +15,14 @@ use organism::envelope::{
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
+use organism::journal::sqlite::RestingStore;
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
     Alarm, CallDecision, Cancellation, Core, Effect, Event, GatedAnswer, Receipt, Schedules,
     Submission, Target,
 };
 use organism::pump::gate::Gate;
+use organism::pump::{ResidencyLimits, ResidentCore};
 use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
 use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Input, OperatorKeys, Record};
@@ -75,7 +77,9 @@ fn contract(who: &str, role: Role, accepts: &[&str], replies: &[&str], peers: &[
 }
 
 pub struct World {
-    pub core: Core,
+    /// Before each step, everything at rest leaves memory, so that each test also proves that no
+    /// event takes a tree at rest for an unknown one. It comes back after the step.
+    pub core: ResidentCore,
     pub gate: Gate,
     pub now: Time,
     pub records: Vec<Record>,
@@ -159,7 +163,7 @@ impl World {
         let config = Digest::of(b"config");
         let core = || Core::new(contracts.clone(), limits, config);
         let mut world = Self {
-            core: core(),
+            core: resident(core()),
             shadow: core(),
             config,
             seen: Seen::default(),
@@ -189,7 +193,8 @@ impl World {
     /// From here on, decisions need a signature of one of these operators.
     pub fn takes_decisions_of(&mut self, operators: OperatorKeys) {
         self.operators = operators;
-        self.core = self.core.clone().with_operators(self.operators.clone());
+        let core = Core::clone(&self.core).with_operators(self.operators.clone());
+        self.core = resident(core);
     }
 
     pub fn boot(&mut self) {
@@ -209,7 +214,7 @@ impl World {
     pub fn restart(&mut self) {
         self.core = self.rebuilt(&self.records);
         assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
-        self.shadow = self.rebuilt(&self.records);
+        self.shadow = Core::clone(&self.rebuilt(&self.records));
         self.deliveries.clear();
         self.alarms.clear();
         self.boot();
@@ -218,7 +223,7 @@ impl World {
     /// Kills the pump and restarts it on records with changed payloads.
     pub fn blind_restart(&mut self) {
         self.core = self.rebuilt(&self.records);
-        self.shadow = self.rebuilt(&self.records);
+        self.shadow = Core::clone(&self.rebuilt(&self.records));
         self.boot();
     }
 
@@ -236,11 +241,14 @@ impl World {
         self.restart();
     }
 
-    fn rebuilt(&self, records: &[Record]) -> Core {
+    /// The core that follows from the records. While it is rebuilt, every tree at rest leaves
+    /// memory.
+    fn rebuilt(&self, records: &[Record]) -> ResidentCore {
         let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
         let core = core.with_operators(self.operators.clone());
-        let mut core = scheduled(core, self.schedules.as_deref(), &self.gate);
-        records.iter().for_each(|record| core.replay(record));
+        let mut core = resident(scheduled(core, self.schedules.as_deref(), &self.gate));
+        records.iter().for_each(|record| core.replay(record).unwrap());
+        core.recall_all().unwrap();
         core
     }
 
@@ -276,7 +284,9 @@ impl World {
     pub fn step(&mut self, event: Event) {
         self.now = self.now.plus(Duration::from_millis(1));
         let position = Position(self.records.len() as u64 + 1);
-        let mut step = self.core.step(position, self.now, event);
+        self.core.let_rest();
+        let mut step = self.core.step(position, self.now, event).unwrap();
+        self.core.recall_all().unwrap();
         for effect in std::mem::take(&mut step.effects) {
             match effect {
                 Effect::Deliver(delivery) => self.deliveries.push_back(delivery),
@@ -340,7 +350,7 @@ impl World {
 
     /// Checks the properties that hold after every step: a record changes only its own tree.
     fn check_tree(&mut self, tree: &ThreadId) {
-        let [state, shadow] = [&self.core, &self.shadow].map(Core::state);
+        let [state, shadow] = [&*self.core, &self.shadow].map(Core::state);
         let open = self.seen.accepted.len() - self.seen.disposed.len();
         assert_eq!(open, state.in_flight, "conservation");
         let size = state.trees.get(tree).map_or(0, |tree| {
@@ -622,6 +632,12 @@ impl World {
             }
         }
     }
+}
+
+/// A core that keeps nothing in memory that is at rest.
+pub fn resident(core: Core) -> ResidentCore {
+    let limits = ResidencyLimits { trees: 0, threads: 0, keys: 0, batch: 0 };
+    ResidentCore::with_store(core, RestingStore::in_memory(), limits)
 }
 
 /// The core with these schedules, as the only partition.

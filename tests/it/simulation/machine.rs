@@ -7,6 +7,7 @@ use organism::clock::Time;
 use organism::contract::TreeLimits;
 use organism::envelope::Spending;
 use organism::ids::{CallId, Digest, Position};
+use organism::pump::ResidentCore;
 use organism::pump::core::{Alarm, Core, Effect, Event, Standstill};
 use organism::pump::gate::Gate;
 use organism::thread::{Hold, Record};
@@ -14,11 +15,15 @@ use uuid::Uuid;
 
 use super::faults::{Dice, Fault};
 use super::judge::Judge;
+use crate::pump::world::resident;
 
 pub struct Machine {
     pub gate: Gate,
     journal: Uuid,
-    core: Core,
+    core: ResidentCore,
+    /// Decides when trees at rest leave memory; `None` if they never do. Apart from the dice of the
+    /// faults, so that the same faults occur either way.
+    residency: Option<Dice>,
     /// The state according to the durable records alone.
     shadow: Core,
     /// The durable records, which survive a crash.
@@ -56,9 +61,10 @@ pub struct Done {
 }
 
 impl Machine {
-    pub fn new(gate: Gate, journal: Uuid) -> Self {
+    /// With `residency`, trees at rest leave memory at random.
+    pub fn new(gate: Gate, journal: Uuid, residency: Option<Dice>) -> Self {
         let core = || Core::new(gate.contracts.clone(), TreeLimits::default(), config());
-        let (core, shadow) = (core(), core());
+        let (core, shadow) = (in_memory(core(), residency.as_ref()), core());
         let (wall, last) = (Time(1_700_000_000_000_000), Time::default());
         let (records, alarms) = (Vec::new(), Vec::new());
         let (unnoticed, uncounted) = (Standstill::default(), Duration::ZERO);
@@ -67,6 +73,7 @@ impl Machine {
             gate,
             journal,
             core,
+            residency,
             shadow,
             records,
             epoch,
@@ -83,7 +90,8 @@ impl Machine {
     }
 
     /// The accounts of all trees.
-    pub fn spent(&self) -> Spending {
+    pub fn spent(&mut self) -> Spending {
+        self.core.recall_all().unwrap();
         let spent = self.core.state().trees.values().map(|tree| tree.usage.spending());
         spent.fold(Spending::default(), Spending::plus)
     }
@@ -109,8 +117,10 @@ impl Machine {
     /// Restarts from the durable records until a start succeeds.
     pub fn start(&mut self, dice: &mut Dice, judge: &mut Judge) -> Vec<Effect> {
         loop {
-            self.core = Core::new(self.gate.contracts.clone(), TreeLimits::default(), config());
-            self.records.iter().for_each(|record| self.core.replay(record));
+            let core = Core::new(self.gate.contracts.clone(), TreeLimits::default(), config());
+            self.core = in_memory(core, self.residency.as_ref());
+            self.records.iter().for_each(|record| self.core.replay(record).unwrap());
+            self.core.recall_all().unwrap();
             assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
             self.alarms.clear();
             // A new pump continues from the last recorded time.
@@ -152,7 +162,7 @@ impl Machine {
         let mut position = Position(self.records.len() as u64 + 1);
         let (mut effects, mut records) = (Vec::new(), Vec::new());
         for event in events {
-            let mut step = self.core.step(position, self.last, event);
+            let mut step = self.core.step(position, self.last, event).unwrap();
             effects.append(&mut step.effects);
             if let Some(record) = step.into_record() {
                 records.push(record);
@@ -212,12 +222,15 @@ impl Machine {
             judge.recorded(&record, uncounted);
             self.records.push(record);
         }
-        let [state, shadow] = [&self.core, &self.shadow].map(Core::state);
+        let [state, shadow] = [&*self.core, &self.shadow].map(Core::state);
         for record in &self.records[first..] {
             let trees = [shadow, state].map(|state| state.trees.get(&record.tree));
             assert_eq!(trees[0], trees[1], "rebuilt state is live state");
         }
         assert_eq!(judge.in_flight(), state.in_flight, "accepted = settled + in flight");
+        if self.residency.as_mut().is_some_and(|dice| dice.one_in(2)) {
+            self.core.let_rest();
+        }
     }
 
     pub fn now(&self) -> Time {
@@ -254,6 +267,11 @@ impl Machine {
             self.wall = self.wall.max(at);
         }
     }
+}
+
+/// With `residency`, a core from whose memory everything at rest leaves when the machine lets it.
+fn in_memory(core: Core, residency: Option<&Dice>) -> ResidentCore {
+    if residency.is_some() { resident(core) } else { core.into() }
 }
 
 fn config() -> Digest {

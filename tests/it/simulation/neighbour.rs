@@ -29,7 +29,7 @@ impl Neighbour {
     /// Takes one request of each kind, without any fault.
     pub fn new(gate: Gate) -> Self {
         let (mut judge, mut dice) = (Judge::default(), Dice::new(0));
-        let mut machine = Machine::new(gate, JOURNAL);
+        let mut machine = Machine::new(gate, JOURNAL, None);
         machine.start(&mut dice, &mut judge);
         let submissions = (0..QUESTIONS.len()).map(|at| submission(&machine.gate, at));
         let decided = machine.decide(submissions.collect());

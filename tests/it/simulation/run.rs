@@ -112,11 +112,18 @@ struct Simulation {
     starts: usize,
 }
 
+/// In half of the seeds, trees at rest leave memory at random.
 pub fn run(seed: u64) -> Run {
+    run_with(seed, seed.is_multiple_of(2))
+}
+
+/// As [`run`]; `is_resting` states whether trees at rest leave memory.
+pub fn run_with(seed: u64, is_resting: bool) -> Run {
     let mut dice = Dice::new(seed);
+    let residency = is_resting.then(|| Dice::new(!seed));
     let gather = if dice.one_in(2) { Gather::First } else { Gather::All };
     let mut simulation = Simulation {
-        machine: Machine::new(gate(gather), JOURNAL),
+        machine: Machine::new(gate(gather), JOURNAL, residency),
         neighbour: Neighbour::new(gate(gather)),
         judge: Judge::default(),
         dice,
@@ -137,7 +144,8 @@ pub fn run(seed: u64) -> Run {
     }
     simulation.drain();
     simulation.judge.verdict();
-    simulation.judge.bill.verdict(simulation.machine.spent());
+    let spent = simulation.machine.spent();
+    simulation.judge.bill.verdict(spent);
     let Simulation { machine, judge, dice, starts, .. } = simulation;
     let (records, effects) = (machine.records.len(), judge.effects());
     let (turned_away, charged_after) = (judge.turned_away_so_far(), judge.bill.after_the_call());

@@ -1,0 +1,232 @@
+//! Texts of trees at rest and of client keys that have left the memory of a pump.
+//!
+//! The store is no record: it lives as long as its process, which alone can read it. Its file is
+//! deleted as soon as it is open, so nothing of it outlives the process, and nothing else can
+//! change it.
+
+use std::hash::BuildHasher;
+use std::path::PathBuf;
+
+use rusqlite::{Connection, OptionalExtension};
+use uuid::Uuid;
+
+use crate::ids::Digest;
+use crate::journal::Error;
+use crate::limits;
+
+/// Texts by name, outside memory.
+#[derive(Debug)]
+pub struct RestingStore {
+    place: StorePlace,
+    /// Opened with the first text, because most organisms never need it.
+    open: Option<OpenStore>,
+}
+
+#[derive(Debug)]
+enum StorePlace {
+    /// A file in this directory.
+    Directory(PathBuf),
+    /// Memory, for tests.
+    Memory,
+}
+
+#[derive(Debug)]
+struct OpenStore {
+    db: Connection,
+    names: StoredNames,
+}
+
+impl RestingStore {
+    /// A store whose file will be in this directory.
+    pub fn in_directory(directory: PathBuf) -> Self {
+        Self { place: StorePlace::Directory(directory), open: None }
+    }
+
+    /// A store in memory, for tests.
+    pub fn in_memory() -> Self {
+        Self { place: StorePlace::Memory, open: None }
+    }
+
+    /// Stores texts by name, in place of earlier texts of the same names: all of them, or none.
+    pub fn put(&mut self, texts: &[(String, String)]) -> Result<(), Error> {
+        let failed = Error::sqlite("writing trees at rest to a working file");
+        let open = match &mut self.open {
+            Some(open) => open,
+            closed => closed.insert(OpenStore::new(&self.place)?),
+        };
+
+        open.put(texts).map_err(failed)
+    }
+
+    /// The text of this name; `None` if there is none.
+    pub fn get(&self, name: &str) -> Result<Option<String>, Error> {
+        let Some(open) = self.open.as_ref().filter(|open| open.names.may_have(name)) else {
+            return Ok(None);
+        };
+
+        let found = open.get(name);
+        let found = found.map_err(Error::sqlite("reading trees at rest from a working file"))?;
+        match found {
+            Some((text, check)) if check != check_of(name, &text) => {
+                let detail = "its text in the working file was damaged".to_owned();
+                Err(Error::Resting { name: name.to_owned(), detail })
+            }
+            found => Ok(found.map(|(text, _)| text)),
+        }
+    }
+
+    /// All names.
+    pub fn names(&self) -> Result<Vec<String>, Error> {
+        let Some(open) = &self.open else { return Ok(Vec::new()) };
+        let names = open.all_names();
+        names.map_err(Error::sqlite("reading trees at rest from a working file"))
+    }
+}
+
+impl OpenStore {
+    fn new(place: &StorePlace) -> Result<Self, Error> {
+        let failed = || Error::sqlite("opening a working file for trees at rest");
+        let db = match place {
+            StorePlace::Memory => Connection::open_in_memory().map_err(failed())?,
+            StorePlace::Directory(directory) => {
+                let path = directory.join(format!("resting-{}", Uuid::now_v7().simple()));
+                let db = Connection::open(&path).map_err(failed())?;
+                std::fs::remove_file(&path).map_err(|source| {
+                    let detail = format!("it cannot be deleted: {source}");
+                    Error::Resting { name: path.display().to_string(), detail }
+                })?;
+                db
+            }
+        };
+
+        set_up(&db).map_err(failed())?;
+        Ok(Self { db, names: StoredNames::default() })
+    }
+
+    fn put(&mut self, texts: &[(String, String)]) -> rusqlite::Result<()> {
+        let write = self.db.transaction()?;
+        {
+            let sql = "INSERT OR REPLACE INTO resting(name, text, hash) VALUES (?1, ?2, ?3)";
+            let mut insert = write.prepare_cached(sql)?;
+            for (name, text) in texts {
+                insert.execute((name, text, check_of(name, text)))?;
+                self.names.add(name);
+            }
+        }
+        write.commit()
+    }
+
+    fn get(&self, name: &str) -> rusqlite::Result<Option<(String, [u8; 32])>> {
+        let mut select =
+            self.db.prepare_cached("SELECT text, hash FROM resting WHERE name = ?1")?;
+        select.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+    }
+
+    fn all_names(&self) -> rusqlite::Result<Vec<String>> {
+        let mut select = self.db.prepare("SELECT name FROM resting ORDER BY name")?;
+        let names = select.query_map([], |row| row.get(0))?;
+        names.collect()
+    }
+}
+
+fn set_up(db: &Connection) -> rusqlite::Result<()> {
+    // No synchronous writes and no lasting rollback journal: nothing needs the file after a crash.
+    db.execute_batch(&format!(
+        "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; \
+         PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{}; \
+         CREATE TABLE resting(name TEXT PRIMARY KEY, text TEXT NOT NULL, hash BLOB NOT NULL) \
+         WITHOUT ROWID;",
+        limits::RESTING_CACHE_KIB
+    ))
+}
+
+/// Check against damage of the disk.
+fn check_of(name: &str, text: &str) -> [u8; 32] {
+    Digest::of_parts(&[name.as_bytes(), b"\0", text.as_bytes()]).0
+}
+
+/// A Bloom filter of the names in the store, so that looking for a new name rarely reads the file.
+/// Its size is fixed: with more names, more searches read the file.
+#[derive(Debug)]
+struct StoredNames {
+    words: Vec<u64>,
+    hasher: foldhash::fast::RandomState,
+}
+
+impl Default for StoredNames {
+    fn default() -> Self {
+        let words = vec![0; limits::RESTING_FILTER_BYTES / size_of::<u64>()];
+        Self { words, hasher: foldhash::fast::RandomState::default() }
+    }
+}
+
+impl StoredNames {
+    /// Index of the word and mask of the bit, for each of the two bits of a name.
+    fn bits(&self, name: &str) -> [(usize, u64); 2] {
+        let hash = self.hasher.hash_one(name);
+        let bit = |half: u64| {
+            let words = self.words.len() as u64;
+            let index = usize::try_from((half >> 6) % words).unwrap_or_default();
+            (index, 1 << (half & 63))
+        };
+        [bit(hash & 0xffff_ffff), bit(hash >> 32)]
+    }
+
+    fn add(&mut self, name: &str) {
+        for (index, mask) in self.bits(name) {
+            if let Some(word) = self.words.get_mut(index) {
+                *word |= mask;
+            }
+        }
+    }
+
+    fn may_have(&self, name: &str) -> bool {
+        let is_set = |(index, mask): (usize, u64)| {
+            self.words.get(index).is_some_and(|word| word & mask != 0)
+        };
+        self.bits(name).into_iter().all(is_set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(name: &str, text: &str) -> (String, String) {
+        (name.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn a_text_is_found_by_its_name_and_replaced_by_a_later_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = RestingStore::in_directory(directory.path().to_owned());
+        assert_eq!(store.get("one").unwrap(), None);
+
+        store.put(&[pair("one", "first"), pair("two", "other")]).unwrap();
+        store.put(&[pair("one", "second")]).unwrap();
+        assert_eq!(store.get("one").unwrap().as_deref(), Some("second"));
+        assert_eq!(store.get("three").unwrap(), None);
+        assert_eq!(store.names().unwrap(), ["one", "two"]);
+        let files = std::fs::read_dir(directory.path()).unwrap();
+        assert_eq!(files.count(), 0, "no file can be seen");
+    }
+
+    #[test]
+    fn a_damaged_text_is_an_error() {
+        let mut store = RestingStore::in_memory();
+        store.put(&[pair("one", "first")]).unwrap();
+        let open = store.open.as_ref().unwrap();
+        open.db.execute("UPDATE resting SET text = 'forged'", []).unwrap();
+        let error = store.get("one").unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{error}");
+    }
+
+    #[test]
+    fn the_filter_knows_every_name_and_few_others() {
+        let mut names = StoredNames::default();
+        (0..10_000).for_each(|n| names.add(&format!("sess-{n}")));
+        assert!((0..10_000).all(|n| names.may_have(&format!("sess-{n}"))));
+        let others = (0..10_000).filter(|n| names.may_have(&format!("other-{n}"))).count();
+        assert!(others < 100, "{others} of 10,000");
+    }
+}

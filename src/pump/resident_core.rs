@@ -1,0 +1,357 @@
+//! The core of a pump together with the trees at rest and client keys that have left its memory.
+//!
+//! The step is pure and sees memory alone. So what an event names is brought back before its step,
+//! and nothing leaves between a step and its effects.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use super::core::{Core, Event, Step};
+use crate::clock::Time;
+use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::RestingStore;
+use crate::limits;
+use crate::mutant::mutant;
+use crate::thread::{ClientKey, Fact, Record};
+
+/// A core whose trees at rest leave memory beyond a bound.
+#[derive(Debug)]
+pub struct ResidentCore {
+    core: Core,
+    /// `None` if everything stays in memory.
+    resting: Option<RestingTrees>,
+}
+
+/// How much that is at rest stays in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct ResidencyLimits {
+    pub trees: usize,
+    /// Threads of all trees at rest together.
+    pub threads: usize,
+    pub keys: usize,
+    /// Trees or keys beyond the limit that leave together.
+    pub batch: usize,
+}
+
+impl Default for ResidencyLimits {
+    fn default() -> Self {
+        Self {
+            trees: limits::RESTING_TREES_MAX,
+            threads: limits::RESTING_THREADS_MAX,
+            keys: limits::RESTING_KEYS_MAX,
+            batch: limits::RESTING_BATCH,
+        }
+    }
+}
+
+/// The trees at rest and client keys in memory, in the order in which they leave.
+#[derive(Debug)]
+struct RestingTrees {
+    store: RestingStore,
+    limits: ResidencyLimits,
+    /// One entry for each time that a tree came to rest. An entry is outdated if the tree has a
+    /// later record.
+    trees: VecDeque<RestingEntry>,
+    /// Sum of the threads in `trees`.
+    threads: usize,
+    keys: VecDeque<ClientKey>,
+    /// Number of entries until which nothing is written, because trees could not leave the last
+    /// time.
+    retry_at: usize,
+}
+
+#[derive(Debug)]
+struct RestingEntry {
+    root: ThreadId,
+    head: Position,
+    threads: usize,
+}
+
+/// A core that keeps everything in memory.
+impl From<Core> for ResidentCore {
+    fn from(core: Core) -> Self {
+        Self { core, resting: None }
+    }
+}
+
+impl Deref for ResidentCore {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl ResidentCore {
+    /// A core whose trees at rest leave memory for a working file in this directory.
+    pub fn new(core: Core, directory: PathBuf) -> Self {
+        let store = RestingStore::in_directory(directory);
+        Self::with_store(core, store, ResidencyLimits::default())
+    }
+
+    pub fn with_store(core: Core, store: RestingStore, limits: ResidencyLimits) -> Self {
+        let resting = RestingTrees {
+            store,
+            limits,
+            trees: VecDeque::new(),
+            threads: 0,
+            keys: VecDeque::new(),
+            retry_at: 0,
+        };
+        Self { core, resting: Some(resting) }
+    }
+
+    /// Changes the core before its boot.
+    #[must_use]
+    pub fn map(self, change: impl FnOnce(Core) -> Core) -> Self {
+        Self { core: change(self.core), ..self }
+    }
+
+    /// As [`ResidentCore::map`], for a change that may fail.
+    pub fn try_map<E>(self, change: impl FnOnce(Core) -> Result<Core, E>) -> Result<Self, E> {
+        Ok(Self { core: change(self.core)?, ..self })
+    }
+
+    /// As [`Core::replay`].
+    pub fn replay(&mut self, record: &Record) -> Result<(), Error> {
+        self.recall_tree(&record.tree)?;
+        for key in keys_in(&record.facts) {
+            self.recall_key(&key)?;
+        }
+
+        self.core.replay(record);
+        self.note_rest(&record.tree, &record.facts);
+        self.let_rest();
+        Ok(())
+    }
+
+    /// As [`Core::step`]. Brings back what the event names first.
+    pub fn step(&mut self, position: Position, now: Time, event: Event) -> Result<Step, Error> {
+        while let Some(root) = self.core.missing_tree(&event) {
+            if !self.recall_tree(&root)? {
+                break;
+            }
+        }
+
+        if let Some(key) = self.core.missing_key(&event) {
+            self.recall_key(&key)?;
+        }
+
+        let step = self.core.step(position, now, event);
+        if let Some((tree, _)) = &step.record {
+            self.note_rest(tree, &step.facts);
+        }
+        Ok(step)
+    }
+
+    /// As [`Core::answer_arrived`].
+    pub fn answer_arrived(
+        &mut self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        at: Time,
+    ) {
+        self.core.answer_arrived(listener, call, attempt, at);
+    }
+
+    /// Brings back the tree with this root, if it has left memory. Returns whether it has.
+    pub fn recall_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
+        let Some(resting) = &mut self.resting else { return Ok(false) };
+        if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
+            return Ok(false);
+        }
+
+        let Some(text) = resting.store.get(root.as_str())? else { return Ok(false) };
+        self.core
+            .restore_tree(root, &text)
+            .map_err(|detail| Error::Resting { name: format!("the tree {root}"), detail })?;
+        self.note_rest(root, &[]);
+        Ok(true)
+    }
+
+    fn recall_key(&mut self, key: &ClientKey) -> Result<(), Error> {
+        let Some(resting) = &mut self.resting else { return Ok(()) };
+        if self.core.state().keys.resident(key).is_some() || mutant("forget-a-key-at-rest") {
+            return Ok(());
+        }
+
+        let Some(text) = resting.store.get(&name_of(key))? else { return Ok(()) };
+        self.core.restore_key(key, &text).map_err(|detail| Error::Resting {
+            name: format!("the key {} of {}", key.1, key.0),
+            detail,
+        })?;
+        resting.keys.push_back(key.clone());
+        Ok(())
+    }
+
+    /// Brings back everything, for a comparison of whole states.
+    pub fn recall_all(&mut self) -> Result<(), Error> {
+        let Some(resting) = &self.resting else { return Ok(()) };
+        for name in resting.store.names()? {
+            match name.split_once('\0') {
+                Some((client, key)) => {
+                    let client = ListenerName::parse(client).ok();
+                    if let Some(client) = client {
+                        self.recall_key(&(client, key.to_owned()))?;
+                    }
+                }
+                None => {
+                    if let Ok(root) = ThreadId::parse(&name) {
+                        self.recall_tree(&root)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the tree of a record into the queue of those that leave memory, if it is at rest, and
+    /// the client keys of the record.
+    fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
+        let Some(resting) = &mut self.resting else { return };
+        for key in keys_in(facts) {
+            if resting.keys.back() != Some(&key) {
+                resting.keys.push_back(key);
+            }
+        }
+
+        if root.as_str() == ThreadId::ORGANISM {
+            return;
+        }
+
+        let tree = self.core.state().trees.resident(root).filter(|tree| tree.is_at_rest());
+        if let Some(tree) = tree {
+            let entry =
+                RestingEntry { root: root.clone(), head: tree.head, threads: tree.threads.len() };
+            resting.push(entry);
+        }
+    }
+
+    /// Lets trees at rest and client keys beyond the limits leave memory, those first that have
+    /// been at rest longest. Must not come between a step and its effects, which read the state. If
+    /// the working file cannot be written, they stay.
+    pub fn let_rest(&mut self) {
+        let Some(resting) = &mut self.resting else { return };
+        if !resting.is_full() {
+            return;
+        }
+
+        let state = self.core.state();
+        let mut texts = Vec::new();
+        let mut leaving = Vec::new();
+        let mut staying = Vec::new();
+        while resting.has_trees_beyond(staying.len()) {
+            let Some(entry) = resting.pop() else { break };
+            let tree = state.trees.resident(&entry.root);
+            if tree.is_none_or(|tree| tree.head != entry.head || !tree.is_at_rest()) {
+                continue;
+            }
+
+            match state.resting_tree(&entry.root) {
+                Some(text) => {
+                    texts.push((entry.root.as_str().to_owned(), text));
+                    leaving.push(entry);
+                }
+                None => staying.push(entry),
+            }
+        }
+
+        let beyond = resting.keys.len().saturating_sub(resting.limits.keys);
+        let keys: Vec<_> = resting.keys.drain(..beyond).collect();
+        for key in &keys {
+            texts.extend(state.resting_key(key).map(|text| (name_of(key), text)));
+        }
+
+        let stored = resting.store.put(&texts);
+        if let Err(error) = &stored {
+            tracing::warn!("trees at rest stay in memory; retrying later: {error}");
+            resting.keys.extend(keys);
+            staying.extend(leaving);
+        } else {
+            leaving.iter().for_each(|entry| self.core.release_tree(&entry.root));
+            keys.iter().for_each(|key| self.core.release_key(key));
+        }
+
+        let is_done = stored.is_ok() && staying.is_empty();
+        resting.stay(staying, is_done);
+    }
+}
+
+impl RestingTrees {
+    fn push(&mut self, entry: RestingEntry) {
+        self.threads += entry.threads;
+        self.trees.push_back(entry);
+    }
+
+    fn pop(&mut self) -> Option<RestingEntry> {
+        let entry = self.trees.pop_front()?;
+        self.threads = self.threads.saturating_sub(entry.threads);
+        Some(entry)
+    }
+
+    /// Whether it is time to write.
+    fn is_full(&self) -> bool {
+        let ResidencyLimits { trees, threads, keys, batch } = self.limits;
+        let is_full = self.trees.len() > trees + batch
+            || self.threads > threads
+            || self.keys.len() > keys + batch;
+        is_full && self.trees.len() + self.keys.len() >= self.retry_at
+    }
+
+    /// Whether a tree has to leave, if `staying` others that were looked at cannot.
+    fn has_trees_beyond(&self, staying: usize) -> bool {
+        self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
+    }
+
+    /// Puts back trees that cannot leave yet. Unless all that had to leave has left (`is_done`),
+    /// nothing is looked at again before there is a batch more.
+    fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
+        trees.into_iter().for_each(|entry| self.push(entry));
+        let entries = self.trees.len() + self.keys.len();
+        self.retry_at = if is_done { 0 } else { entries + self.limits.batch };
+    }
+}
+
+/// Name of a client key in the store. No id of a thread contains a zero byte.
+fn name_of((client, key): &ClientKey) -> String {
+    format!("{client}\0{key}")
+}
+
+/// Client keys of the calls that these facts open.
+fn keys_in(facts: &[Fact]) -> impl Iterator<Item = ClientKey> {
+    facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, key: Some(key), .. } => Some((message.from.clone(), key.clone())),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(head: u64) -> RestingEntry {
+        RestingEntry { root: ThreadId::organism(), head: Position(head), threads: 1 }
+    }
+
+    #[test]
+    fn trees_that_cannot_leave_are_looked_at_again_when_there_is_a_batch_more() {
+        let limits = ResidencyLimits { trees: 2, threads: 100, keys: 2, batch: 3 };
+        let core = Core::new(Default::default(), Default::default(), Default::default());
+        let core = ResidentCore::with_store(core, RestingStore::in_memory(), limits);
+        let mut resting = core.resting.unwrap();
+        (0..6).for_each(|head| resting.push(entry(head)));
+        assert!(resting.is_full());
+
+        let staying: Vec<_> = std::iter::from_fn(|| resting.pop()).collect();
+        resting.stay(staying, false);
+        assert!(!resting.is_full(), "they stay");
+        (6..9).for_each(|head| resting.push(entry(head)));
+        assert!(resting.is_full(), "a batch more");
+
+        resting.stay(Vec::new(), true);
+        assert_eq!(resting.retry_at, 0, "all that were to leave have left");
+    }
+}

@@ -1,0 +1,129 @@
+//! A map whose values can leave memory.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use super::state::Map;
+
+/// Values by key, of which some may have left memory. A value that has left must be brought back
+/// before anything looks it up: a lookup would take it for one that never existed. Builds with
+/// debug assertions know which values have left, and panic at such a lookup.
+#[derive(Debug, Clone)]
+pub struct ResidentMap<K, V> {
+    values: Map<K, V>,
+    /// Keys of the values that have left memory. Always empty without debug assertions.
+    absent: HashSet<K, foldhash::fast::RandomState>,
+}
+
+impl<K, V> Default for ResidentMap<K, V> {
+    fn default() -> Self {
+        Self { values: Map::default(), absent: HashSet::default() }
+    }
+}
+
+/// Compares the values in memory.
+impl<K: Eq + Hash, V: PartialEq> PartialEq for ResidentMap<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
+impl<K: Eq + Hash, V: Eq> Eq for ResidentMap<K, V> {}
+
+impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.check(key);
+        self.values.get(key)
+    }
+
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The value if it is in memory. `None` also stands for a value that has left memory.
+    pub fn resident(&self, key: &K) -> Option<&V> {
+        self.values.get(key)
+    }
+
+    /// Values in memory.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.values.values()
+    }
+
+    /// Values in memory, with their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.values.iter()
+    }
+
+    /// Number of values in memory.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.check(key);
+        self.values.get_mut(key)
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.values.values_mut()
+    }
+
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        self.check(&key);
+        self.values.insert(key, value);
+    }
+
+    pub(super) fn entry_or(&mut self, key: K, value: V) -> &mut V {
+        self.check(&key);
+        self.values.entry(key).or_insert(value)
+    }
+
+    /// Removes a value from memory that is kept elsewhere.
+    pub(super) fn release(&mut self, key: &K) {
+        if self.values.remove(key).is_some() && cfg!(debug_assertions) {
+            self.absent.insert(key.clone());
+        }
+    }
+
+    /// Puts back a value that has left memory.
+    pub(super) fn restore(&mut self, key: K, value: V) {
+        self.absent.remove(&key);
+        self.values.insert(key, value);
+    }
+
+    fn check(&self, key: &K) {
+        debug_assert!(
+            self.absent.is_empty() || !self.absent.contains(key),
+            "a value that has left memory is looked up"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_was_restored_is_found_again() {
+        let mut map = ResidentMap::default();
+        map.insert("key", 7);
+        map.release(&"key");
+        assert_eq!(map.resident(&"key"), None);
+        map.restore("key", 7);
+        assert_eq!(map.get(&"key"), Some(&7));
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "has left memory"))]
+    fn a_value_that_has_left_memory_is_not_taken_for_an_unknown_one() {
+        let mut map = ResidentMap::default();
+        map.insert("key", 7);
+        map.release(&"key");
+        assert_eq!(map.get(&"key"), None);
+    }
+}
