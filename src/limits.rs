@@ -525,6 +525,8 @@ pub const RESTING_THREADS_MAX: usize = 16_384;
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Trees or client keys that leave memory together.
 pub const RESTING_BATCH: usize = 256;
+/// Maximum number of trees at rest, and of client keys, that leave memory in one round.
+pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of the working file for trees at rest, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
 /// Bytes of the filter that spares most searches in the working file.

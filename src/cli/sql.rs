@@ -1,5 +1,6 @@
 //! `organism sql`: asks the index of the record with SQL.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::index::{SqlValue, run_sql};
 
-use super::exit::CommandExit;
+use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
 use super::render::{RenderOutput, clean, put, put_visible_json, table};
@@ -57,23 +58,44 @@ struct SqlRows {
     csv: bool,
     columns: Vec<String>,
     table: Vec<Vec<String>>,
+    /// Whether anything was written.
+    written: bool,
     failure: Option<anyhow::Error>,
 }
 
 impl SqlRows {
     fn new(json: bool, csv: bool) -> Self {
-        Self { json, csv, columns: Vec::new(), table: Vec::new(), failure: None }
+        let columns = Vec::new();
+        Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Forgets the rows of an index that proved damaged.
+    /// Forgets the rows of an index that proved damaged. Rows that were written cannot be taken back.
     fn clear(&mut self) {
         self.table.clear();
+        if self.written {
+            let text = "the index proved damaged and was made anew; discard this output, and run \
+                        the command again";
+            self.failure = Some(CommandFailure::new(CommandExit::TryAgain, text).into());
+        }
     }
 
     fn take(&mut self, columns: &[String], row: Option<Vec<SqlValue>>) -> bool {
-        let written = match row {
+        if self.failure.is_some() {
+            return false;
+        }
+
+        self.failure = self.put(columns, row).err();
+        self.failure.is_none()
+    }
+
+    fn put(&mut self, columns: &[String], row: Option<Vec<SqlValue>>) -> anyhow::Result<()> {
+        self.written |= self.csv || (self.json && row.is_some());
+        match row {
             None => {
                 self.columns = columns.to_vec();
+                if self.json {
+                    only_once(columns)?;
+                }
                 let header = columns.iter().map(|name| csv_field(name));
                 if self.csv { put(&csv_line(header)) } else { Ok(()) }
             }
@@ -81,13 +103,17 @@ impl SqlRows {
             Some(row) if self.csv => {
                 put(&csv_line(row.iter().map(|value| csv_field(&text(value)))))
             }
+            Some(_) if self.table.len() == TABLE_ROWS_MAX => {
+                let text = format!(
+                    "a table has at most {TABLE_ROWS_MAX} rows; add LIMIT, or pass --csv or --json"
+                );
+                Err(CommandFailure::new(CommandExit::Usage, text).into())
+            }
             Some(row) => {
                 self.table.push(row.iter().map(cell).collect());
                 Ok(())
             }
-        };
-        self.failure = written.err();
-        self.failure.is_none()
+        }
     }
 
     fn finish(self) -> anyhow::Result<()> {
@@ -103,13 +129,15 @@ impl SqlRows {
             cells.all(|cell| cell == NULL || cell.parse::<f64>().is_ok()) && !self.table.is_empty()
         };
         let headers: Vec<String> = (self.columns.iter().enumerate())
-            .map(|(at, name)| if is_number(at) { format!(">{name}") } else { name.clone() })
+            .map(|(at, name)| (if is_number(at) { ">" } else { "" }).to_owned() + &one_line(name))
             .collect();
         let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
         put(&table(&RenderOutput::stdout(false), &headers, &self.table))
     }
 }
 
+/// Rows that a table may have, because it is kept in memory until its widths are known.
+const TABLE_ROWS_MAX: usize = 100_000;
 /// A missing value in a table.
 const NULL: &str = "-";
 
@@ -127,7 +155,24 @@ fn text(value: &SqlValue) -> String {
 fn cell(value: &SqlValue) -> String {
     match value {
         SqlValue::Null => NULL.to_owned(),
-        other => clean(&text(other)),
+        other => one_line(&text(other)),
+    }
+}
+
+/// A text that cannot imitate a row of its own.
+fn one_line(text: &str) -> String {
+    clean(text).replace('\n', "\\n")
+}
+
+/// Refuses columns of one name, of which a JSON object would keep the last alone.
+fn only_once(columns: &[String]) -> anyhow::Result<()> {
+    let mut seen = HashSet::new();
+    match columns.iter().find(|name| !seen.insert(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let text = format!("two columns are named `{name}`; name them with AS");
+            Err(CommandFailure::new(CommandExit::Usage, text).into())
+        }
     }
 }
 

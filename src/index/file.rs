@@ -76,6 +76,8 @@ pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
 
 /// Opens the index of `journal` for writing. An index that cannot be used is made anew.
 pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
+    // A process that ended while it removed an index may have left one with redacted words.
+    remove_renamed(path)?;
     if path.exists() {
         match connect(path).and_then(|db| check(path, &db, journal).map(|is_ours| (db, is_ours))) {
             Ok((db, true)) => return Ok(db),
@@ -207,22 +209,31 @@ fn catalogue(db: &Connection) -> rusqlite::Result<IndexCatalogue> {
     rows.collect()
 }
 
-/// Deletes an index. The caller holds its lock.
-pub fn remove(path: &Path) -> Result<(), Error> {
-    // A reader must never meet the file without its write-ahead log, so the file goes first.
-    let doomed = with_suffix(path, "-deleted");
-    let gone = |result: std::io::Result<()>| match result {
+/// Suffix of an index that is being deleted.
+const RENAMED: &str = "-deleted";
+
+fn remove_renamed(path: &Path) -> Result<(), Error> {
+    gone(path, std::fs::remove_file(with_suffix(path, RENAMED)))
+}
+
+/// The result of removing a file that may not exist.
+fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
+    match result {
         Err(source) if source.kind() != ErrorKind::NotFound => {
             Err(Error::Io { path: path.to_owned(), source })
         }
         _ => Ok(()),
-    };
-
-    gone(std::fs::rename(path, &doomed))?;
-    for suffix in ["-wal", "-shm"] {
-        gone(std::fs::remove_file(with_suffix(path, suffix)))?;
     }
-    gone(std::fs::remove_file(&doomed))
+}
+
+/// Deletes an index. The caller holds its lock.
+pub fn remove(path: &Path) -> Result<(), Error> {
+    // A reader must never meet the file without its write-ahead log, so the file goes first.
+    gone(path, std::fs::rename(path, with_suffix(path, RENAMED)))?;
+    for suffix in ["-wal", "-shm"] {
+        gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;
+    }
+    remove_renamed(path)
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
-use crate::envelope::{AttemptFailure, Message, MessageKind, Refusal};
+use crate::envelope::{Message, MessageKind, Refusal, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::system;
 use crate::thread::{Closing, Fact, Hold, Input, Opener, Opening, Record};
@@ -117,15 +117,7 @@ impl<'d> IndexFold<'d> {
                     })?;
                 }
             }
-            Fact::Charged { call, spending, .. } => {
-                if let Some(thread) = self.thread_of_call(*call)? {
-                    self.threads.add(thread, record, |sums| {
-                        let tokens = spending.tokens;
-                        sums.tokens_charged = sums.tokens_charged.saturating_add_unsigned(tokens);
-                        sums.cost = sums.cost.saturating_add_unsigned(spending.money.0);
-                    })?;
-                }
-            }
+            Fact::Charged { call, spending, .. } => self.charge(record, *call, *spending)?,
             _ => self.take_call_fact(record, fact)?,
         }
         Ok(())
@@ -155,7 +147,10 @@ impl<'d> IndexFold<'d> {
                 self.calls.end_delivery(*call, Some(*attempt), time, "failed")?;
                 self.set_ready(*call, time)?;
                 let detail = failure.to_string();
-                self.add_error(record, Some(*call), None, failure_kind(failure), &detail)?;
+                self.add_error(record, Some(*call), None, failure.word(), &detail)?;
+                if let Some(spent) = failure.spent() {
+                    self.charge(record, *call, spent)?;
+                }
             }
             Fact::NotTaken { call, attempt } => {
                 self.calls.end_delivery(*call, Some(*attempt), time, "not-taken")?;
@@ -185,6 +180,21 @@ impl<'d> IndexFold<'d> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Adds what a model call cost that has no turn: its result is lost, or it failed.
+    fn charge(
+        &mut self,
+        record: &Record,
+        call: CallId,
+        spending: Spending,
+    ) -> rusqlite::Result<()> {
+        let Some(thread) = self.thread_of_call(call)? else { return Ok(()) };
+        self.threads.add(thread, record, |sums| {
+            let tokens = spending.tokens;
+            sums.tokens_charged = sums.tokens_charged.saturating_add_unsigned(tokens);
+            sums.cost = sums.cost.saturating_add_unsigned(spending.money.0);
+        })
     }
 
     fn accept(
@@ -309,7 +319,8 @@ impl<'d> IndexFold<'d> {
 
     fn close(&mut self, record: &Record, id: CallId, how: Closing) -> rusqlite::Result<()> {
         let time = record.time.0;
-        let is_late = matches!(record.input, Input::Deadline { .. });
+        // The calls beneath it are cancelled.
+        let is_late = matches!(&record.input, Input::Deadline { call, .. } if *call == id);
         let end = if is_late { "timed-out" } else { closing(how) };
         self.calls.end_delivery(id, None, time, end)?;
         self.end_hold(record, id, closing(how))?;
@@ -406,16 +417,19 @@ fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
     }
 }
 
-/// The payload of the core with which this record ends the call.
+/// The payload of the core with which this record ends the call. A `thread-result`, which the opener
+/// of a thread gets in addition, only names it.
 fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),
         _ => None,
     });
+    let thread_result = system::name("thread-result");
     let is_fault = |message: &&Message| {
         message.kind == MessageKind::System
             && message.cause == Some(call.0)
             && message.call != Some(call)
+            && message.name != thread_result
     };
     messages.rev().find(is_fault)
 }
@@ -424,19 +438,5 @@ const fn hold_word(hold: Hold) -> &'static str {
     match hold {
         Hold::Approval => "approval",
         Hold::Answer => "answer",
-    }
-}
-
-const fn failure_kind(failure: &AttemptFailure) -> &'static str {
-    match failure {
-        AttemptFailure::Crashed { .. } => "crashed",
-        AttemptFailure::Unreachable { .. } => "unreachable",
-        AttemptFailure::Lost { .. } => "lost",
-        AttemptFailure::Refused { .. } => "refused",
-        AttemptFailure::CutShort { .. } => "cut-short",
-        AttemptFailure::Model { .. } => "model",
-        AttemptFailure::Spent { .. } => "spent",
-        AttemptFailure::TooLarge { .. } => "too-large",
-        AttemptFailure::Garbage { .. } => "garbage",
     }
 }

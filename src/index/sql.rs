@@ -41,8 +41,9 @@ pub fn run_sql(
     time: Duration,
     visit: &mut RowVisitor<'_>,
 ) -> Result<(), Error> {
-    let until = Instant::now() + time;
-    let timer = move || Instant::now() >= until;
+    // A time beyond what a clock can show is no limit.
+    let until = Instant::now().checked_add(time);
+    let timer = move || until.is_some_and(|until| Instant::now() >= until);
     let refused = reader.db.authorizer(Some(permission));
     let timed = reader.db.progress_handler(INSTRUCTIONS, Some(timer));
     refused.and(timed).map_err(|error| reader.failed(error))?;
@@ -50,7 +51,14 @@ pub fn run_sql(
     let result = visit_rows(reader, statement, visit);
     result.map_err(|error| match error.sqlite_error_code() {
         Some(ErrorCode::OperationInterrupted) => Error::TimedOut { seconds: time.as_secs() },
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => reader.failed(error),
+        Some(
+            ErrorCode::DatabaseCorrupt
+            | ErrorCode::NotADatabase
+            | ErrorCode::DiskFull
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::OutOfMemory
+            | ErrorCode::DatabaseBusy,
+        ) => reader.failed(error),
         Some(ErrorCode::AuthorizationForStatementDenied) => Error::Query {
             detail: "only statements that read are permitted: SELECT, WITH, VALUES".to_owned(),
         },

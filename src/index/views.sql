@@ -43,7 +43,7 @@ CREATE VIEW message(id, thread, seq, kind, sender, recipient, payload, payload_n
 CREATE VIEW call(id, thread, caller, listener, from_outside, opened, opened_us, closed, closed_us,
     duration_us, attempts, outcome, fault) AS
   SELECT @uuid(c.id), t.id, a.text, l.text, c.outside, @time(c.opened), c.opened, @time(c.closed),
-    c.closed, c.closed - c.opened, c.attempts, c.how, @name(c.fault)
+    c.closed, c.closed - c.opened, c.attempts, c.how, @local(c.fault)
   FROM call_row c JOIN thread_row t ON t.n = c.thread JOIN name a ON a.n = c.caller
     JOIN name l ON l.n = c.listener;
 

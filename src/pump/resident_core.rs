@@ -243,7 +243,7 @@ impl ResidentCore {
         let mut texts = Vec::new();
         let mut leaving = Vec::new();
         let mut staying = Vec::new();
-        while resting.has_trees_beyond(staying.len()) {
+        while resting.has_trees_beyond(staying.len()) && leaving.len() < limits::RESTING_ROUND_MAX {
             let Some(entry) = resting.pop() else { break };
             let tree = state.trees.resident(&entry.root);
             if tree.is_none_or(|tree| tree.head != entry.head || !tree.is_at_rest()) {
@@ -260,9 +260,12 @@ impl ResidentCore {
         }
 
         let beyond = resting.keys.len().saturating_sub(resting.limits.keys);
-        let keys: Vec<_> = resting.keys.drain(..beyond).collect();
-        for key in &keys {
-            texts.extend(state.resting_key(key).map(|text| (name_of(key), text)));
+        let mut keys = Vec::new();
+        for key in resting.keys.drain(..beyond.min(limits::RESTING_ROUND_MAX)) {
+            if let Some(text) = state.resting_key(&key) {
+                texts.push((name_of(&key), text));
+                keys.push(key);
+            }
         }
 
         let stored = resting.store.put(&texts);
@@ -307,11 +310,12 @@ impl RestingTrees {
     }
 
     /// Puts back trees that cannot leave yet. Unless all that had to leave has left (`is_done`),
-    /// nothing is looked at again before there is a batch more.
+    /// nothing is looked at again before there is half as much more, so that a file which cannot be
+    /// written costs each tree a bounded number of looks.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
-        self.retry_at = if is_done { 0 } else { entries + self.limits.batch };
+        self.retry_at = if is_done { 0 } else { entries + self.limits.batch.max(entries / 2) };
     }
 }
 

@@ -87,6 +87,17 @@ fn a_command_that_is_killed_leaves_an_index_that_is_completed() {
     }
 }
 
+/// A command that died while it removed an index left one behind, with words that were redacted since.
+#[test]
+fn an_index_whose_removal_was_interrupted_does_not_stay() {
+    let place = researched("sess-abcdefgh");
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM message"), ["10"]);
+    let renamed = file(&place).with_extension("db-deleted");
+    std::fs::rename(file(&place), &renamed).unwrap();
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM message"), ["10"]);
+    assert!(!renamed.exists());
+}
+
 /// Issue 17, 3.4: a query waits at most a second for another writer, and then answers from what
 /// the index holds, and says so.
 #[test]

@@ -99,3 +99,28 @@ fn the_version_of_the_views_is_part_of_the_index() {
         format!("schema_version,position\r\n{},7\r\n", organism::index::SCHEMA_VERSION)
     );
 }
+
+/// A value with a line break cannot imitate a row.
+#[test]
+fn a_cell_of_a_table_is_one_line() {
+    let place = researched();
+    let shown = sql(&place, &["SELECT 'a' || char(10) || 'b' AS x"]);
+    assert_eq!(shown, "x\na\\nb\n");
+}
+
+#[test]
+fn bounds_of_a_query_are_errors_that_say_what_to_do() {
+    let place = researched();
+    let refused = |args: &[&str], part: &str| {
+        let output = organism(&place, &[&["sql"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(part), "{error}");
+    };
+    let endless =
+        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
+    refused(&[endless], "a table has at most 100000 rows; add LIMIT");
+    refused(&["--json", "SELECT 1 AS id, 2 AS id"], "two columns are named `id`");
+    let limitless = sql(&place, &["--timeout", &u64::MAX.to_string(), "SELECT 1 AS one"]);
+    assert_eq!(limitless, "one\n  1\n");
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use organism::audit;
 use organism::clock::Time;
-use organism::envelope::{AttemptFailure, Disposition, MessageKind};
+use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, Spending};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Hold, Input, Record};
 
@@ -273,6 +273,83 @@ pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
         attempt: None,
     });
     [first, second]
+}
+
+/// The cost of a failed model call is in the sums, as `organism thread` shows it.
+#[test]
+fn sums_of_trees_are_those_of_their_timelines() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let call = CallId(asked);
+    let attempt = Attempt { epoch: 1, n: 1 };
+    let failure = AttemptFailure::Model {
+        reason: "timeout".to_owned(),
+        detail: "no answer".to_owned(),
+        spent: Spending { tokens: 340, money: Money(7_000_000) },
+        passing: false,
+        tries: Vec::new(),
+    };
+    let mut failed = script.step(&tree, Input::Retry { call }).end();
+    failed.facts = vec![Fact::AttemptFailed { call, attempt, failure }];
+    let place = Place::with(&mut [first, failed]);
+    let sums = "SELECT tokens_charged, cost_nano FROM tree";
+    assert_eq!(rows(&place.data(), sums), ["340 | 7000000"]);
+
+    let mut spent = 0;
+    for (journal, place) in stored_journals() {
+        let reader = organism::journal::sqlite::JournalReader::open(&place.data()).unwrap();
+        let sums = "SELECT thread, tokens_in + tokens_out + tokens_charged, cost_nano FROM tree";
+        for row in rows(&place.data(), sums) {
+            let root = ThreadId::parse(row.split(' ').next().unwrap()).unwrap();
+            let timeline = audit::thread_timeline(&reader, &root, None).unwrap().unwrap();
+            let Spending { tokens, money } = timeline.spent;
+            assert_eq!(row, format!("{root} | {tokens} | {}", money.0), "{journal}");
+            spent += tokens;
+        }
+    }
+    assert!(spent > 0);
+}
+
+/// The fault of a call between threads is what ended it, not the result that its opener gets. Only
+/// the call whose time has passed is `timed-out`; those beneath it are cancelled.
+#[test]
+fn a_fault_is_the_one_that_ended_the_call() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let attempt = Attempt { epoch: 1, n: 1 };
+    let mut step = script.outcome(&tree, "researcher", asked);
+    let beneath = step.say(MessageKind::Call, "researcher", "code-search", "search", "<s/>", None);
+    let mut second = step.end();
+    second.facts.extend([
+        Fact::HandedOver { call: CallId(beneath), attempt },
+        Fact::HandedOver { call: CallId(asked), attempt },
+    ]);
+
+    let input = Input::Deadline { call: CallId(asked), attempt };
+    let mut step = script.step(&tree, input);
+    step.close(beneath, Closing::Cancelled).close(asked, Closing::Failed);
+    let fault = format!("<system-error xmlns=\"{CORE}\" code=\"timed-out\"/>");
+    let result = format!("<thread-result xmlns=\"{CORE}\" status=\"failed\"/>");
+    for (name, payload) in [("system-error", &fault), ("thread-result", &result)] {
+        step.say(MessageKind::System, "core", "operator", name, payload, Some(asked));
+    }
+    let mut third = step.end();
+    for fact in &mut third.facts {
+        if let Fact::Accepted { message, .. } = fact {
+            std::sync::Arc::make_mut(message).call = None;
+        }
+    }
+
+    let place = Place::with(&mut [first, second, third]);
+    let sql = "SELECT listener, outcome, fault FROM call ORDER BY listener";
+    assert_eq!(
+        rows(&place.data(), sql),
+        ["code-search | cancelled | -", "researcher | failed | system-error"]
+    );
+    let sql = "SELECT listener, outcome FROM delivery ORDER BY listener";
+    assert_eq!(rows(&place.data(), sql), ["code-search | cancelled", "researcher | timed-out"]);
 }
 
 /// Issue 17, 3.2: a turn has the model that answered, its tokens, its cost and its failovers.

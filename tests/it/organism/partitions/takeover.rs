@@ -181,6 +181,8 @@ fn requests_are_answered_soon_after_the_election_of_a_new_stream_leader() {
     let [killed, bare_killed, frozen, bare_frozen] = &mut all;
     report.note(format!("killed, s: {} (bare: {})", shown(killed), shown(bare_killed)));
     report.note(format!("frozen, s: {} (bare: {})", shown(frozen), shown(bare_frozen)));
+    // The server that was frozen last may not serve the stream yet.
+    cluster.wait_until_whole(&[STREAM, LEASES]);
     assert_eq!(running.stop(), Some(0));
     all_verified(&house);
 }
