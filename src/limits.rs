@@ -414,6 +414,16 @@ pub const INDEX_ROWS_KEPT: usize = 100_000;
 pub const INDEX_CACHE_KIB: u32 = 64 << 10;
 /// How long a query waits until another process has brought the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
+/// How long the follower of a journal collects records for one commit of the index.
+pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
+/// How long the follower keeps the lock of the index after it has caught up.
+pub const INDEX_IDLE_TIME: Duration = Duration::from_millis(500);
+/// How long the follower waits after its first failure. The wait doubles with each further one.
+pub const INDEX_RETRY: Duration = Duration::from_secs(1);
+/// Maximum wait of the follower after a failure.
+pub const INDEX_RETRY_MAX: Duration = Duration::from_secs(60);
+/// Niceness of the follower's thread: beside busy threads it gets about a tenth of a core.
+pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 /// Maximum size of an index whose structure is checked before each use. Damage of a larger one
 /// shows when the damaged page is read.
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;

@@ -73,8 +73,8 @@ pub fn read<T>(
     let answer = answer.map_err(|error| failed(place, data, error))?;
     if let Some((position, last)) = behind {
         note!(
-            "the index is at record {position} of {last}, because another command brings it up to \
-             date; later records are missing from this answer"
+            "the index is at record {position} of {last}, because its writer has not caught up; \
+             later records are missing from this answer"
         );
     }
     Ok(answer)

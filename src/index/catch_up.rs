@@ -16,70 +16,74 @@ use super::file::{failed, position};
 use super::fold::IndexFold;
 use super::{Error, file};
 
-/// Folds the records up to `last` into `db`. Passes the number of records that are done, and of all
-/// records, to `progress`.
-pub fn catch_up(
-    path: &Path,
-    db: &Connection,
-    journal: &JournalReader,
-    last: Position,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<(), Error> {
-    let first = Position(position(db).map_err(failed(path))?.0 + 1);
-    if first > last {
-        return Ok(());
-    }
-
-    let mut batch = CatchUp::begin(path, db, journal)?;
-    let mut take = |records: Vec<HashedRecord>| -> Result<(), Error> {
-        for sealed in &records {
-            batch.take(sealed)?;
-        }
-        if let Some(sealed) = records.last() {
-            progress(sealed.record.position.0, last.0);
-        }
-        Ok(())
-    };
-    in_order::<Error>(journal.data(), first, last, &mut take)?;
-    batch.commit()
-}
-
-/// A batch of records that is folded and not committed yet.
-struct CatchUp<'d> {
+/// Folds records into the index `db`. The caller holds the lock of the index.
+pub struct IndexWriter<'d> {
     path: &'d Path,
     db: &'d Connection,
     journal: &'d JournalReader,
     fold: IndexFold<'d>,
+    /// Last record that was folded.
     end: Option<(Position, Digest)>,
-    records: u64,
+    /// Number of records that are folded and not committed.
+    uncommitted: u64,
 }
 
-impl<'d> CatchUp<'d> {
-    fn begin(
+impl<'d> IndexWriter<'d> {
+    pub fn new(
         path: &'d Path,
         db: &'d Connection,
         journal: &'d JournalReader,
     ) -> Result<Self, Error> {
-        let sqlite = failed(path);
-        db.execute_batch("BEGIN IMMEDIATE").map_err(&sqlite)?;
-        let fold = IndexFold::new(db).map_err(&sqlite)?;
-        Ok(Self { path, db, journal, fold, end: None, records: 0 })
+        let fold = IndexFold::new(db).map_err(failed(path))?;
+        Ok(Self { path, db, journal, fold, end: None, uncommitted: 0 })
+    }
+
+    /// Folds and commits the records up to `last`. Passes the number of records that are done, and
+    /// of all records, to `progress`.
+    pub fn catch_up(
+        &mut self,
+        last: Position,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), Error> {
+        let first = Position(position(self.db).map_err(failed(self.path))?.0 + 1);
+        if first > last {
+            return Ok(());
+        }
+
+        let journal = self.journal;
+        let mut take = |records: Vec<HashedRecord>| -> Result<(), Error> {
+            for sealed in &records {
+                self.take(sealed)?;
+            }
+            if let Some(sealed) = records.last() {
+                progress(sealed.record.position.0, last.0);
+            }
+            Ok(())
+        };
+        in_order::<Error>(journal.data(), first, last, &mut take)?;
+        self.commit()
     }
 
     fn take(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
+        if self.uncommitted == 0 {
+            self.db.execute_batch("BEGIN IMMEDIATE").map_err(failed(self.path))?;
+        }
+        self.uncommitted += 1;
         self.refuse_redacted(sealed)?;
         self.fold.take(&sealed.record).map_err(failed(self.path))?;
         self.end = Some((sealed.record.position, sealed.hash));
-        self.records += 1;
-        if self.records.is_multiple_of(limits::INDEX_COMMIT_RECORDS) {
+        if self.uncommitted >= limits::INDEX_COMMIT_RECORDS {
             self.commit()?;
-            self.db.execute_batch("BEGIN IMMEDIATE").map_err(failed(self.path))?;
         }
         Ok(())
     }
 
-    /// Writes the batch together with its position.
+    /// Commits what is folded, together with its position.
     fn commit(&mut self) -> Result<(), Error> {
+        if self.uncommitted == 0 {
+            return Ok(());
+        }
+
         let sqlite = failed(self.path);
         self.fold.flush().map_err(&sqlite)?;
         if let Some((position, hash)) = self.end {
@@ -91,6 +95,7 @@ impl<'d> CatchUp<'d> {
         failpoint("index-before-commit");
         self.db.execute_batch("COMMIT").map_err(&sqlite)?;
         failpoint("index-after-commit");
+        self.uncommitted = 0;
         Ok(())
     }
 
@@ -118,6 +123,18 @@ impl<'d> CatchUp<'d> {
         }
         Ok(())
     }
+}
+
+/// Folds the records up to `last` into `db`. Passes the number of records that are done, and of all
+/// records, to `progress`.
+pub fn catch_up(
+    path: &Path,
+    db: &Connection,
+    journal: &JournalReader,
+    last: Position,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Error> {
+    IndexWriter::new(path, db, journal)?.catch_up(last, progress)
 }
 
 /// Makes the index at `path` complete up to `last`. One that is damaged is made anew.

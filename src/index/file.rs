@@ -19,6 +19,8 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, views};
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
+/// Suffix of a file with which a reader asks the writer to make a damaged index again.
+const REBUILD_REQUEST: &str = "-rebuild";
 
 /// The right to write the index. The operating system releases it with the process.
 #[derive(Debug)]
@@ -78,6 +80,9 @@ pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
 pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
     // A process that ended while it removed an index may have left one with redacted words.
     remove_renamed(path)?;
+    if is_rebuild_requested(path) {
+        remove(path)?;
+    }
     if path.exists() {
         match connect(path).and_then(|db| check(path, &db, journal).map(|is_ours| (db, is_ours))) {
             Ok((db, true)) => return Ok(db),
@@ -226,11 +231,25 @@ fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     }
 }
 
+/// Asks the process that holds the lock to make a damaged index again. A process that may not write
+/// there asks nothing.
+pub fn request_rebuild(path: &Path) -> Result<(), Error> {
+    let path = with_suffix(path, REBUILD_REQUEST);
+    match File::create(&path) {
+        Err(source) if !may_not_write(&source) => Err(Error::Io { path, source }),
+        _ => Ok(()),
+    }
+}
+
+pub fn is_rebuild_requested(path: &Path) -> bool {
+    with_suffix(path, REBUILD_REQUEST).exists()
+}
+
 /// Deletes an index. The caller holds its lock.
 pub fn remove(path: &Path) -> Result<(), Error> {
     // A reader must never meet the file without its write-ahead log, so the file goes first.
     gone(path, std::fs::rename(path, with_suffix(path, RENAMED)))?;
-    for suffix in ["-wal", "-shm"] {
+    for suffix in ["-wal", "-shm", REBUILD_REQUEST] {
         gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;
     }
     remove_renamed(path)

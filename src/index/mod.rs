@@ -2,9 +2,9 @@
 //! the past are answered. It is the same for an embedded journal and for the projection of a
 //! stream.
 //!
-//! The index is derived data. It may be deleted at any time; the next query makes it again. A
-//! damaged index, one of another format, and one of another journal are deleted and made again,
-//! too.
+//! While an organism runs, its follower writes the index; otherwise the next query brings it up to
+//! date. The index is derived data. It may be deleted at any time and is then made again, as is a
+//! damaged index, one of another format, and one of another journal.
 //!
 //! **Invariant:** nothing here writes to a journal, and nothing that the pump does depends on an
 //! index.
@@ -14,6 +14,7 @@ mod calls;
 mod catch_up;
 mod file;
 mod fold;
+mod follow;
 mod messages;
 mod names;
 mod reader;
@@ -26,6 +27,7 @@ mod views;
 mod words;
 
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
+pub use follow::{FollowResult, follow};
 pub use reader::{IndexReader, read};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};

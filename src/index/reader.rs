@@ -1,7 +1,6 @@
 //! Reads an index, after it was brought up to date.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -69,7 +68,8 @@ pub fn read<T>(
 ) -> Result<T, Error> {
     let first = open(data, progress).and_then(|mut reader| query(&mut reader));
     match first {
-        Err(error) if error.is_damage() && discard(data)? => {
+        Err(error) if error.is_damage() => {
+            discard(data)?;
             open(data, progress).and_then(|mut reader| query(&mut reader))
         }
         other => other,
@@ -147,13 +147,16 @@ fn finish(
     Ok(IndexReader { db, path, journal, position, last })
 }
 
-/// Deletes an index that proved damaged. Returns false if another process writes it.
-fn discard(data: &Path) -> Result<bool, Error> {
-    match IndexLock::take(data, Duration::ZERO, &mut || false)? {
-        LockResult::Locked(_lock) => {
-            file::remove(&data.join(INDEX_DATABASE))?;
-            Ok(true)
+/// Deletes an index that proved damaged. If another process writes it, leaves a request for that
+/// process to make the index again.
+fn discard(data: &Path) -> Result<(), Error> {
+    let path = data.join(INDEX_DATABASE);
+    match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {
+        LockResult::Locked(_lock) => file::remove(&path),
+        LockResult::Busy => {
+            file::request_rebuild(&path)?;
+            Err(Error::Building { path })
         }
-        LockResult::Busy | LockResult::ReadOnly => Ok(false),
+        LockResult::ReadOnly => Ok(()),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::index_follower::IndexLag;
 use super::model_metrics::ModelCounts;
 use super::partitioned::{PartitionMap, PartitionStatus};
 use crate::clock::Time;
@@ -20,12 +21,14 @@ use crate::trace::SpanTracer;
 pub(super) struct PumpHealth {
     counts: Arc<PumpMetrics>,
     pub models: Arc<ModelCounts>,
+    /// How far the index is, if this process follows the journal.
+    pub index: Option<Arc<IndexLag>>,
 }
 
 impl PumpHealth {
     pub fn new(config: &Config, counts: Arc<PumpMetrics>) -> Self {
         let models = Arc::new(ModelCounts::new(config, config.local_agents()));
-        Self { counts, models }
+        Self { counts, models, index: None }
     }
 
     /// Number of deliveries in flight.
@@ -35,6 +38,9 @@ impl PumpHealth {
 
     fn write(&self, page: &mut MetricsPage) {
         self.counts.write(page, Time::now());
+        if let Some(lag) = &self.index {
+            lag.write(page);
+        }
         self.models.write(page);
     }
 }

@@ -8,6 +8,7 @@ mod agent_spans;
 mod client;
 pub mod control;
 mod health;
+mod index_follower;
 mod local_agents;
 mod model_metrics;
 mod models;

@@ -11,6 +11,7 @@ use tokio::runtime;
 use tokio::sync::watch;
 
 use super::health::PumpHealth;
+use super::index_follower::IndexFollower;
 use super::workflow_runs::{self, JournalRuns, WorkflowRuns};
 use super::{Error, HostedListener, NativeHostBuilder};
 use super::{local_agents, nats_listeners};
@@ -40,6 +41,7 @@ pub(super) struct PumpRuntime {
     /// Closes when the pump has ended.
     ended: watch::Receiver<()>,
     watched: PumpHealth,
+    index: Option<IndexFollower>,
 }
 
 /// How the clock of a pump runs.
@@ -109,7 +111,16 @@ impl PumpRuntime {
         let hosts = hosts.into_iter().map(|(_, host)| host).collect();
         let data = config.data.clone();
         let journal = config.journal_name();
-        Ok(Self { handle, data, journal, hosts, pump, ended, watched })
+        Ok(Self { handle, data, journal, hosts, pump, ended, watched, index: None })
+    }
+
+    /// Keeps the index of the journal up to date from now on, until the pump ends.
+    pub fn follow_index(&mut self) -> Result<(), Error> {
+        let recorded = self.handle.recorded();
+        let follower = IndexFollower::start(self.data.clone(), recorded, self.ended.clone())?;
+        self.watched.index = Some(follower.lag());
+        self.index = Some(follower);
+        Ok(())
     }
 
     pub fn handle(&self) -> &Handle {
@@ -171,8 +182,16 @@ impl PumpRuntime {
 
     /// Waits until the pump's thread has ended, and returns its result.
     pub async fn join(self) -> Result<(), Error> {
-        let Self { pump, journal, .. } = self;
-        let ended = tokio::task::spawn_blocking(move || pump.join()).await;
+        let Self { pump, journal, index, .. } = self;
+        let join = move || {
+            let ended = pump.join();
+            // The directory of the journal belongs to the next process from now on.
+            if let Some(index) = index {
+                index.join();
+            }
+            ended
+        };
+        let ended = tokio::task::spawn_blocking(join).await;
         match ended {
             Ok(Ok(result)) => Ok(result.map_err(|error| error.in_journal(journal))?),
             Ok(Err(_)) | Err(_) => Err(Error::Stopped),

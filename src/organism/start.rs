@@ -121,7 +121,12 @@ impl Organism {
             StartPurpose::Service | StartPurpose::Command => PumpClockMode::Running,
         };
 
-        let runtime = PumpRuntime::start(&config, core, journal, natives, clock, &tracer).await?;
+        let mut runtime =
+            PumpRuntime::start(&config, core, journal, natives, clock, &tracer).await?;
+        // Behind a command that ends soon, the next query brings the index up to date.
+        if purpose == StartPurpose::Service {
+            runtime.follow_index()?;
+        }
         let watcher = HealthMonitor::of_one(&config.name, runtime.watched(), &tracer);
         let mut organism = Self {
             config,

@@ -1,6 +1,7 @@
 //! The index of the record: its rows, its damage, and queries on it.
 
 mod damage;
+mod follower;
 mod queries;
 mod rows;
 mod search;

@@ -43,11 +43,11 @@ pub struct JournalReader {
     has_mac: bool,
 }
 
-/// Number of records read by this process.
+/// Number of reads of records by this process, except scans.
 static READS: Counter = Counter::new();
 
 impl JournalReader {
-    /// Number of records read by this process, with any reader.
+    /// Number of reads of records by this process, with any reader. Scans do not count.
     pub fn reads() -> &'static Counter {
         &READS
     }
@@ -174,6 +174,15 @@ impl JournalReader {
     /// The records from `from` to `to`, both included. All must exist.
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.increment();
+        self.scan_records(from, to)
+    }
+
+    /// As [`JournalReader::records`], for scans, which do not count as reads of records.
+    pub(super) fn scan_records(
+        &self,
+        from: Position,
+        to: Position,
+    ) -> Result<Vec<HashedRecord>, Error> {
         let sql = format!(
             "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
             row::columns(self.has_mac)

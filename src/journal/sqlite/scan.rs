@@ -56,7 +56,7 @@ pub fn in_order<E: From<Error>>(
             0 => Ok(()),
             _ => {
                 let (from, to) = span(0);
-                take(JournalReader::open(data).and_then(|reader| reader.records(from, to))?)
+                take(JournalReader::open(data).and_then(|reader| reader.scan_records(from, to))?)
             }
         };
     }
@@ -117,7 +117,7 @@ fn send_all(
     };
 
     for (from, to) in spans {
-        let chunk = reader.records(from, to);
+        let chunk = reader.scan_records(from, to);
         let failed = chunk.is_err();
         // The receiver is gone once an earlier chunk was broken.
         if chunks.send(chunk).is_err() || failed {

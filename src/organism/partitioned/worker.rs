@@ -75,6 +75,10 @@ impl PartitionWorker {
             let clock = PumpClockMode::Running;
             let runtime =
                 PumpRuntime::start(&self.config, core, journal, natives, clock, &self.tracer).await;
+            let runtime = runtime.and_then(|mut runtime| {
+                runtime.follow_index()?;
+                Ok(runtime)
+            });
 
             let is_over = match runtime {
                 Err(error) if is_passing_at_start(&error) => {

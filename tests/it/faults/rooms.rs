@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,11 +32,12 @@ impl Room {
         }
     }
 
-    /// Fills the disk.
+    /// Fills the disk, once the writer of the index uses none that it would release later.
     fn fill(&self) {
-        let mut filler = File::create(self.house.path("data/filler")).unwrap();
-        let chunk = [0; 4096];
-        while filler.write_all(&chunk).is_ok() {}
+        let log = |suffix: &str| self.house.data().join(format!("index.db-{suffix}"));
+        let is_quiet = || !log("wal").exists() && !log("shm").exists();
+        until("the index is closed", || is_quiet().then_some(()));
+        fill(&self.house.path("data/filler"));
     }
 
     fn empty(&self) {
@@ -56,6 +58,12 @@ impl Room {
         until("it is found full", || (said() > before).then_some(()));
         child
     }
+}
+
+fn fill(filler: &Path) {
+    let mut filler = File::create(filler).unwrap();
+    let chunk = [0; 4096];
+    while filler.write_all(&chunk).is_ok() {}
 }
 
 fn pong(number: &str) -> String {
@@ -130,4 +138,44 @@ fn a_start_on_a_full_disk_says_so_and_the_next_one_is_fine() {
         assert_eq!(room.send(journal).out, pong(journal));
     }
     room.house.verified();
+}
+
+/// Issue 17, 3.4: a full disk beneath the index stops nothing but the index, which completes itself
+/// once there is room.
+#[test]
+fn a_full_disk_beneath_the_index_does_not_disturb_the_organism() {
+    let house = House::with(SMALL);
+    let small = house.path("small");
+    let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"], &small);
+    let _mounted = match mounted {
+        Ok(mounted) => mounted,
+        Err(reason) => return skip("a disk of the index that is full", &reason),
+    };
+    std::fs::create_dir_all(house.data()).unwrap();
+    std::os::unix::fs::symlink(small.join("index.db"), house.data().join("index.db")).unwrap();
+    let sent = |number: &str| {
+        let sent = house.send_text(&numbered("ping", number), &["--key", number]);
+        assert_eq!(sent.out, pong(number), "{sent:?}");
+    };
+    let counted = || {
+        let counted = house.organism(&["sql", "--csv", "SELECT count(*) FROM thread"]);
+        counted.out.lines().nth(1).map(str::to_owned)
+    };
+
+    let running = house.run();
+    sent("a");
+    until("the index is there", || (counted()? == "2").then_some(()));
+    assert_eq!(running.stop(), Some(0));
+
+    let filler = small.join("filler");
+    fill(&filler);
+    let running = house.run();
+    let failed = || house.log().contains("the index could not be brought up to date");
+    until("the index has no room", || failed().then_some(()));
+    sent("b");
+    std::fs::remove_file(&filler).unwrap();
+    until("it is up to date", || house.log().contains("the index is up to date").then_some(()));
+    assert_eq!(counted().as_deref(), Some("3"));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
 }

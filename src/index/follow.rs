@@ -1,0 +1,116 @@
+//! Keeps an index up to date while its journal grows.
+//!
+//! A session holds the lock of the index, so that no other process writes, and keeps the rows of
+//! open calls and of recent threads in memory between commits. It ends when the journal is quiet:
+//! commands then find the lock free, and make a deleted or damaged index again themselves.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+
+use crate::ids::Position;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+
+use super::Error;
+use super::catch_up::IndexWriter;
+use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
+
+/// Returns the position to reach next, after the index has reached the given one. `None` ends the
+/// session.
+pub type NextPosition<'n> = dyn FnMut(Position) -> Option<Position> + 'n;
+
+/// Result of an attempt to follow a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowResult {
+    Ended,
+    /// Another process writes the index.
+    Busy,
+}
+
+/// Why the present file is not written any more.
+enum RoundsEnd {
+    Ended,
+    /// The file was deleted or replaced, or a reader found it damaged.
+    Unusable,
+}
+
+/// Brings the index of the journal in `data` to one position after another, as `next` returns them.
+/// Waits a short time for another writer, unless `is_stopped`. An index that is deleted or damaged
+/// meanwhile is made anew.
+///
+/// # Errors
+///
+/// Those of the journal and of the index's file. The caller may try again.
+pub fn follow(
+    data: &Path,
+    is_stopped: &mut dyn FnMut() -> bool,
+    next: &mut NextPosition<'_>,
+) -> Result<FollowResult, Error> {
+    let journal = JournalReader::open(data)?;
+    let path = data.join(INDEX_DATABASE);
+    let _lock = match IndexLock::take(data, limits::INDEX_WAIT, is_stopped)? {
+        LockResult::Locked(lock) => lock,
+        LockResult::Busy => return Ok(FollowResult::Busy),
+        LockResult::ReadOnly => {
+            let source = std::io::ErrorKind::PermissionDenied.into();
+            return Err(Error::Io { path, source });
+        }
+    };
+
+    let mut was_damaged = false;
+    loop {
+        let db = file::open_writable(&path, &journal)?;
+        let result = match write_rounds(&path, &db, &journal, next) {
+            // An index that was just made again and is damaged once more stays for the caller.
+            Err(error) if error.is_damage() && !was_damaged => {
+                was_damaged = true;
+                Ok(RoundsEnd::Unusable)
+            }
+            other => other,
+        };
+        match result? {
+            RoundsEnd::Ended => return Ok(FollowResult::Ended),
+            RoundsEnd::Unusable => {
+                abandon(&path, db)?;
+                file::remove(&path)?;
+            }
+        }
+    }
+}
+
+fn write_rounds(
+    path: &Path,
+    db: &Connection,
+    journal: &JournalReader,
+    next: &mut NextPosition<'_>,
+) -> Result<RoundsEnd, Error> {
+    let inode = inode(path);
+    let mut writer = IndexWriter::new(path, db, journal)?;
+    loop {
+        let reached = file::position(db).map_err(failed(path))?;
+        let wanted = next(reached);
+        if inode.is_none() || self::inode(path) != inode || file::is_rebuild_requested(path) {
+            return Ok(RoundsEnd::Unusable);
+        }
+        let Some(wanted) = wanted else { return Ok(RoundsEnd::Ended) };
+
+        // A stop is noticed between the rounds.
+        let last = Position(wanted.0.min(reached.0 + limits::INDEX_COMMIT_RECORDS));
+        writer.catch_up(last, &mut |_, _| {})?;
+    }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    path.metadata().ok().map(|file| file.ino())
+}
+
+/// Closes a connection without a change to any file: at its path may be another database by now.
+fn abandon(path: &Path, db: Connection) -> Result<(), Error> {
+    let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    db.set_db_config(config, true).map_err(failed(path))?;
+    drop(db);
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! A running organism keeps the index of its journal up to date, whatever happens to either.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use organism::index::{self, FollowResult, INDEX_DATABASE, INDEX_LOCK, TreeFilter, follow};
+use organism::journal::Journal as _;
+
+use super::{contents, rows, with_index};
+use crate::journal::Place;
+use crate::journal::script::{Script, research};
+use crate::organism::{CONFIG, CommandOutput, House, say, talk_reply, until};
+use crate::web::{address, ask, listening, page::Page};
+
+const COUNT: &str = "SELECT count(*) FROM message WHERE payload = 'say'";
+
+fn house() -> House {
+    House::with(&listening(CONFIG))
+}
+
+fn file(house: &House) -> PathBuf {
+    house.data().join(INDEX_DATABASE)
+}
+
+fn metric(house: &House, name: &str) -> f64 {
+    Page::read(&ask(address(house), "/metrics").body).get(name, &[])
+}
+
+fn send(house: &House, text: &str) {
+    assert_eq!(house.send_text(&say(text), &[]).out, talk_reply(text));
+}
+
+/// Waits until the index holds every record.
+fn until_complete(house: &House) {
+    until("the index is complete", || {
+        let position = metric(house, "organism_index_position");
+        let is_complete = position > 0.0
+            && position >= metric(house, "organism_journal_position")
+            && metric(house, "organism_index_lag_records") == 0.0;
+        is_complete.then_some(())
+    });
+    assert_eq!(metric(house, "organism_index_lag_seconds"), 0.0);
+}
+
+/// Number of `say` messages in the file as it is.
+fn counted(house: &House) -> u64 {
+    let db = rusqlite::Connection::open(file(house)).unwrap();
+    db.query_row(COUNT, [], |row| row.get(0)).unwrap()
+}
+
+/// Asserts that the index answers as one that is made anew.
+fn assert_like_new(house: &House) {
+    let followed = contents(&house.data());
+    std::fs::remove_file(file(house)).unwrap();
+    assert_eq!(followed, contents(&house.data()));
+}
+
+/// Issue 17, 3.4: no command is needed, and a restart continues.
+#[test]
+fn a_running_organism_keeps_the_index_complete() {
+    let house = house();
+    for round in 1..=2 {
+        let running = house.run();
+        for text in ["a", "b", "c"] {
+            send(&house, text);
+        }
+        until_complete(&house);
+        assert_eq!(counted(&house), 3 * round);
+        assert_eq!(metric(&house, "organism_index_failures_total"), 0.0);
+        assert_eq!(running.stop(), Some(0));
+    }
+    assert_like_new(&house);
+}
+
+/// Issue 17, 3.4: an organism that dies in a commit leaves an index that the next one completes.
+#[test]
+fn an_organism_that_is_killed_in_a_commit_of_the_index_leaves_no_gap() {
+    for failpoint in organism::failpoint::INDEX {
+        let house = house();
+        let mut run = house.command(&["run"]);
+        run.env("ORGANISM_FAILPOINT", failpoint).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = run.spawn().unwrap();
+        let killed = until("it is killed", || child.try_wait().unwrap());
+        assert_eq!(killed.code(), None, "{failpoint}");
+
+        let running = house.run();
+        send(&house, "a");
+        until_complete(&house);
+        assert_eq!(counted(&house), 1, "{failpoint}");
+        assert_eq!(running.stop(), Some(0));
+        assert_like_new(&house);
+        house.verified();
+    }
+}
+
+/// Design 8.15: the index may be deleted while an organism runs. With the next record it is made
+/// again, and before that by the next query.
+#[test]
+fn an_index_that_is_deleted_under_an_organism_is_made_again() {
+    let house = house();
+    let running = house.run();
+    send(&house, "a");
+    for sent in 2..5 {
+        until_complete(&house);
+        for suffix in ["", "-wal", "-shm"] {
+            let name = format!("{INDEX_DATABASE}{suffix}");
+            // The last two exist only while somebody uses the database.
+            std::fs::remove_file(house.data().join(name)).ok();
+        }
+        if sent == 2 {
+            let queried = house.organism(&["sql", "--csv", COUNT]);
+            assert!(queried.out.ends_with("\n1\r\n"), "{queried:?}");
+        }
+        send(&house, "b");
+        until_complete(&house);
+        assert_eq!(counted(&house), sent);
+    }
+    assert_eq!(running.stop(), Some(0));
+    assert_like_new(&house);
+}
+
+/// Issue 17, 3.4: a failure of the index stops nothing. It stands once in the log, is counted, and
+/// ends by itself.
+#[test]
+fn an_index_that_cannot_be_written_disturbs_no_organism() {
+    let house = house();
+    assert_eq!(house.run().stop(), Some(0));
+    std::fs::remove_file(file(&house)).ok();
+    std::fs::create_dir(file(&house)).unwrap();
+
+    let running = house.run();
+    until("two attempts fail", || {
+        (metric(&house, "organism_index_failures_total") >= 2.0).then_some(())
+    });
+    send(&house, "a");
+    assert!(metric(&house, "organism_index_lag_records") > 0.0);
+    assert!(metric(&house, "organism_index_lag_seconds") > 0.0);
+    assert_eq!(house.log().matches("the index could not be brought up to date").count(), 1);
+
+    std::fs::remove_dir(file(&house)).unwrap();
+    until_complete(&house);
+    assert_eq!(counted(&house), 1);
+    until("it says so", || house.log().contains("the index is up to date again").then_some(()));
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Issue 17, 3.4: while the follower is in the middle of a commit, a query waits a second and then
+/// states how far the index is. The pump does not wait at all.
+#[test]
+fn a_query_beside_a_slow_follower_states_how_far_the_index_is() {
+    let house = house();
+    let running = house.run();
+    send(&house, "a");
+    until_complete(&house);
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(rows(&house.data(), COUNT), ["1"]);
+
+    let mut run = house.command(&["run"]);
+    run.env("ORGANISM_FAILPOINT", "index-before-commit");
+    run.env("ORGANISM_FAILPOINT_UNTIL", house.path("let-go"));
+    let running = house.run_with(run);
+    until("the follower waits", || house.log().contains("waits at a failpoint").then_some(()));
+    send(&house, "b");
+    let behind = house.organism(&["sql", "--csv", COUNT]);
+    assert!(behind.out.ends_with("\n1\r\n"), "{behind:?}");
+    assert!(behind.err.contains("the index is at record "), "{behind:?}");
+    assert!(metric(&house, "organism_index_lag_records") > 0.0);
+
+    house.write("let-go", "");
+    until_complete(&house);
+    let complete = house.organism(&["sql", "--csv", COUNT]);
+    assert!(complete.out.ends_with("\n2\r\n"), "{complete:?}");
+    assert_eq!(complete.err, "");
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Issue 17, 3.4: queries beside an organism see what was recorded before they began.
+#[test]
+fn queries_beside_an_organism_see_every_earlier_record() {
+    let house = house();
+    let running = house.run();
+    for sent in 1..=5 {
+        send(&house, "a");
+        let queries: Vec<_> = (0..3)
+            .map(|_| {
+                let mut query = house.command(&["sql", "--csv", COUNT]);
+                query.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        for query in queries {
+            let answer: CommandOutput = query.wait_with_output().unwrap().into();
+            assert!(answer.out.ends_with(&format!("\n{sent}\r\n")), "{answer:?}");
+        }
+    }
+    assert_eq!(running.stop(), Some(0));
+    assert_like_new(&house);
+}
+
+/// Design 8.15: the process that writes the index makes a file anew that was deleted between two
+/// commits, or that a reader found damaged.
+#[test]
+fn a_follower_makes_an_index_anew_that_is_deleted_or_damaged_between_commits() {
+    let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
+    let whole = contents(&place.data());
+    let last = place.reader().last().unwrap();
+    let path = place.data().join(INDEX_DATABASE);
+    let follow_after = |damage: &dyn Fn()| {
+        let mut is_damaged = false;
+        let mut next = |reached| {
+            if !std::mem::replace(&mut is_damaged, true) {
+                damage();
+            }
+            (reached < last).then_some(last)
+        };
+        let result = follow(&place.data(), &mut || false, &mut next).unwrap();
+        assert_eq!(result, FollowResult::Ended);
+        let db = rusqlite::Connection::open(&path).unwrap();
+        let count = db.query_row("SELECT count(*) FROM message", [], |row| row.get(0));
+        assert_eq!(count, Ok(10));
+    };
+
+    follow_after(&|| std::fs::remove_file(&path).unwrap());
+    let request = place.data().join("index.db-rebuild");
+    let change = "UPDATE message_row SET bytes = bytes + 1";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(change).unwrap();
+    follow_after(&|| std::fs::write(&request, "").unwrap());
+    assert!(!request.exists());
+    assert_eq!(contents(&place.data()), whole);
+}
+
+/// A reader that finds damage while another process writes leaves a request to that process.
+#[test]
+fn a_reader_asks_the_writer_to_make_a_damaged_index_again() {
+    let mut records = research(&mut Script::default(), "sess-abcdefgh");
+    let place = Place::new();
+    place.open().unwrap().append(&mut records).unwrap();
+    let whole = contents(&place.data());
+    let path = place.data().join(INDEX_DATABASE);
+    let change = "UPDATE tree_row SET messages = -1";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(change).unwrap();
+
+    let trees = || {
+        let filter = TreeFilter::default();
+        with_index(&place.data(), &mut |reader| reader.trees(&filter, 9))
+    };
+    let lock = std::fs::File::create(place.data().join(INDEX_LOCK)).unwrap();
+    lock.lock().unwrap();
+    let refused = trees().unwrap_err();
+    assert!(matches!(refused, index::Error::Building { .. }), "{refused}");
+    let request = place.data().join("index.db-rebuild");
+    assert!(request.exists());
+
+    drop(lock);
+    assert_eq!(trees().unwrap().len(), 1);
+    assert_eq!(contents(&place.data()), whole);
+    assert!(!request.exists());
+}
