@@ -433,6 +433,13 @@ pub const SEARCH_COUNT_MAX: u64 = 10_000;
 pub const SEARCH_PAGE: usize = 256;
 /// Maximum payloads that a search by substring or XPath reads.
 pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
+/// Maximum causes of one message that the index follows. A cause is the call above, so calls nest
+/// less deep.
+pub const CAUSES_MAX: usize = 1_000;
+/// Maximum messages that are listed where the beginning of an id is that of several.
+pub const CANDIDATES_MAX: usize = 10;
+/// Maximum attempts, failures, waits, decisions and refusals of one message that are shown.
+pub const MESSAGE_ROWS_MAX: usize = 50;
 /// Maximum characters that the index keeps of the text that opened a thread.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 

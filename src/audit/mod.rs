@@ -9,6 +9,7 @@ mod duration_histogram;
 mod export;
 mod held;
 mod ledger;
+mod message_report;
 mod report;
 mod search;
 mod stats;
@@ -22,6 +23,10 @@ pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFormat, export};
 pub use held::{CallPreviewView, HeldCall, held};
 pub use ledger::{MessageLedger, ThreadCounts};
+pub use message_report::{
+    CausedMessages, ChainedRecord, FoundMessage, GateVerdict, MessageDecision, MessageHold,
+    MessagePreview, MessageReport, RecordedConfig, RefusalSummary, message_report,
+};
 pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,

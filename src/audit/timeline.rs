@@ -402,7 +402,7 @@ fn is_refused(record: &Record) -> bool {
 }
 
 /// Checks the signature of a recorded decision.
-fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
+pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
     let signature = origin.signature.as_deref()?;
     let operator = record.facts.iter().find_map(|fact| match fact {
         Fact::Signed { operator, .. } => Some(operator.clone()),

@@ -40,6 +40,7 @@ mod journal_target;
 mod key;
 mod launch;
 mod listener;
+mod message;
 mod models;
 mod named_config;
 mod nats_config;
@@ -115,6 +116,8 @@ enum CommandVerb {
     Threads(threads::Args),
     /// Show one thread with its subthreads.
     Thread(thread::Args),
+    /// Show everything on record about one message.
+    Message(message::Args),
     /// Follow messages as they are recorded.
     Tail(tail::Args),
     /// Find messages by text.
@@ -194,6 +197,7 @@ impl CommandVerb {
             Self::Record(args) => record::run(args),
             Self::Threads(args) => threads::run(args),
             Self::Thread(args) => thread::run(args),
+            Self::Message(args) => message::run(args),
             Self::Tail(args) => tail::run(args),
             Self::Search(args) => search::run(args),
             Self::Sql(args) => sql::run(args),

@@ -11,7 +11,7 @@ use crate::journal::partitions_in;
 
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget};
-use super::render::{RenderOutput, put, put_visible_json, table};
+use super::render::{RenderOutput, micros, put, put_visible_json, table};
 use super::{indexed, past_time};
 
 #[derive(Debug, clap::Args)]
@@ -137,11 +137,5 @@ fn draw(by: &[StatsKey], stats: &Stats) -> String {
 
 /// A percentile of durations, such as `1.2 ms`.
 fn time(times: &DurationHistogram, share: f64) -> String {
-    let Some(micros) = times.percentile(share) else { return "-".to_owned() };
-    match micros {
-        0..1_000 => format!("{micros} us"),
-        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
-        1_000_000..60_000_000 => format!("{:.2} s", micros as f64 / 1e6),
-        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
-    }
+    times.percentile(share).map_or_else(|| "-".to_owned(), micros)
 }

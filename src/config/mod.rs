@@ -92,8 +92,8 @@ pub use shell_word::in_shell;
 pub use source_text::{ConfigSource, SourceRange};
 pub use stored::{
     BootConfig, CONFIG_NAME, ComparedConfig, ConfigChange, ConfigHistory, ConfigManifest,
-    ExtractedConfig, StoredConfig, StoredConfigError, config_changes,
-    effective_of as effective_config_of,
+    ExtractedConfig, RecordedSchema, StoredConfig, StoredConfigError, config_changes,
+    effective_of as effective_config_of, schemas_of,
 };
 pub use telemetry::TelemetryConfig;
 pub use withheld::PASSPHRASE_FILE;

@@ -69,6 +69,11 @@ impl<'d> CallRows<'d> {
         self.calls.insert(call.id, call);
     }
 
+    /// Number of a call, if its row is in memory.
+    pub fn number_in_memory(&self, id: CallId) -> Option<i64> {
+        self.calls.get(&id).map(|row| row.n)
+    }
+
     /// The row of a call that is on record, which the caller may change.
     pub fn get(&mut self, id: CallId) -> rusqlite::Result<Option<&mut CallRow>> {
         if !self.calls.contains_key(&id)

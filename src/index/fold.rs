@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 
 use crate::envelope::{Message, MessageKind, Refusal, Spending};
@@ -252,13 +253,30 @@ impl<'d> IndexFold<'d> {
         }
         self.add_text(n)?;
 
-        let position = record.position.0;
-        let message = Arc::clone(message);
-        let disposition = None;
-        let row =
-            UnwrittenMessage { n, message, thread, sender, recipient, name, position, disposition };
-        self.messages.add(row);
+        self.messages.add(UnwrittenMessage {
+            n,
+            message: Arc::clone(message),
+            cause: self.cause_of(message)?,
+            thread,
+            sender,
+            recipient,
+            name,
+            position: record.position.0,
+            disposition: None,
+        });
         Ok(())
+    }
+
+    /// Number of the message that caused another, or its id if it is not on record.
+    fn cause_of(&self, message: &Message) -> rusqlite::Result<Option<Value>> {
+        let Some(cause) = message.cause else { return Ok(None) };
+        // Most causes are open calls.
+        let number = match self.calls.number_in_memory(CallId(cause)) {
+            Some(number) => Some(number),
+            None => self.messages.number_of(cause)?,
+        };
+        let id = || Value::Blob(cause.0.as_bytes().to_vec());
+        Ok(Some(number.map_or_else(id, Value::Integer)))
     }
 
     fn refuse(

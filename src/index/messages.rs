@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::envelope::{Disposition, Message};
@@ -14,6 +15,8 @@ use crate::limits;
 pub struct UnwrittenMessage {
     pub n: i64,
     pub message: Arc<Message>,
+    /// Number of the message that caused this one, or the id of a cause that is not on record.
+    pub cause: Option<Value>,
     pub thread: i64,
     pub sender: i64,
     pub recipient: i64,
@@ -71,6 +74,17 @@ impl<'d> MessageRows<'d> {
         Ok(self.stored(id)?.map(|(_, thread)| thread))
     }
 
+    /// Number of a message that is on record.
+    pub fn number_of(&self, id: MessageId) -> rusqlite::Result<Option<i64>> {
+        if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get(*at)) {
+            return Ok(Some(row.n));
+        }
+        if let Some((n, _)) = self.in_flight.get(&id) {
+            return Ok(Some(*n));
+        }
+        Ok(self.stored(id)?.map(|(n, _)| n))
+    }
+
     fn stored(&self, id: MessageId) -> rusqlite::Result<Option<(i64, i64)>> {
         let sql = "SELECT n, thread FROM message_row WHERE id = ?1";
         let key = id.0.as_bytes().as_slice();
@@ -111,7 +125,7 @@ fn save(db: &Connection, row: &UnwrittenMessage) -> rusqlite::Result<()> {
         row.sender,
         row.recipient,
         row.name,
-        message.cause.as_ref().map(|cause| cause.0.as_bytes().as_slice()),
+        row.cause,
         call,
         row.position,
         message.time.0,

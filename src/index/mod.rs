@@ -15,6 +15,7 @@ mod catch_up;
 mod file;
 mod fold;
 mod follow;
+mod lookup;
 mod messages;
 mod names;
 mod reader;
@@ -28,6 +29,10 @@ mod words;
 
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use follow::{FollowResult, follow};
+pub use lookup::{
+    IndexedAttempt, IndexedCall, IndexedError, IndexedHold, IndexedMessage, IndexedTurn,
+    MessageSelector,
+};
 pub use reader::{IndexReader, read};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
@@ -40,7 +45,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is made again.
-const FORMAT_VERSION: u32 = 3;
+const FORMAT_VERSION: u32 = 4;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

@@ -81,7 +81,8 @@ CREATE TABLE message_row(
   sender INTEGER NOT NULL,
   recipient INTEGER NOT NULL,
   name INTEGER NOT NULL,
-  cause BLOB,
+  -- Number of the message that caused this one; the id of a cause that is not on record.
+  cause ANY,
   -- The call that the message is delivered in; empty if that is the message's own id.
   call BLOB,
   position INTEGER NOT NULL,
@@ -99,6 +100,7 @@ CREATE INDEX message_name ON message_row(name, thread);
 CREATE INDEX message_sender ON message_row(sender);
 CREATE INDEX message_recipient ON message_row(recipient);
 CREATE INDEX message_time ON message_row(time);
+CREATE INDEX message_cause ON message_row(cause);
 
 -- `n` is that of the message that opened the call.
 CREATE TABLE call_row(
@@ -180,6 +182,8 @@ CREATE TABLE refusal_row(
   digest BLOB NOT NULL
 ) STRICT;
 
+CREATE INDEX refusal_call ON refusal_row(call);
+
 -- Refusals that are only counted: those with the answer `busy`.
 CREATE TABLE busy_row(
   position INTEGER PRIMARY KEY,
@@ -222,6 +226,7 @@ CREATE TABLE action_row(
   reason TEXT,
   details TEXT
 ) STRICT;
+CREATE INDEX action_message ON action_row(message);
 
 -- Attempts that failed, calls that ended with a fault of the core, and operations that NATS denied.
 CREATE TABLE error_row(
@@ -234,6 +239,7 @@ CREATE TABLE error_row(
   kind INTEGER NOT NULL,
   detail TEXT NOT NULL
 ) STRICT;
+CREATE INDEX error_call ON error_row(call);
 
 -- Starts of the pump, each with the config that is in force from there on.
 CREATE TABLE config_row(

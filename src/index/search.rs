@@ -64,6 +64,10 @@ impl HitCount {
         }
     }
 
+    pub const fn is_exact(self) -> bool {
+        matches!(self, Self::Exact(_))
+    }
+
     /// The count of two searches together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {

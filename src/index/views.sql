@@ -34,7 +34,8 @@ CREATE VIEW thread(id, tree, parent, status, opened_by, opened, opened_us, updat
 
 CREATE VIEW message(id, thread, seq, kind, sender, recipient, payload, payload_name, cause, call,
     position, time, time_us, bytes, redacted, disposition, disposed_position) AS
-  SELECT @uuid(m.id), t.id, m.seq, m.kind, s.text, r.text, p.local, p.text, @uuid(m.cause),
+  SELECT @uuid(m.id), t.id, m.seq, m.kind, s.text, r.text, p.local, p.text,
+    coalesce((SELECT @uuid(c.id) FROM message_row c WHERE c.n = m.cause), @uuid(m.cause)),
     @uuid(CASE m.call WHEN x'' THEN m.id ELSE m.call END), m.position, @time(m.time),
     m.time, m.bytes, m.redacted, m.disposition, m.disposed
   FROM message_row m JOIN thread_row t ON t.n = m.thread JOIN name s ON s.n = m.sender

@@ -2,6 +2,7 @@
 
 mod damage;
 mod follower;
+mod message;
 mod queries;
 mod rows;
 mod search;

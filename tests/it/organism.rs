@@ -33,6 +33,7 @@ mod leaves;
 mod live;
 mod losses;
 mod lost;
+mod message_reports;
 mod model_calls;
 mod nats_config;
 mod neighbours;

@@ -67,7 +67,7 @@ fn show_preview(
 
 /// Writes a text that another party gave, each line behind a bar, with hidden characters made visible.
 /// A line that is wider than the terminal goes on behind a broken bar.
-fn barred(output: &RenderOutput, text: &str, out: &mut String) {
+pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     // `split` instead of `lines`, which would drop line ends and so hide bytes from the person.
     for shown in visible(text).split('\n') {
         for (n, row) in rows(shown, output.table_columns).into_iter().enumerate() {

@@ -4,6 +4,7 @@
 pub mod demo_view;
 mod held;
 mod live_printer;
+mod message_report;
 mod payload;
 mod progress;
 mod table;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub use super::output::put;
 pub use held::held;
 pub use live_printer::LivePrinter;
+pub use message_report::{draw_report, message_rows};
 pub use payload::lines as payload_lines;
 pub use progress::progress_bar;
 pub use table::{cut, table};
@@ -118,6 +120,17 @@ pub fn duration(length: Duration) -> String {
         0..60 => format!("{:.1} s", length.as_secs_f64()),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// Formats a duration in microseconds with its unit, like `1.2 ms`.
+pub fn micros(time: impl TryInto<u64>) -> String {
+    let micros = time.try_into().unwrap_or_default();
+    match micros {
+        0..1_000 => format!("{micros} us"),
+        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        1_000_000..60_000_000 => format!("{:.2} s", micros as f64 / 1e6),
+        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
     }
 }
 

@@ -10,6 +10,7 @@ mod history;
 mod load;
 pub(super) mod portable;
 mod render;
+mod schemas;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -26,6 +27,7 @@ pub use history::{BootConfig, ConfigHistory};
 pub use load::{ExtractedConfig, StoredConfigError};
 pub use portable::CONFIG_NAME;
 use render::RenderedConfig;
+pub use schemas::{RecordedSchema, schemas_of};
 
 /// Version of the manifest's form.
 const MANIFEST_VERSION: u32 = 1;

@@ -22,7 +22,7 @@ const PAGES: [(&str, usize); 10] = [
     ("docs/AGENTS.md", 0),
     ("docs/WORKFLOWS.md", 0),
     ("docs/OPERATIONS.md", 10),
-    ("docs/AUDIT.md", 3),
+    ("docs/AUDIT.md", 4),
     ("docs/ARCHITECTURE.md", 1),
     ("docs/errors/hosted-process.md", 0),
     ("docs/errors/unknown-caller.md", 0),

@@ -1,0 +1,495 @@
+//! Finds one message by its id, with the rows that belong to it. Each query is bounded and uses an
+//! index.
+
+use rusqlite::Row;
+use rusqlite::types::ToSql;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::envelope::Disposition;
+use crate::ids::{Attempt, Digest, MessageId, Position};
+use crate::limits;
+
+use super::search::HitCount;
+use super::{Error, IndexReader};
+
+/// The first hexadecimal digits of the id of a message, or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageSelector {
+    first: Uuid,
+    last: Uuid,
+}
+
+impl MessageSelector {
+    /// Number of digits that a prefix needs at least.
+    pub const DIGITS_MIN: usize = 8;
+    const DIGITS_MAX: usize = 32;
+
+    /// Reads digits, with or without the hyphens of an id. Returns `None` for another text, and for
+    /// fewer than 8 digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.chars().filter(|c| *c != '-').collect();
+        let is_length = (Self::DIGITS_MIN..=Self::DIGITS_MAX).contains(&digits.len());
+        if !is_length || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+
+        let filled = |digit: &str| {
+            let rest = digit.repeat(Self::DIGITS_MAX - digits.len());
+            Uuid::try_parse(&format!("{digits}{rest}")).ok()
+        };
+        Some(Self { first: filled("0")?, last: filled("f")? })
+    }
+}
+
+/// A message without its payload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexedMessage {
+    /// Number among messages and refusals, in the order of the journal.
+    #[serde(skip)]
+    pub n: i64,
+    #[serde(rename = "position")]
+    pub position: Position,
+    #[serde(rename = "id")]
+    pub id: MessageId,
+    #[serde(rename = "thread")]
+    pub thread: String,
+    #[serde(rename = "seq")]
+    pub seq: u64,
+    #[serde(rename = "kind")]
+    pub kind: String,
+    #[serde(rename = "from")]
+    pub from: String,
+    #[serde(rename = "to")]
+    pub to: String,
+    /// Payload name, as `{namespace}local`.
+    #[serde(rename = "name")]
+    pub name: String,
+    /// Time in RFC 3339.
+    #[serde(rename = "time")]
+    pub time: String,
+    #[serde(rename = "disposition")]
+    pub disposition: Option<Disposition>,
+    /// Record with the disposition.
+    #[serde(rename = "disposed_position")]
+    pub disposed: Option<Position>,
+    /// Number of the message that caused it, if that is on record.
+    #[serde(skip)]
+    pub cause: Option<i64>,
+    /// Call that it is delivered in.
+    #[serde(skip)]
+    pub call: Option<MessageId>,
+}
+
+/// The call that a message opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexedCall {
+    #[serde(rename = "listener")]
+    pub listener: String,
+    #[serde(rename = "opened")]
+    pub opened: String,
+    #[serde(rename = "closed")]
+    pub closed: Option<String>,
+    #[serde(rename = "duration_us")]
+    pub duration_us: Option<i64>,
+    /// `completed`, `failed` or `cancelled`. `None` while the call is open.
+    #[serde(rename = "outcome")]
+    pub outcome: Option<String>,
+    /// Payload of the core that ended the call.
+    #[serde(rename = "fault")]
+    pub fault: Option<String>,
+    /// Number of attempts that a listener took.
+    #[serde(rename = "attempts")]
+    pub attempts: u64,
+}
+
+/// One attempt to have a listener handle a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexedAttempt {
+    #[serde(rename = "attempt")]
+    pub attempt: Attempt,
+    #[serde(rename = "listener")]
+    pub listener: String,
+    /// Record of the hand-over.
+    #[serde(rename = "position")]
+    pub position: Position,
+    #[serde(rename = "handed_over")]
+    pub handed_over: String,
+    #[serde(rename = "ended")]
+    pub ended: Option<String>,
+    /// Time from when the call was ready to the hand-over.
+    #[serde(rename = "queue_us")]
+    pub queue_us: i64,
+    /// Time from the hand-over to the end.
+    #[serde(rename = "work_us")]
+    pub work_us: Option<i64>,
+    #[serde(rename = "outcome")]
+    pub outcome: Option<String>,
+}
+
+/// A failure of an attempt or of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexedError {
+    #[serde(rename = "position")]
+    pub position: Position,
+    #[serde(rename = "time")]
+    pub time: String,
+    #[serde(rename = "kind")]
+    pub kind: String,
+    #[serde(rename = "detail")]
+    pub detail: String,
+}
+
+/// A wait of a call for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexedHold {
+    #[serde(rename = "kind")]
+    pub kind: String,
+    #[serde(rename = "position")]
+    pub position: Position,
+    #[serde(rename = "since")]
+    pub since: String,
+    #[serde(rename = "until")]
+    pub until: Option<String>,
+    #[serde(rename = "ended")]
+    pub ended: Option<String>,
+    #[serde(rename = "waited_us")]
+    pub waited_us: Option<i64>,
+    /// `None` while the call waits.
+    #[serde(rename = "outcome")]
+    pub outcome: Option<String>,
+}
+
+/// The model call that wrote a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexedTurn {
+    /// Id of the note that records the turn.
+    #[serde(rename = "note")]
+    pub note: MessageId,
+    #[serde(rename = "agent")]
+    pub agent: String,
+    /// Number among the agent's turns in the thread.
+    #[serde(rename = "turn")]
+    pub turn: u64,
+    #[serde(rename = "provider")]
+    pub provider: Option<String>,
+    #[serde(rename = "model")]
+    pub model: Option<String>,
+    /// The model that answered, as the provider names it.
+    #[serde(rename = "answered_by")]
+    pub answered_by: Option<String>,
+    #[serde(rename = "stop")]
+    pub stop: Option<String>,
+    #[serde(rename = "tokens_in")]
+    pub tokens_in: u64,
+    #[serde(rename = "tokens_out")]
+    pub tokens_out: u64,
+    #[serde(rename = "cost_nano")]
+    pub cost_nano: u64,
+    #[serde(rename = "currency")]
+    pub currency: Option<String>,
+    #[serde(rename = "latency_us")]
+    pub latency_us: i64,
+    /// Requests that failed before the answer.
+    #[serde(rename = "failovers")]
+    pub failovers: u64,
+    #[serde(rename = "prompt_digest")]
+    pub prompt: Option<Digest>,
+    #[serde(rename = "inputs_digest")]
+    pub inputs: Option<Digest>,
+}
+
+const MESSAGE: &str = "SELECT m.n, m.position, m.id, t.id, m.seq, m.kind, s.text, r.text, p.text, \
+                       m.time, m.disposition, m.disposed, \
+                       CASE typeof(m.cause) WHEN 'integer' THEN m.cause END, m.call \
+                       FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
+                       CROSS JOIN name s ON s.n = m.sender CROSS JOIN name r ON r.n = m.recipient \
+                       CROSS JOIN name p ON p.n = m.name";
+
+const TURN: &str = "SELECT m.id, (SELECT text FROM name WHERE n = u.agent), u.turn, \
+                    (SELECT text FROM name WHERE n = u.provider), \
+                    (SELECT text FROM name WHERE n = u.model), \
+                    (SELECT text FROM name WHERE n = u.answered_by), \
+                    (SELECT text FROM name WHERE n = u.stop), u.tokens_in, u.tokens_out, u.cost, \
+                    (SELECT text FROM name WHERE n = u.currency), u.latency, u.failovers, \
+                    u.prompt, u.inputs \
+                    FROM message_row m CROSS JOIN turn_row u ON u.n = m.n";
+
+impl IndexReader {
+    /// The messages whose ids begin with these digits, up to `limit`.
+    pub fn messages_with_id(
+        &self,
+        prefix: &MessageSelector,
+        limit: usize,
+    ) -> Result<Vec<IndexedMessage>, Error> {
+        let sql = format!("{MESSAGE} WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id LIMIT ?3");
+        let first = prefix.first.as_bytes().as_slice();
+        let last = prefix.last.as_bytes().as_slice();
+        self.rows(&sql, &[&first, &last, &limit], message)
+    }
+
+    /// The messages that caused this one, from its own cause up to the message of a client.
+    pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
+        let sql = format!("{MESSAGE} WHERE m.n = ?1");
+        let mut chain: Vec<IndexedMessage> = Vec::new();
+        let mut next = of.cause;
+        while let Some(n) = next.take().filter(|_| chain.len() < limits::CAUSES_MAX) {
+            let found = self.rows(&sql, &[&n], message)?;
+            next = found.first().and_then(|cause| cause.cause);
+            chain.extend(found);
+        }
+        Ok(chain)
+    }
+
+    /// The first and the last messages that this one caused, up to `limit` in all, and how many
+    /// there are.
+    pub fn effects(
+        &self,
+        of: &IndexedMessage,
+        limit: usize,
+    ) -> Result<(Vec<IndexedMessage>, HitCount), Error> {
+        let most = limits::SEARCH_COUNT_MAX;
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM message_row WHERE cause = ?1 LIMIT ?2)";
+        let count = self.rows(sql, &[&of.n, &(most + 1)], |row| row.get::<_, u64>(0))?;
+        let count = match count.first().copied().unwrap_or_default() {
+            count if count > most => HitCount::MoreThan(most),
+            count => HitCount::Exact(count),
+        };
+
+        let is_all = count.number() <= limit as u64;
+        let first = if is_all { limit } else { limit.div_ceil(2) };
+        let sql = format!("{MESSAGE} WHERE m.cause = ?1 ORDER BY m.n LIMIT ?2");
+        let mut messages = self.rows(&sql, &[&of.n, &first], message)?;
+        if !is_all {
+            let sql = format!("{MESSAGE} WHERE m.cause = ?1 ORDER BY m.n DESC LIMIT ?2");
+            let mut last = self.rows(&sql, &[&of.n, &(limit / 2)], message)?;
+            last.reverse();
+            messages.append(&mut last);
+        }
+        Ok((messages, count))
+    }
+
+    /// The previews of a held call, which are notes that it caused.
+    pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
+        let sql = format!(
+            "{MESSAGE} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
+             ORDER BY m.n LIMIT ?3"
+        );
+        self.rows(&sql, &[&of.n, &name, &limits::MESSAGE_ROWS_MAX], message)
+    }
+
+    /// The turn whose record is at `position`.
+    pub fn turn_at(&self, position: Position) -> Result<Option<IndexedTurn>, Error> {
+        let sql = format!("{TURN} WHERE m.position = ?1");
+        Ok(self.rows(&sql, &[&position.0], turn)?.pop())
+    }
+
+    /// The call that a message opened.
+    pub fn opened_call(&self, of: &IndexedMessage) -> Result<Option<IndexedCall>, Error> {
+        let sql = "SELECT l.text, c.opened, c.closed, c.how, \
+                   (SELECT local FROM name WHERE n = c.fault), c.attempts \
+                   FROM call_row c JOIN name l ON l.n = c.listener WHERE c.n = ?1";
+        Ok(self.rows(sql, &[&of.n], call)?.pop())
+    }
+
+    /// The attempts of the call that a message opened, or those that another message was delivered
+    /// with. At most [`limits::MESSAGE_ROWS_MAX`], the newest.
+    pub fn attempts(&self, of: &IndexedMessage) -> Result<Vec<IndexedAttempt>, Error> {
+        let is_request = of.call == Some(of.id);
+        let first = if is_request { Position(0) } else { of.position };
+        let last = of.disposed.filter(|_| !is_request).map_or(i64::MAX.unsigned_abs(), |at| at.0);
+        let Some(call) = of.call else { return Ok(Vec::new()) };
+        let sql = "SELECT d.epoch, d.attempt, l.text, d.position, d.handed_over, d.ended, \
+                   d.handed_over - d.ready, d.ended - d.handed_over, d.outcome \
+                   FROM message_row m CROSS JOIN delivery_row d ON d.call = m.n \
+                   CROSS JOIN name l ON l.n = d.listener \
+                   WHERE m.id = ?1 AND d.position BETWEEN ?2 AND ?3 \
+                   ORDER BY d.epoch DESC, d.attempt DESC LIMIT ?4";
+        let id = call.0.as_bytes().as_slice();
+        let most = limits::MESSAGE_ROWS_MAX;
+        let mut found = self.rows(sql, &[&id, &first.0, &last, &most], attempt)?;
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Failures of the call that a message opened.
+    pub fn errors_of(&self, of: &IndexedMessage) -> Result<Vec<IndexedError>, Error> {
+        let sql = "SELECT e.position, e.time, k.text, e.detail FROM error_row e \
+                   JOIN name k ON k.n = e.kind WHERE e.call = ?1 ORDER BY e.n LIMIT ?2";
+        let id = of.id.0.as_bytes().as_slice();
+        self.rows(sql, &[&id, &limits::MESSAGE_ROWS_MAX], |row| {
+            Ok(IndexedError {
+                position: Position(row.get(0)?),
+                time: Time(row.get(1)?).to_string(),
+                kind: row.get(2)?,
+                detail: row.get(3)?,
+            })
+        })
+    }
+
+    /// Waits for a person of the call that a message opened.
+    pub fn holds(&self, of: &IndexedMessage) -> Result<Vec<IndexedHold>, Error> {
+        let sql = "SELECT hold, position, since, until, ended, ended - since, outcome \
+                   FROM hold_row WHERE call = ?1 ORDER BY position LIMIT ?2";
+        self.rows(sql, &[&of.n, &limits::MESSAGE_ROWS_MAX], |row| {
+            Ok(IndexedHold {
+                kind: row.get(0)?,
+                position: Position(row.get(1)?),
+                since: Time(row.get(2)?).to_string(),
+                until: time(row, 3)?,
+                ended: time(row, 4)?,
+                waited_us: row.get(5)?,
+                outcome: row.get(6)?,
+            })
+        })
+    }
+
+    /// Records of the decisions about a message, and whether each was carried out.
+    pub fn decisions(&self, of: &IndexedMessage) -> Result<Vec<(Position, bool)>, Error> {
+        let sql = "SELECT position, accepted FROM action_row WHERE message = ?1 \
+                   ORDER BY position LIMIT ?2";
+        let id = of.id.0.as_bytes().as_slice();
+        self.rows(sql, &[&id, &limits::MESSAGE_ROWS_MAX], |row| {
+            Ok((Position(row.get(0)?), row.get(1)?))
+        })
+    }
+
+    /// Records with refusals of what was written while the call of a message was handled, and the
+    /// number of these refusals.
+    pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
+        let id = of.id.0.as_bytes().as_slice();
+        let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";
+        let count = self.rows(sql, &[&id], |row| row.get(0))?;
+        let sql = "SELECT DISTINCT position FROM refusal_row WHERE call = ?1 \
+                   ORDER BY position LIMIT ?2";
+        let most = limits::MESSAGE_ROWS_MAX;
+        let records = self.rows(sql, &[&id, &most], |row| row.get(0).map(Position))?;
+        Ok((records, count.first().copied().unwrap_or_default()))
+    }
+
+    /// The start of the pump whose config was in force at `position`.
+    pub fn boot_before(&self, position: Position) -> Result<Option<Position>, Error> {
+        let sql = "SELECT position FROM config_row WHERE position <= ?1 \
+                   ORDER BY position DESC LIMIT 1";
+        Ok(self.rows(sql, &[&position.0], |row| row.get(0).map(Position))?.pop())
+    }
+
+    fn rows<T>(
+        &self,
+        sql: &str,
+        values: &[&dyn ToSql],
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        let found = || -> rusqlite::Result<Vec<T>> {
+            let mut query = self.connection().prepare_cached(sql)?;
+            let rows = query.query_map(values, read)?;
+            rows.collect()
+        };
+        found().map_err(|error| self.failed(error))
+    }
+}
+
+fn id(bytes: &[u8]) -> MessageId {
+    MessageId(Uuid::from_slice(bytes).unwrap_or_default())
+}
+
+fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
+    Ok(row.get::<_, Option<i64>>(at)?.map(|time| Time(time).to_string()))
+}
+
+fn digest(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Digest>> {
+    let bytes: Option<Vec<u8>> = row.get(at)?;
+    Ok(bytes.and_then(|bytes| bytes.try_into().ok()).map(Digest))
+}
+
+fn message(row: &Row<'_>) -> rusqlite::Result<IndexedMessage> {
+    let own = id(&row.get::<_, Vec<u8>>(2)?);
+    let call: Option<Vec<u8>> = row.get(13)?;
+    let disposition: Option<String> = row.get(10)?;
+    Ok(IndexedMessage {
+        n: row.get(0)?,
+        position: Position(row.get(1)?),
+        id: own,
+        thread: row.get(3)?,
+        seq: row.get(4)?,
+        kind: row.get(5)?,
+        from: row.get(6)?,
+        to: row.get(7)?,
+        name: row.get(8)?,
+        time: Time(row.get(9)?).to_string(),
+        disposition: disposition
+            .and_then(|word| Disposition::ALL.into_iter().find(|known| known.as_str() == word)),
+        disposed: row.get::<_, Option<u64>>(11)?.map(Position),
+        cause: row.get(12)?,
+        call: call.map(|call| if call.is_empty() { own } else { id(&call) }),
+    })
+}
+
+fn turn(row: &Row<'_>) -> rusqlite::Result<IndexedTurn> {
+    Ok(IndexedTurn {
+        note: id(&row.get::<_, Vec<u8>>(0)?),
+        agent: row.get(1)?,
+        turn: row.get(2)?,
+        provider: row.get(3)?,
+        model: row.get(4)?,
+        answered_by: row.get(5)?,
+        stop: row.get(6)?,
+        tokens_in: row.get(7)?,
+        tokens_out: row.get(8)?,
+        cost_nano: row.get(9)?,
+        currency: row.get(10)?,
+        latency_us: row.get(11)?,
+        failovers: row.get(12)?,
+        prompt: digest(row, 13)?,
+        inputs: digest(row, 14)?,
+    })
+}
+
+fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
+    let opened: i64 = row.get(1)?;
+    let closed: Option<i64> = row.get(2)?;
+    Ok(IndexedCall {
+        listener: row.get(0)?,
+        opened: Time(opened).to_string(),
+        closed: closed.map(|closed| Time(closed).to_string()),
+        duration_us: closed.map(|closed| closed.saturating_sub(opened)),
+        outcome: row.get(3)?,
+        fault: row.get(4)?,
+        attempts: row.get(5)?,
+    })
+}
+
+fn attempt(row: &Row<'_>) -> rusqlite::Result<IndexedAttempt> {
+    Ok(IndexedAttempt {
+        attempt: Attempt { epoch: row.get(0)?, n: row.get(1)? },
+        listener: row.get(2)?,
+        position: Position(row.get(3)?),
+        handed_over: Time(row.get(4)?).to_string(),
+        ended: time(row, 5)?,
+        queue_us: row.get(6)?,
+        work_us: row.get(7)?,
+        outcome: row.get(8)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MessageSelector;
+
+    #[test]
+    fn a_prefix_of_an_id_has_at_least_eight_digits() {
+        let whole = "80be3703-bd87-57d9-8129-78782dc07613";
+        let prefix = MessageSelector::parse(whole).unwrap();
+        assert_eq!((prefix.first, prefix.last), (whole.parse().unwrap(), whole.parse().unwrap()));
+
+        let prefix = MessageSelector::parse("80BE3703-b").unwrap();
+        assert_eq!(prefix.first.to_string(), "80be3703-b000-0000-0000-000000000000");
+        assert_eq!(prefix.last.to_string(), "80be3703-bfff-ffff-ffff-ffffffffffff");
+
+        let wrong = ["", "80be370", "80be-370", "sess-abcdefgh", "80be3703x"];
+        for text in wrong.into_iter().chain([format!("{whole}0").as_str()]) {
+            assert_eq!(MessageSelector::parse(text), None, "{text}");
+        }
+    }
+}
