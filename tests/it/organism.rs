@@ -5,6 +5,7 @@ mod announced;
 mod answers;
 mod approvals;
 mod asleep;
+mod auditor_questions;
 mod blobs;
 mod bookings;
 mod budgets;
