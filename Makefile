@@ -19,7 +19,7 @@ endif
 # Begins the search for `python3` with the link that setup has made.
 WITH_PYTHON = PATH="$(CURDIR)/target/python:$$PATH"
 
-.PHONY: help needs setup vocabularies sdks nats build install demo check test conformance torture elders bench lint fmt doc
+.PHONY: help needs setup vocabularies sdks nats build install demo check test conformance torture elders bench bench-large lint fmt doc
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -91,6 +91,9 @@ elders: needs sdks nats ## what an organism promises, and the journal's suite, o
 
 bench: needs nats ## how fast it is on this machine
 	$(CARGO) bench --locked --package organism --bench bench
+
+bench-large: needs ## queries on 10,000,000 messages; states the disk that it needs
+	BENCH_MESSAGES=10000000 $(CARGO) bench --locked --package organism --bench bench -- large
 
 lint: needs ## clippy, warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings

@@ -19,6 +19,7 @@ mod floor;
 mod gate_refuse;
 mod growth;
 mod hop;
+mod large;
 mod memory;
 mod mode_process;
 #[expect(dead_code, unused_imports, reason = "tests do more with a server")]
@@ -59,7 +60,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 37] = [
+const FIGURES: [Figure; 46] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -97,6 +98,15 @@ const FIGURES: [Figure; 37] = [
     ("goals_2000", workflows::goals_2000),
     ("runs_1000", open_runs::memory),
     ("resume_after_kill", open_runs::resume_after_kill),
+    ("relay_indexed", relay::indexed),
+    ("large_disk", large::disk),
+    ("large_rebuild", large::rebuild),
+    ("large_threads", large::threads),
+    ("large_thread_page", large::thread),
+    ("large_search", large::search),
+    ("large_approvals", large::approvals),
+    ("large_stats", large::stats),
+    ("large_verify", large::verify),
 ];
 
 fn main() {
@@ -109,6 +119,7 @@ fn main() {
         Some("open-runs") => return open_runs::open(),
         Some("interrupted") => return open_runs::interrupted(),
         Some("hop") => return hop::measure(),
+        Some("index") => return large::make_index(),
         _ => {}
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -126,5 +137,6 @@ fn main() {
     for (_, measure) in FIGURES.into_iter().filter(|(name, _)| is_wanted(name)) {
         measure(&mut bench);
     }
+    large::remove();
     bench.figures.write();
 }

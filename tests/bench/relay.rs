@@ -60,6 +60,26 @@ pub fn process_t64(bench: &mut Bench) {
     bench.figures.add("relay_process_t64", value, "messages/s", Some(bench.floors.rows));
 }
 
+/// Speed with the follower of the index at full load, beside that without it. Both alternate.
+pub fn indexed(bench: &mut Bench) {
+    let runs: Vec<[f64; 2]> = (0..bench.runs)
+        .map(|_| {
+            let without = {
+                let place = directory("relay");
+                let data = place.join("data");
+                std::fs::create_dir_all(&data).unwrap();
+                let lock = std::fs::File::create(data.join(organism::index::INDEX_LOCK)).unwrap();
+                // The follower waits while another process seems to write.
+                lock.lock().unwrap();
+                native_in(&place, 64, bench.span).hops_per_second()
+            };
+            [native(64, bench.span).hops_per_second(), without]
+        })
+        .collect();
+    let of = |which: usize| median_of(runs.iter().map(|pair| pair[which]));
+    bench.figures.add("relay_indexed", of(0), "messages/s", Some(of(1)));
+}
+
 /// Number of hops of 64 threads in that time.
 pub fn hops(host: &str, span: Duration) -> u64 {
     match host {

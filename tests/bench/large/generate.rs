@@ -1,0 +1,311 @@
+//! Writes a long journal with plausible contents through the journal's own writer: threads of an
+//! agent that searches, with turns, refusals, subthreads, approvals that are open, and some threads
+//! that are very long.
+
+use std::path::PathBuf;
+
+use organism::clock::Time;
+use organism::envelope::{Disposition, MessageKind, Money, RefusalRule};
+use organism::ids::{Attempt, CallId, MessageId, ThreadId};
+use organism::journal::Journal as _;
+use organism::journal::sqlite::SqliteJournal;
+use organism::thread::{Closing, Fact, Hold, Record};
+
+use super::script::{CORE, NAMESPACE, Script, name, thread};
+use crate::floor::directory;
+
+/// Records in each commit.
+const COMMIT: usize = 1_024;
+/// Trees whose records alternate.
+const ACTIVE: usize = 64;
+/// Number of different words.
+const WORDS: usize = 100_000;
+/// Messages of the longest thread, where the journal has room for it.
+pub const LONG: usize = 50_000;
+/// Time between two records.
+const MICROS: i64 = 1_000_000;
+const LISTENERS: [&str; 5] = ["code-search", "web-search", "calculator", "mailer", "archive"];
+const AGENTS: [&str; 4] = ["researcher", "reviewer", "planner", "writer"];
+
+/// A journal for benches.
+pub struct LargeJournal {
+    pub place: PathBuf,
+    pub messages: usize,
+    pub records: usize,
+    pub trees: usize,
+    /// Words that occur, most frequent first.
+    pub words: Vec<String>,
+    /// A tree of common size, and the longest one.
+    pub samples: [ThreadId; 2],
+}
+
+impl LargeJournal {
+    pub fn data(&self) -> PathBuf {
+        self.place.join("data")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.place.join("state")
+    }
+
+    /// Writes a journal of about this number of messages.
+    pub fn write(messages: usize) -> Self {
+        let place = directory("large");
+        let (data, state) = (place.join("data"), place.join("state"));
+        let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+        let mut trees = Trees::new(messages);
+        let mut active = Vec::new();
+        let mut batch = vec![trees.script.boot(1)];
+        let mut now = batch[0].time;
+        let mut records = 0;
+
+        loop {
+            while active.len() < ACTIVE && trees.messages < messages {
+                active.push(trees.tree().into_iter());
+            }
+            if active.is_empty() {
+                break;
+            }
+            active.retain_mut(|tree| {
+                batch.extend(tree.next());
+                tree.len() > 0
+            });
+            if batch.len() >= COMMIT || active.is_empty() {
+                for record in &mut batch {
+                    now = Time(now.0 + MICROS);
+                    record.time = now;
+                }
+                records += batch.len();
+                journal.append(&mut batch).unwrap();
+                batch.clear();
+            }
+        }
+        if !batch.is_empty() {
+            journal.append(&mut batch).unwrap();
+        }
+        Box::new(journal).close(now).unwrap();
+
+        let words = trees.frequent_words();
+        let samples = [trees.id(trees.trees / 2), trees.id(1)];
+        let Trees { messages, trees, .. } = trees;
+        Self { place, messages, records, trees, words, samples }
+    }
+}
+
+struct Trees {
+    script: Script,
+    random: Random,
+    wanted: usize,
+    messages: usize,
+    trees: usize,
+    vocabulary: Vec<String>,
+    counts: Vec<u32>,
+}
+
+impl Trees {
+    fn new(wanted: usize) -> Self {
+        Self {
+            script: Script::default(),
+            random: Random(7),
+            wanted,
+            messages: 0,
+            trees: 0,
+            vocabulary: (0..WORDS).map(word).collect(),
+            counts: vec![0; WORDS],
+        }
+    }
+
+    fn id(&self, number: usize) -> ThreadId {
+        thread(&format!("sess-large{number:07}"))
+    }
+
+    fn frequent_words(&self) -> Vec<String> {
+        let mut words: Vec<usize> = (0..WORDS).filter(|word| self.counts[*word] > 0).collect();
+        words.sort_by_key(|word| std::cmp::Reverse(self.counts[*word]));
+        words.into_iter().map(|word| self.vocabulary[word].clone()).collect()
+    }
+
+    /// About 250 bytes of words. Few of them are frequent, as in a language.
+    fn text(&mut self) -> String {
+        let length = 10 + self.random.below(60);
+        let mut text = String::new();
+        for _ in 0..length {
+            let word = self.random.rank(WORDS);
+            self.counts[word] += 1;
+            text.push_str(&self.vocabulary[word]);
+            text.push(' ');
+        }
+        text
+    }
+
+    /// The records of the next tree.
+    fn tree(&mut self) -> Vec<Record> {
+        self.trees += 1;
+        let number = self.trees;
+        let tree = self.id(number);
+        let turns = match number {
+            1 => LONG.min(self.wanted / 20) / 3,
+            _ if number.is_multiple_of(10_000) => 300,
+            _ => 1 + self.random.below(4),
+        };
+
+        let text = self.text();
+        let (asked, mut first) = self.script.question(&tree, &text);
+        self.messages += 1;
+        let call = CallId(asked);
+        if number.is_multiple_of(997) {
+            let until = Some(Time(first.time.0 + 3_600_000_000));
+            first.facts.push(Fact::Held { call, hold: Hold::Approval, until });
+            return vec![first];
+        }
+
+        first.facts.push(handed_over(asked, 1));
+        let mut records = vec![first];
+        let agent = AGENTS[number % AGENTS.len()];
+        for turn in 1..=turns {
+            self.turn(&mut records, &tree, agent, asked, turn);
+        }
+        // Some never end.
+        if !number.is_multiple_of(50) {
+            self.answer(&mut records, &tree, agent, asked, turns + 1);
+        }
+        records
+    }
+
+    /// A turn that calls a listener, and the reply; sometimes with a refusal.
+    fn turn(
+        &mut self,
+        records: &mut Vec<Record>,
+        tree: &ThreadId,
+        agent: &str,
+        asked: MessageId,
+        turn: usize,
+    ) {
+        let listener = LISTENERS[self.random.below(LISTENERS.len())];
+        let text = self.text();
+        let mut step = self.script.outcome(tree, agent, asked);
+        let note = note(agent, asked, turn);
+        let note = step.say(MessageKind::Note, agent, agent, "model-turn", &note, Some(asked));
+        step.dispose(note, Disposition::Recorded);
+        let is_refused = self.random.below(10) == 0;
+        if is_refused {
+            step.refuse(agent, RefusalRule::SchemaInvalid, "`sum` is not an expression", &text);
+            let huh = format!("<huh xmlns=\"{CORE}\" code=\"schema-invalid\">not this</huh>");
+            let huh = step.say(MessageKind::System, "core", agent, "huh", &huh, Some(asked));
+            step.dispose(huh, Disposition::Handled);
+            self.messages += 1;
+        }
+        let query = format!("<search xmlns=\"{NAMESPACE}\"><query>{text}</query></search>");
+        let search = step.say(MessageKind::Call, agent, listener, "search", &query, None);
+        let mut record = step.end();
+        record.facts.push(handed_over(search, 1));
+        record.facts.push(Fact::Used {
+            call: CallId(asked),
+            agent: Some(name(agent)),
+            tokens_in: 1_200,
+            tokens_out: 70,
+            money: Money(4_200_000),
+            attempt: None,
+        });
+        records.push(with_attempt(record, turn));
+
+        let found = self.text();
+        let mut step = self.script.outcome(tree, listener, search);
+        let found = format!(
+            "<results xmlns=\"{NAMESPACE}\"><hit file=\"src/auth.rs\" line=\"42\">{found}</hit></results>"
+        );
+        let found = step.say(MessageKind::Reply, listener, agent, "results", &found, Some(asked));
+        step.dispose(search, Disposition::Handled).dispose(found, Disposition::Handled);
+        step.close(search, Closing::Completed);
+        let mut record = step.end();
+        record.facts.push(handed_over(asked, turn + 1));
+        records.push(record);
+        self.messages += 3;
+    }
+
+    fn answer(
+        &mut self,
+        records: &mut Vec<Record>,
+        tree: &ThreadId,
+        agent: &str,
+        asked: MessageId,
+        turn: usize,
+    ) {
+        let text = self.text();
+        let mut step = self.script.outcome(tree, agent, asked);
+        let answer = format!("<answer xmlns=\"{NAMESPACE}\">{text}</answer>");
+        let answer =
+            step.say(MessageKind::Reply, agent, "operator", "answer", &answer, Some(asked));
+        step.dispose(answer, Disposition::Recorded).dispose(asked, Disposition::Handled);
+        step.close(asked, Closing::Completed);
+        self.messages += 1;
+        let record = step.end();
+        records.push(with_attempt(record, turn));
+    }
+}
+
+fn attempt(n: usize) -> Attempt {
+    Attempt { epoch: 1, n: n as u32 }
+}
+
+fn handed_over(call: MessageId, n: usize) -> Fact {
+    Fact::HandedOver { call: CallId(call), attempt: attempt(n) }
+}
+
+/// The record with the number of the attempt whose outcome it is.
+fn with_attempt(mut record: Record, n: usize) -> Record {
+    for fact in &mut record.facts {
+        if let Fact::OutcomeReceived { attempt: own, .. } = fact {
+            *own = attempt(n);
+        }
+    }
+    record
+}
+
+fn note(agent: &str, call: MessageId, turn: usize) -> String {
+    format!(
+        "<model-turn xmlns=\"{CORE}\" agent=\"{agent}\" call=\"{call}\" turn=\"{turn}\" \
+         iteration=\"{turn}\" position=\"1\" transport=\"xml\" provider=\"anthropic\" \
+         model=\"haiku\" renderer=\"1\" stop=\"end\" tokens_in=\"1200\" tokens_out=\"70\" \
+         latency_ms=\"1500\" prompt=\"{}\" cost=\"0.0042\" currency=\"EUR\" \
+         answered_by=\"haiku-4\"><environment/></model-turn>",
+        "ab".repeat(32)
+    )
+}
+
+/// A pronounceable word; later words are longer.
+fn word(number: usize) -> String {
+    const SYLLABLES: [&str; 16] = [
+        "ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wu",
+        "za",
+    ];
+    let mut rest = number + 16;
+    let mut word = String::new();
+    while rest > 0 {
+        word.push_str(SYLLABLES[rest % 16]);
+        rest /= 16;
+    }
+    word
+}
+
+/// Numbers that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// A rank below `bound`, each about as frequent as its reciprocal.
+    fn rank(&mut self, bound: usize) -> usize {
+        let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        ((bound as f64).powf(share) as usize - 1).min(bound - 1)
+    }
+}

@@ -1,0 +1,218 @@
+//! Queries on a long record: `make bench` with 1,000,000 messages, `make bench-large` with ten
+//! times as many. Each query is the real command, its start included, and warm.
+
+mod generate;
+#[expect(dead_code, reason = "tests do more with records")]
+#[path = "../../it/journal/script.rs"]
+mod script;
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use organism::index;
+
+use super::figures::{Bench, percentile};
+use generate::LargeJournal;
+
+const MESSAGES: usize = 1_000_000;
+const MESSAGES_QUICK: usize = 50_000;
+/// Disk for each message: the journal, the index, and the index while it is made.
+const BYTES_PER_MESSAGE: usize = 3_000;
+/// Runs of one query.
+const QUERIES: usize = 20;
+/// Words of each decile of frequency.
+const WORDS: usize = 100;
+
+thread_local! {
+    /// Written once for all figures of a run.
+    static JOURNAL: OnceCell<LargeJournal> = const { OnceCell::new() };
+}
+
+fn with_journal<T>(bench: &Bench, measure: impl FnOnce(&LargeJournal) -> T) -> T {
+    JOURNAL.with(|journal| measure(journal.get_or_init(|| written(bench))))
+}
+
+fn written(bench: &Bench) -> LargeJournal {
+    let set = std::env::var("BENCH_MESSAGES").ok().and_then(|text| text.parse().ok());
+    let messages = set.unwrap_or(if bench.quick { MESSAGES_QUICK } else { MESSAGES });
+    let gigabytes = (messages * BYTES_PER_MESSAGE).div_ceil(1_000_000_000);
+    println!("writes {messages} messages; needs up to {gigabytes} GB below target/bench");
+    let began = Instant::now();
+    let journal = LargeJournal::write(messages);
+    let LargeJournal { messages, records, trees, .. } = journal;
+    let took = began.elapsed();
+    println!("wrote {messages} messages, {records} records, {trees} trees in {took:.0?}");
+    journal
+}
+
+/// Deletes the journal of this run.
+pub fn remove() {
+    JOURNAL.with(|journal| {
+        if let Some(journal) = journal.get() {
+            std::fs::remove_dir_all(&journal.place).unwrap();
+        }
+    });
+}
+
+/// Bytes of a database and its write-ahead log.
+fn bytes(file: &Path) -> f64 {
+    let wal = PathBuf::from(format!("{}-wal", file.display()));
+    [file, &wal].iter().filter_map(|file| file.metadata().ok()).map(|file| file.len() as f64).sum()
+}
+
+/// Disk for each message, and the share of each table.
+pub fn disk(bench: &mut Bench) {
+    let (size, messages) = with_journal(bench, |journal| {
+        (bytes(&journal.data().join("journal.db")), journal.messages as f64)
+    });
+    bench.figures.add("large_disk", size / messages, "bytes a message", None);
+}
+
+/// Speed of making the index, its size beside the journal, and the memory of that process.
+pub fn rebuild(bench: &mut Bench) {
+    let (rate, size, rss) = with_journal(bench, |journal| {
+        let file = journal.data().join(index::INDEX_DATABASE);
+        std::fs::remove_file(&file).ok();
+        let program = std::env::current_exe().unwrap();
+        let made = Command::new(program).arg("index").arg(journal.data()).output().unwrap();
+        let text = String::from_utf8(made.stdout).unwrap();
+        let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
+        let size = bytes(&file) / bytes(&journal.data().join("journal.db"));
+        (journal.messages as f64 / numbers[0], size, numbers[1])
+    });
+    bench.figures.add("large_rebuild", rate, "messages/s", None);
+    bench.figures.add("large_rebuild_rss", rss, "MB", None);
+    bench.figures.add_small("large_index_size", size, "journals");
+}
+
+/// Makes the index of the journal in the second argument. Prints the seconds, and the peak memory
+/// in MB.
+pub fn make_index() {
+    let data = PathBuf::from(std::env::args().nth(2).unwrap());
+    let began = Instant::now();
+    index::read(&data, &mut |_, _| {}, &mut |_| Ok(())).unwrap();
+    let took = began.elapsed().as_secs_f64();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak: f64 =
+        peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
+    println!("{took} {}", peak / 1e3);
+}
+
+fn command(journal: &LargeJournal, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args(args).arg("--data").arg(journal.data()).arg("--state").arg(journal.state());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Milliseconds of a command.
+fn took(journal: &LargeJournal, args: &[&str]) -> f64 {
+    let began = Instant::now();
+    let code = command(journal, args).status().unwrap().code();
+    // A search without a hit exits with 1.
+    assert!(matches!(code, Some(0 | 1)), "{args:?}: {code:?}");
+    1e3 * began.elapsed().as_secs_f64()
+}
+
+/// The time that 95 of 100 runs of a command do not exceed.
+fn add_query(bench: &mut Bench, figure: &str, args: &[&str]) {
+    let runs = if bench.quick { 5 } else { QUERIES };
+    let value = with_journal(bench, |journal| {
+        for _ in 0..2 {
+            took(journal, args);
+        }
+        percentile((0..runs).map(|_| took(journal, args)).collect(), 0.95)
+    });
+    bench.figures.add_small(figure, value, "ms");
+}
+
+/// The page of `threads`, with each filter, and with a filter and a status or time in addition.
+pub fn threads(bench: &mut Bench) {
+    let (common, rare) = with_journal(bench, |journal| {
+        (journal.words[0].clone(), journal.words[journal.words.len() - 1].clone())
+    });
+    let filters: [(&str, &[&str]); 13] = [
+        ("plain", &[]),
+        ("status", &["--status", "running"]),
+        ("status_common", &["--status", "completed"]),
+        ("since", &["--since", "2026-11-21"]),
+        ("until", &["--until", "2026-11-21"]),
+        ("listener", &["--listener", "mailer"]),
+        ("listener_none", &["--listener", "none"]),
+        ("agent", &["--agent", "writer"]),
+        ("payload_rare", &["--payload", "none"]),
+        ("cost_none", &["--cost-over", "1000000"]),
+        ("needs_you", &["--needs-you"]),
+        ("words_common", &[&common]),
+        ("words_rare", &[&rare]),
+    ];
+    for (figure, args) in filters {
+        let args = [&["threads"], args].concat();
+        add_query(bench, &format!("large_threads_{figure}"), &args);
+    }
+    for (figure, more) in [
+        ("listener_status", ["--status", "running"]),
+        ("listener_until", ["--until", "2026-11-21"]),
+    ] {
+        let args = [&["threads", "--listener", "mailer"][..], &more].concat();
+        add_query(bench, &format!("large_threads_{figure}"), &args);
+    }
+    add_query(bench, "large_threads_errors", &["threads", "--errors"]);
+}
+
+/// The first page of a thread of common size, and of the longest.
+pub fn thread(bench: &mut Bench) {
+    let samples = with_journal(bench, |journal| journal.samples.clone());
+    for (figure, thread) in ["large_thread", "large_thread_long"].into_iter().zip(samples) {
+        add_query(bench, figure, &["thread", thread.as_str()]);
+    }
+}
+
+/// Words of each decile of frequency, a word that does not occur, and words within a tree.
+pub fn search(bench: &mut Bench) {
+    let count = if bench.quick { 5 } else { WORDS };
+    let deciles = with_journal(bench, |journal| {
+        let size = journal.words.len() / 10;
+        took(journal, &["search", &journal.words[0]]);
+        let words = journal.words.chunks(size).take(10);
+        let p95 = words.map(|words| {
+            let chosen = words.iter().step_by((size / count).max(1)).take(count);
+            percentile(chosen.map(|word| took(journal, &["search", word])).collect(), 0.95)
+        });
+        p95.collect::<Vec<_>>()
+    });
+    for (decile, value) in (1..).zip(deciles) {
+        bench.figures.add_small(&format!("large_search_{decile}"), value, "ms");
+    }
+    add_query(bench, "large_search_no_hit", &["search", "doesnotoccur"]);
+
+    let (word, [common, long]) =
+        with_journal(bench, |journal| (journal.words[0].clone(), journal.samples.clone()));
+    for (figure, tree) in [("large_search_tree", common), ("large_search_tree_long", long)] {
+        add_query(bench, figure, &["search", &word, "--thread", tree.as_str()]);
+    }
+}
+
+pub fn approvals(bench: &mut Bench) {
+    add_query(bench, "large_approvals", &["approvals"]);
+}
+
+pub fn stats(bench: &mut Bench) {
+    add_query(bench, "large_stats", &["stats", "--by", "agent"]);
+    add_query(bench, "large_stats_listener_day", &["stats", "--by", "listener,day"]);
+}
+
+/// Speed of `organism verify`.
+pub fn verify(bench: &mut Bench) {
+    let rate = with_journal(bench, |journal| {
+        let began = Instant::now();
+        let verified = command(journal, &["verify"]).status().unwrap();
+        let took = began.elapsed();
+        println!("  verify: {verified}");
+        journal.messages as f64 / took.as_secs_f64()
+    });
+    bench.figures.add("large_verify", rate, "messages/s", None);
+}
