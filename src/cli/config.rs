@@ -24,8 +24,9 @@ pub struct Args {
     verb: Option<ConfigVerb>,
     #[command(flatten)]
     place: JournalTarget,
-    /// A moment on record: a position, a thread (its first message), the digest of a config, or
-    /// `last` (the last start). Without it, the config as it is now.
+    /// A moment on record: a position, a thread (its first message), the digest of a config, a time
+    /// such as 2026-11-20T10:00 or 2h (ago), or `last` (the last start). Without it, the config as it
+    /// is now.
     #[arg(long, value_name = "MOMENT")]
     at: Option<String>,
     /// Partition of the position, where an organism has several.

@@ -17,7 +17,7 @@ use super::moment::{boot_at, is_moment};
 #[derive(Debug, clap::Args)]
 pub struct ConfigDiffArgs {
     /// The config before: a config file, `now`, or a moment on record (a position, a thread, the
-    /// digest of a config, or `last`).
+    /// digest of a config, a time, or `last`).
     before: String,
     /// The config after.
     after: String,
@@ -81,7 +81,7 @@ fn side(word: &str, args: &ConfigDiffArgs) -> anyhow::Result<ComparedConfig> {
     if !is_moment(word) {
         let text = format!(
             "`{word}` is neither a config file nor `now` nor a moment on record: a position, a \
-             thread, a config's digest, or `last`"
+             thread, a config's digest, a time, or `last`"
         );
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }

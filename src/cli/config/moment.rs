@@ -7,6 +7,7 @@ use crate::thread::Fact;
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::journal_target::{JournalTarget, data_dir, failed_in, readers_in, unknown};
+use super::super::past_time;
 
 /// Minimum digits of a config's digest on the command line.
 const DIGITS_MIN: usize = 6;
@@ -32,13 +33,21 @@ impl BootOnRecord {
 
 /// Whether a word can name a moment on record.
 pub fn is_moment(word: &str) -> bool {
+    word == "last"
+        || word.parse::<u64>().is_ok()
+        || ThreadId::parse(word).is_ok()
+        || is_digest(word)
+        || past_time::parse(word).is_ok()
+}
+
+/// Whether a word can be the beginning of a config's digest.
+fn is_digest(word: &str) -> bool {
     let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    let is_digest = word.len() >= DIGITS_MIN && word.bytes().all(is_hex);
-    word == "last" || word.parse::<u64>().is_ok() || ThreadId::parse(word).is_ok() || is_digest
+    word.len() >= DIGITS_MIN && word.bytes().all(is_hex)
 }
 
 /// The boot whose config was in force at a moment: a position, a thread, the beginning of a config's
-/// digest, or `last`.
+/// digest, a time, or `last`.
 pub fn boot_at(
     moment: &str,
     partition: Option<u32>,
@@ -47,7 +56,8 @@ pub fn boot_at(
     if !is_moment(moment) {
         let text = format!(
             "`{moment}` is no moment: name a position, a thread, at least {DIGITS_MIN} digits of a \
-             config's digest, or `last`"
+             config's digest, `last`, or a time: {}",
+            past_time::FORMS
         );
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
@@ -77,7 +87,11 @@ pub fn boot_at(
     found.ok_or_else(|| match ThreadId::parse(moment) {
         Ok(thread) => unknown(&thread).into(),
         Err(_) => {
-            let text = format!("the journal has no start with the config `{moment}`");
+            let text = if is_digest(moment) {
+                format!("the journal has no start with the config `{moment}`")
+            } else {
+                format!("the journal has no start up to `{moment}`: its first start was later")
+            };
             CommandFailure::new(CommandExit::Usage, text).into()
         }
     })
@@ -101,6 +115,12 @@ fn boot_in(reader: &JournalReader, moment: &str) -> anyhow::Result<Option<BootCo
     if let Ok(thread) = ThreadId::parse(moment) {
         let first = first_position(reader, &thread)?;
         return Ok(first.and_then(|first| history.at(first)).cloned());
+    }
+
+    if !is_digest(moment)
+        && let Ok(time) = past_time::parse(moment)
+    {
+        return Ok(history.at_time(time).cloned());
     }
 
     history.with_digest(moment).map(|found| found.cloned()).map_err(|several| {

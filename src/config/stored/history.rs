@@ -55,6 +55,11 @@ impl ConfigHistory {
         self.boots.iter().rev().find(|boot| boot.position <= position)
     }
 
+    /// The boot whose config was in force at `time`.
+    pub fn at_time(&self, time: Time) -> Option<&BootConfig> {
+        self.boots.iter().rev().find(|boot| boot.time <= time)
+    }
+
     pub fn last(&self) -> Option<&BootConfig> {
         self.boots.last()
     }

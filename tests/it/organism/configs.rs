@@ -99,12 +99,24 @@ fn the_config_of_a_thread_is_written_out_and_loads_with_its_digest() {
         );
         let same = good(&house, &["config", "--at", &digest[..8], "--json"]);
         assert_eq!(same.json()[0]["toml"], shown["toml"]);
+        // In force from the time of the start on, until the next start.
+        let time = shown["time"].as_str().unwrap();
+        let same = good(&house, &["config", "--at", time, "--json"]);
+        assert_eq!(same.json()[0]["toml"], shown["toml"]);
     }
 
     let last = &good(&house, &["config", "--at", "last", "--json"]).json()[0];
     let now = &good(&house, &["config", "--json"]).json()[0];
     assert_eq!(last["config"], now["config"]);
     assert_eq!(last["files"], now["files"]);
+
+    let begun = Time::parse(last["time"].as_str().unwrap()).unwrap();
+    let before = Time(begun.0 - 1).to_string();
+    let first = &good(&house, &["config", "--at", "sess-first000", "--json"]).json()[0];
+    let shown = &good(&house, &["config", "--at", &before, "--json"]).json()[0];
+    assert_eq!(shown["config"], first["config"]);
+    let diff = good(&house, &["config", "diff", &before, "0s"]);
+    assert!(diff.err.contains("3 differences between "), "{diff:?}");
 }
 
 #[test]
@@ -157,6 +169,7 @@ fn a_moment_that_is_not_on_record_is_named() {
         ("sess-nowhere0", "sess-nowhere0"),
         ("abcdefabcdef", "no start with the config `abcdefabcdef`"),
         ("yesterday", "`yesterday` is no moment"),
+        ("2020-01-01", "no start up to `2020-01-01`"),
     ] {
         let shown = house.organism(&["config", "--at", moment]);
         assert_eq!(shown.code, Some(2), "{shown:?}");
