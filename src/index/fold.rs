@@ -15,7 +15,7 @@ use super::actions;
 use super::calls::{CallRow, CallRows, OpenDelivery, OpenHold};
 use super::messages::{MessageRows, UnwrittenMessage};
 use super::names::NameTable;
-use super::threads::{FirstCall, ThreadRows, closing};
+use super::threads::{FirstCall, ThreadRows, TreeNameRole, closing};
 use super::turns;
 use super::words;
 
@@ -211,8 +211,10 @@ impl<'d> IndexFold<'d> {
         let recipient = self.names.number(message.to.as_str())?;
         let name = self.names.payload(&message.name)?;
         self.threads.add(thread, record, |sums| sums.messages += 1)?;
+        self.threads.add_name(thread, TreeNameRole::Payload, name)?;
 
         if let Some(opening) = opening {
+            self.threads.add_name(thread, TreeNameRole::Listener, recipient)?;
             self.threads.set_first_call(thread, || {
                 let words = words::first_words(&message.payload);
                 Ok(FirstCall { requested_by: sender, listener: recipient, request: name, words })

@@ -45,7 +45,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is made again.
-const FORMAT_VERSION: u32 = 4;
+const FORMAT_VERSION: u32 = 5;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

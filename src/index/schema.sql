@@ -70,6 +70,18 @@ CREATE TABLE tree_row(
 ) STRICT;
 CREATE INDEX tree_head ON tree_row(head);
 CREATE INDEX tree_status ON tree_row(status, head);
+CREATE INDEX tree_cost ON tree_row(cost) WHERE cost > 0;
+CREATE INDEX tree_errors ON tree_row(head) WHERE errors > 0;
+CREATE INDEX tree_held ON tree_row(head) WHERE held > 0;
+
+-- The names by which trees are found: 1 for listeners that were called, 2 for agents that took a
+-- turn, 3 for payloads.
+CREATE TABLE tree_name_row(
+  role INTEGER NOT NULL,
+  name INTEGER NOT NULL,
+  tree INTEGER NOT NULL,
+  PRIMARY KEY(role, name, tree)
+) STRICT, WITHOUT ROWID;
 
 -- Messages and refusals are numbered together, in the order of the journal.
 CREATE TABLE message_row(

@@ -261,9 +261,12 @@ impl IndexReader {
         let last = before.map_or(i64::MAX, |before| before - 1);
         let Some(thread) = &filter.within else { return Ok((0, last)) };
 
+        // Not `min(n)`, which would read all messages after the position.
         let sql = "SELECT \
-                   (SELECT min(n) FROM message_row WHERE position >= r.first), \
-                   (SELECT min(n) FROM message_row WHERE position > r.head) \
+                   (SELECT n FROM message_row WHERE position >= r.first ORDER BY position, n \
+                   LIMIT 1), \
+                   (SELECT n FROM message_row WHERE position > r.head ORDER BY position, n \
+                   LIMIT 1) \
                    FROM thread_row t JOIN tree_row r ON r.n = t.tree WHERE t.id = ?1";
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let found = self.connection().query_row(sql, [thread.as_str()], read).optional();

@@ -70,6 +70,16 @@ struct IndexedThread {
     is_changed: bool,
 }
 
+/// Role of a name by which a tree is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeNameRole {
+    /// A listener that was called.
+    Listener = 1,
+    /// An agent that took a turn.
+    Agent = 2,
+    Payload = 3,
+}
+
 /// Row of a tree, with the number of its root thread.
 #[derive(Debug)]
 struct IndexedTree {
@@ -80,6 +90,8 @@ struct IndexedTree {
     records: u64,
     subthreads: u64,
     totals: RowTotals,
+    /// Names that are known to be stored.
+    names: Vec<(TreeNameRole, i64)>,
     is_changed: bool,
 }
 
@@ -189,6 +201,21 @@ impl<'d> ThreadRows<'d> {
         if let Some(tree) = self.tree(root)? {
             change(&mut tree.totals);
         }
+        Ok(())
+    }
+
+    /// Stores a name by which the tree of a thread is found.
+    pub fn add_name(&mut self, n: i64, role: TreeNameRole, name: i64) -> rusqlite::Result<()> {
+        let Some(root) = self.thread(n)?.map(|thread| thread.tree) else { return Ok(()) };
+        let Some(tree) = self.tree(root)? else { return Ok(()) };
+        if tree.names.contains(&(role, name)) {
+            return Ok(());
+        }
+        if tree.names.len() < limits::INDEX_TREE_NAMES_KEPT {
+            tree.names.push((role, name));
+        }
+        let sql = "INSERT OR IGNORE INTO tree_name_row(role, name, tree) VALUES (?1, ?2, ?3)";
+        self.db.prepare_cached(sql)?.execute((role as i64, name, root))?;
         Ok(())
     }
 
@@ -326,6 +353,7 @@ impl IndexedTree {
             records: 0,
             subthreads: 0,
             totals: RowTotals::default(),
+            names: Vec::new(),
             is_changed: true,
         }
     }
@@ -388,6 +416,7 @@ fn read_tree(row: &Row<'_>) -> rusqlite::Result<IndexedTree> {
         records: row.get(4)?,
         subthreads: row.get(5)?,
         totals: RowTotals::read(row, 6)?,
+        names: Vec::new(),
         is_changed: false,
     })
 }

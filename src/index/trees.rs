@@ -6,7 +6,9 @@ use rusqlite::{Row, params_from_iter};
 use crate::clock::Time;
 use crate::envelope::Money;
 use crate::ids::{Position, ThreadId};
+use crate::limits;
 
+use super::threads::TreeNameRole;
 use super::words::match_query;
 use super::{Error, IndexReader};
 
@@ -73,6 +75,24 @@ const SELECT: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.messages
                       (SELECT local FROM name WHERE n = t.request), t.first_words, r.head \
                       FROM tree_row r JOIN thread_row t ON t.n = r.n WHERE 1";
 
+/// Conditions on trees, with their values.
+#[derive(Default)]
+struct TreeConditions {
+    text: String,
+    values: Vec<Value>,
+    /// Whether a condition leaves so few trees that these are collected and sorted. Otherwise, the
+    /// trees are tested from the newest on, until there are enough.
+    is_rare: bool,
+}
+
+impl TreeConditions {
+    fn add(&mut self, condition: &str, values: Vec<Value>) {
+        self.text.push_str(" AND ");
+        self.text.push_str(condition);
+        self.values.extend(values);
+    }
+}
+
 impl IndexReader {
     /// The newest `limit` trees that `filter` leaves, by their last record; newest first.
     ///
@@ -80,79 +100,130 @@ impl IndexReader {
     ///
     /// Those of the index.
     pub fn trees(&self, filter: &TreeFilter, limit: usize) -> Result<Vec<ListedTree>, Error> {
-        let mut sql = SELECT.to_owned();
-        let mut values: Vec<Value> = Vec::new();
-        for (condition, value) in conditions(filter) {
-            sql.push_str(" AND ");
-            sql.push_str(condition);
-            values.extend(value);
-        }
-        sql.push_str(" ORDER BY r.head DESC LIMIT ?");
-        values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
-
         let listed = || -> rusqlite::Result<Vec<ListedTree>> {
+            let TreeConditions { text, mut values, is_rare } = self.conditions(filter)?;
+            // With the sign, SQLite does not walk all trees in the order of their last records.
+            let sign = if is_rare { "+" } else { "" };
+            let sql = format!("{SELECT}{text} ORDER BY {sign}r.head DESC LIMIT ?");
+            values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
+
             let mut query = self.connection().prepare(&sql)?;
             let trees = query.query_map(params_from_iter(values), read)?;
             trees.collect()
         };
         listed().map_err(|error| self.failed(error))
     }
-}
 
-/// The conditions of a filter, each with its values.
-fn conditions(filter: &TreeFilter) -> Vec<(&'static str, Vec<Value>)> {
-    let mut all: Vec<(&'static str, Vec<Value>)> = Vec::new();
-    let text = |text: &String| vec![Value::from(text.clone())];
-    if let Some(status) = &filter.status {
-        all.push(("r.status = ?", text(status)));
+    fn conditions(&self, filter: &TreeFilter) -> rusqlite::Result<TreeConditions> {
+        let mut all = TreeConditions::default();
+        if let Some(status) = &filter.status {
+            all.add("r.status = ?", vec![status.clone().into()]);
+        }
+        if let Some(since) = filter.since {
+            all.add("r.updated >= ?", vec![since.0.into()]);
+        }
+        if let Some(until) = filter.until {
+            all.add("r.opened < ?", vec![until.0.into()]);
+        }
+
+        let names = [
+            (TreeNameRole::Listener, &filter.listener),
+            (TreeNameRole::Agent, &filter.agent),
+            (TreeNameRole::Payload, &filter.payload),
+        ];
+        for (role, name) in names {
+            if let Some(name) = name {
+                self.add_name(&mut all, role, name)?;
+            }
+        }
+
+        if let Some(cost) = filter.cost_over {
+            let cost = Value::from(i64::try_from(cost.0).unwrap_or(i64::MAX));
+            let matching = "tree_row WHERE cost > 0 AND cost > ?";
+            let values = std::slice::from_ref(&cost);
+            all.is_rare |= self.is_rare(matching, values, limits::INDEX_RARE_TREES)?;
+            all.add("r.cost > 0 AND r.cost > ?", vec![cost]);
+        }
+        if filter.has_errors {
+            all.add("r.errors > 0", Vec::new());
+        }
+        if filter.needs_person {
+            all.add("r.held > 0", Vec::new());
+        }
+        if let Some(words) = match_query(&filter.words) {
+            self.add_words(&mut all, words)?;
+        }
+        if filter.is_without_organism {
+            all.add("t.id <> ?", vec![ThreadId::ORGANISM.to_owned().into()]);
+        }
+        if let Some(before) = filter.before {
+            let before = i64::try_from(before.0).unwrap_or(i64::MAX);
+            all.add("r.head < ?", vec![before.into()]);
+        }
+        Ok(all)
     }
-    if let Some(since) = filter.since {
-        all.push(("r.updated >= ?", vec![since.0.into()]));
+
+    /// Leaves the trees that have a name in this role.
+    fn add_name(
+        &self,
+        all: &mut TreeConditions,
+        role: TreeNameRole,
+        name: &str,
+    ) -> rusqlite::Result<()> {
+        let local = if role == TreeNameRole::Payload { " OR local = ?2" } else { "" };
+        let named = format!(
+            "tree_name_row WHERE role = ?1 AND name IN (SELECT n FROM name WHERE text = ?2{local})"
+        );
+        let values = [Value::from(role as i64), Value::from(name.to_owned())];
+        let is_rare = self.is_rare(&named, &values, limits::INDEX_RARE_TREES)?;
+        all.is_rare |= is_rare;
+
+        let [role, name] = values;
+        let values = match local {
+            "" => vec![role, name],
+            _ => vec![role, name.clone(), name],
+        };
+        let named = named.replace("?1", "?").replace("?2", "?");
+        let condition = if is_rare {
+            format!("r.n IN (SELECT tree FROM {named})")
+        } else {
+            format!("EXISTS (SELECT 1 FROM {named} AND tree = r.n)")
+        };
+        all.add(&condition, values);
+        Ok(())
     }
-    if let Some(until) = filter.until {
-        all.push(("r.opened < ?", vec![until.0.into()]));
+
+    /// Leaves the trees with a message that has these words.
+    fn add_words(&self, all: &mut TreeConditions, words: String) -> rusqlite::Result<()> {
+        let words = Value::from(words);
+        let values = std::slice::from_ref(&words);
+        let is_rare =
+            self.is_rare("word WHERE word MATCH ?", values, limits::INDEX_RARE_MATCHES)?;
+        all.is_rare |= is_rare;
+
+        let condition = if is_rare {
+            "r.n IN (SELECT s.tree FROM word CROSS JOIN message_row m ON m.n = word.rowid \
+             JOIN thread_row s ON s.n = m.thread WHERE word MATCH ?)"
+        } else {
+            // Numbers of messages rise with positions, so others than these need no test.
+            "EXISTS (SELECT 1 FROM word CROSS JOIN message_row m ON m.n = word.rowid \
+             JOIN thread_row s ON s.n = m.thread WHERE word MATCH ? AND s.tree = r.n \
+             AND word.rowid >= (SELECT n FROM message_row WHERE position >= r.first \
+             ORDER BY position, n LIMIT 1) \
+             AND word.rowid <= (SELECT n FROM message_row WHERE position <= r.head \
+             ORDER BY position DESC, n DESC LIMIT 1))"
+        };
+        all.add(condition, vec![words]);
+        Ok(())
     }
-    if let Some(listener) = &filter.listener {
-        let condition = "EXISTS (SELECT 1 FROM thread_row s JOIN call_row c ON c.thread = s.n \
-                         WHERE s.tree = r.n \
-                         AND c.listener = (SELECT n FROM name WHERE text = ?))";
-        all.push((condition, text(listener)));
+
+    /// Whether at most `most` rows match.
+    fn is_rare(&self, matching: &str, values: &[Value], most: u64) -> rusqlite::Result<bool> {
+        let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {matching} LIMIT {})", most + 1);
+        let count = |row: &Row<'_>| row.get::<_, u64>(0);
+        let count = self.connection().query_row(&sql, params_from_iter(values), count)?;
+        Ok(count <= most)
     }
-    if let Some(agent) = &filter.agent {
-        let condition = "EXISTS (SELECT 1 FROM thread_row s JOIN turn_row u ON u.thread = s.n \
-                         WHERE s.tree = r.n AND u.agent = (SELECT n FROM name WHERE text = ?))";
-        all.push((condition, text(agent)));
-    }
-    if let Some(payload) = &filter.payload {
-        let condition = "EXISTS (SELECT 1 FROM thread_row s JOIN message_row m ON m.thread = s.n \
-                         WHERE s.tree = r.n \
-                         AND m.name IN (SELECT n FROM name WHERE text = ? OR local = ?))";
-        all.push((condition, [text(payload), text(payload)].concat()));
-    }
-    if let Some(cost) = filter.cost_over {
-        let cost = i64::try_from(cost.0).unwrap_or(i64::MAX);
-        all.push(("r.cost > ?", vec![cost.into()]));
-    }
-    if filter.has_errors {
-        all.push(("r.errors > 0", Vec::new()));
-    }
-    if filter.needs_person {
-        all.push(("r.held > 0", Vec::new()));
-    }
-    if let Some(words) = match_query(&filter.words) {
-        let condition = "r.n IN (SELECT s.tree FROM word CROSS JOIN message_row m \
-                         ON m.n = word.rowid JOIN thread_row s ON s.n = m.thread \
-                         WHERE word MATCH ?)";
-        all.push((condition, vec![words.into()]));
-    }
-    if filter.is_without_organism {
-        all.push(("t.id <> ?", vec![ThreadId::ORGANISM.to_owned().into()]));
-    }
-    if let Some(before) = filter.before {
-        let before = i64::try_from(before.0).unwrap_or(i64::MAX);
-        all.push(("r.head < ?", vec![before.into()]));
-    }
-    all
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {

@@ -10,6 +10,7 @@ use crate::thread::Record;
 use crate::xml::scan::attributes;
 
 use super::fold::IndexFold;
+use super::threads::TreeNameRole;
 
 /// Local name of the note, in the namespace of the core.
 pub const NOTE: &str = "model-turn";
@@ -51,6 +52,7 @@ pub fn add(
     let values = NoteValues(attributes(payload));
     let Some(agent) = values.text("agent") else { return Ok(()) };
     let agent = fold.names.number(agent)?;
+    fold.threads.add_name(thread, TreeNameRole::Agent, agent)?;
     let provider = fold.names.optional(values.text("provider"))?;
     let model = fold.names.optional(values.text("model"))?;
     let answered_by = fold.names.optional(values.text("answered_by"))?;

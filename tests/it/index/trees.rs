@@ -1,11 +1,13 @@
 //! `organism threads`: properties, and pages.
 
+use organism::envelope::MessageKind;
+use organism::journal::Journal as _;
 use organism::thread::Record;
 
 use super::rows::{held_call, priced_turn};
 use super::{organism, text};
 use crate::journal::Place;
-use crate::journal::script::{Script, research};
+use crate::journal::script::{NAMESPACE, Script, research, thread};
 
 /// A finished tree, one that runs, one that failed after it had waited for a person, and one whose
 /// turn had a price.
@@ -93,4 +95,47 @@ fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
     let row = shown.lines().nth(1).unwrap_or_default();
     let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
     assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042", "Who?"], "{shown}");
+}
+
+/// Issue 17, 4.1: a property that most trees have is found from the newest tree on, and leaves the
+/// same trees.
+#[test]
+fn a_property_of_most_trees_leaves_the_newest_of_them() {
+    const TREES: usize = 5_100;
+    let mut script = Script::default();
+    let mut records = Vec::new();
+    for number in 0..TREES {
+        let tree = thread(&format!("sess-{number:08}"));
+        let (asked, first) = script.question(&tree, "frequent");
+        let mut step = script.outcome(&tree, "researcher", asked);
+        let rare = if number == 7 { " once" } else { "" };
+        let answer = format!("<answer xmlns=\"{NAMESPACE}\">frequent{rare}</answer>");
+        let kind = MessageKind::Reply;
+        step.say(kind, "researcher", "operator", "answer", &answer, Some(asked));
+        records.extend([first, step.end()]);
+    }
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    for group in records.chunks_mut(1_000) {
+        journal.append(group).unwrap();
+    }
+    drop(journal);
+
+    let newest = "00005098 00005099";
+    for (args, expected) in [
+        (&["--payload", "question"][..], newest),
+        (&["--payload", "{https://example.org/ns/desk/v1}answer"], newest),
+        (&["--listener", "researcher"], newest),
+        (&["--listener", "operator"], ""),
+        (&["--listener", "answer"], ""),
+        (&["--payload", "question", "--status", "completed"], ""),
+        (&["frequent"], newest),
+        (&["frequent", "--payload", "answer"], newest),
+        (&["once"], "00000007"),
+        (&["once", "--listener", "researcher"], "00000007"),
+        (&["once", "--listener", "operator"], ""),
+    ] {
+        let args = [args, &["--limit", "2"]].concat();
+        assert_eq!(listed(&place, &args), expected, "{args:?}");
+    }
 }
