@@ -108,7 +108,12 @@ fn an_index_that_is_deleted_under_an_organism_is_made_again() {
             std::fs::remove_file(house.data().join(name)).ok();
         }
         if sent == 2 {
-            let queried = house.organism(&["sql", "--csv", COUNT]);
+            // The follower may be making the index, which takes longer than a query waits on a busy
+            // machine.
+            let queried = until("the index is readable", || {
+                let queried = house.organism(&["sql", "--csv", COUNT]);
+                (queried.code != Some(75)).then_some(queried)
+            });
             assert!(queried.out.ends_with("\n1\r\n"), "{queried:?}");
         }
         send(&house, "b");
