@@ -6,6 +6,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::Place;
 use super::script::{Script, research};
+use crate::docs::blocks::block;
 
 fn rows(db: &Connection, sql: &str) -> Vec<String> {
     let mut query = db.prepare(sql).unwrap();
@@ -66,6 +67,23 @@ fn messages_threads_and_refusals_are_readable_while_a_pump_holds_the_journal() {
     .assert_eq(
         &rows(&db, "SELECT position, sender, thread, rule, text, length FROM refusal").join("\n"),
     );
+}
+
+#[test]
+fn the_queries_of_the_operations_page_run_while_a_pump_holds_the_journal() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    journal.append(&mut research(&mut Script::default(), "sess-k3v9t2m8")).unwrap();
+    let db =
+        Connection::open_with_flags(place.data().join(DATABASE), OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .unwrap();
+
+    let page = block("docs/OPERATIONS.md", "$ sqlite3 -readonly data/journal.db");
+    let queries = page.lines().filter_map(|line| line.strip_prefix("sqlite> "));
+    let answers: Vec<_> = queries.map(|query| rows(&db, query)).collect();
+    let [messages, refusals] = answers.as_slice() else { panic!("{page}") };
+    assert_eq!(messages.len(), 8, "{messages:?}");
+    assert_eq!(refusals, &["schema-invalid | 1"]);
 }
 
 /// The text of a record is hashed, so every changed letter changes the format.

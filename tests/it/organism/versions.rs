@@ -9,9 +9,9 @@ use organism::service::socket_path;
 use super::{House, say, talk_reply};
 
 /// Sends one line to the control socket. Returns everything that comes back.
-fn exchange(house: &House, line: &str) -> String {
+fn exchange(house: &House, line: impl AsRef<[u8]>) -> String {
     let mut socket = UnixStream::connect(socket_path(&house.data())).unwrap();
-    writeln!(socket, "{line}").unwrap();
+    socket.write_all(&[line.as_ref(), b"\n"].concat()).unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     answer
@@ -36,6 +36,25 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
     assert!(newer.contains(&ours), "{newer}");
 
     assert_eq!(house.send_text(&say("same"), &[]).out, talk_reply("same"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn bytes_that_are_not_utf8_get_a_response_that_says_so() {
+    let house = House::new();
+    let running = house.run();
+
+    for garbage in [&b"\xff\xfe"[..], b"{\"do\":\"\xc3\"}"] {
+        let ours = [format!("organism/{VERSION} ").as_bytes(), garbage].concat();
+        let answer = exchange(&house, &ours);
+        assert!(answer.starts_with(&format!("organism/{VERSION} ")), "{answer}");
+        assert!(answer.contains("not a request"), "{answer}");
+
+        let unnamed = exchange(&house, garbage);
+        assert!(unnamed.starts_with("{\"failed\":\""), "{unnamed}");
+    }
+
+    assert_eq!(house.send_text(&say("after"), &[]).out, talk_reply("after"));
     assert_eq!(running.stop(), Some(0));
 }
 
