@@ -35,6 +35,12 @@ pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-publ
 /// Failpoints of a command that brings an index up to date.
 pub const INDEX: [&str; 2] = ["index-before-commit", "index-after-commit"];
 
+/// Failpoints of making a snapshot.
+pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapshot-written"];
+
+/// Failpoint of the proof of the records before a snapshot.
+pub const PROOF: [&str; 1] = ["during-proof"];
+
 /// Failpoints of the pump: around the effects of a durable record, and after an answer arrived that
 /// no record has yet.
 pub const PUMP: [&str; 9] = [

@@ -556,6 +556,20 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 pub const RESTING_CACHE_KIB: usize = 1_024;
 /// Bytes of the filter that spares most searches in the working file.
 pub const RESTING_FILTER_BYTES: usize = 1 << 20;
+/// Bytes of a snapshot that are hashed at once.
+pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
+/// Snapshots that are made from an earlier one, until one is made from every record again.
+pub const SNAPSHOT_GENERATIONS: u32 = 16;
+/// Bytes of texts that are written to a snapshot at once.
+pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
+/// Multiple of the time that a snapshot took, before the next one is begun.
+pub const SNAPSHOT_PAUSE: u32 = 4;
+/// Interval at which a thread that waits for a proof looks whether it has to end.
+pub const PROOF_WAIT_INTERVAL: Duration = Duration::from_millis(50);
+/// Default number of records between two snapshots.
+pub const SNAPSHOT_RECORDS: u64 = 100_000;
+/// Maximum of the number of records between two snapshots.
+pub const SNAPSHOT_RECORDS_CEILING: u64 = 1_000_000_000_000;
 
 // NATS.
 /// Maximum message size in bytes that generated NATS server configs set.

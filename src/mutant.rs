@@ -11,6 +11,9 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
     ("trust-the-tail", "what was acknowledged and is gone is a broken journal"),
     ("trust-any-journal", "a journal in the place of an acknowledged one is refused"),
+    ("trust-any-snapshot", "a start ignores a snapshot that this host did not sign as it is"),
+    ("forget-a-live-tree", "a start from a snapshot has the trees with open work in memory"),
+    ("trust-the-past", "a failed proof of the records before a snapshot stops the pump"),
     ("trust-no-copy", "a start refuses a record that copies of checkpoints elsewhere contradict"),
     (
         "trust-the-state",

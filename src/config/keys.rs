@@ -303,6 +303,7 @@ pub(super) const JOURNAL: KnownSection = KnownSection {
         ("durability", Text),
         ("known_keys", List),
         ("checkpoints", Text),
+        ("snapshot_records", Integer),
     ],
 };
 

@@ -271,10 +271,9 @@ fn load_with(
     let models = models::specs(&sections.models, &directory, around, &mut missing, &mut problems);
     let storage = storage_of(&sections, &directory, around, &mut problems);
 
-    let mut hints = Vec::new();
+    let mut hints = shipped_listeners::notes(&sections.members, &directory);
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
     let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
-    hints.extend(shipped_listeners::notes(&sections.members, &directory));
 
     report_unmet(keys, missing.of_pump(&agents, &models), &mut problems);
     let (Some(contracts), Some(name), Some(storage), true) =
@@ -295,6 +294,7 @@ fn load_with(
         data,
         state,
         checkpoints: sections.storage.proof.checkpoints(&directory),
+        snapshot_records: sections.storage.proof.snapshot_records,
         storage,
         http: sections.http,
         telemetry,

@@ -116,6 +116,8 @@ pub struct Config {
     pub state: PathBuf,
     /// Directory, apart from `data` and `state`, into which checkpoints are copied.
     pub checkpoints: Option<PathBuf>,
+    /// Number of records between two snapshots of the state.
+    pub snapshot_records: u64,
     pub storage: StorageConfig,
     /// Loopback address that serves health and metrics.
     pub http: Option<SocketAddr>,

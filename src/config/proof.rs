@@ -1,7 +1,9 @@
-//! Settings for proofs of the journal: keys of other hosts, and the directory into which
-//! checkpoints are copied.
+//! Settings for proofs of the journal: keys of other hosts, the directory into which checkpoints
+//! are copied, and how often a snapshot is made.
 
 use std::path::{Path, PathBuf};
+
+use crate::limits;
 
 use super::ProjectFolders;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -27,6 +29,8 @@ pub struct ProofSettings {
 pub(super) struct DeclaredProof {
     pub known_keys: Vec<String>,
     checkpoints: Option<Located<ExpandedText>>,
+    /// Number of records between two snapshots.
+    pub snapshot_records: u64,
 }
 
 impl DeclaredProof {
@@ -80,7 +84,12 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
         read.problem(ConfigProblem::new(ProblemCode::BadName, &text.place, message).help(help));
     }
 
-    DeclaredProof { known_keys, checkpoints: read.text("checkpoints") }
+    let snapshot_records = read.count("snapshot_records", limits::SNAPSHOT_RECORDS_CEILING);
+    DeclaredProof {
+        known_keys,
+        checkpoints: read.text("checkpoints"),
+        snapshot_records: snapshot_records.unwrap_or(limits::SNAPSHOT_RECORDS),
+    }
 }
 
 /// Whether a text is a public key in the form that `organism key show` prints.

@@ -20,6 +20,12 @@ use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located, TomlTable};
 use super::{Config, StorageConfig};
 
+/// Keys of an embedded journal.
+const EMBEDDED_KEYS: [&str; 4] = ["store", "known_keys", "checkpoints", "snapshot_records"];
+/// Keys of a journal on JetStream.
+const STREAM_KEYS: [&str; 7] =
+    ["store", "stream", "partitions", "replicas", "durability", "known_keys", "checkpoints"];
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StoreKind {
     Embedded,
@@ -76,7 +82,9 @@ pub(super) fn read(
 fn read_journal(read: &mut TableReader<'_>, nats: Option<DeclaredNats>) -> DeclaredStorage {
     let store = read.choice("store", &STORES).unwrap_or(StoreKind::Embedded);
     if store == StoreKind::Embedded {
-        read.only(&["store", "known_keys", "checkpoints"], "a journal that is embedded");
+        read.only(&EMBEDDED_KEYS, "a journal that is embedded");
+    } else {
+        read.only(&STREAM_KEYS, "a journal on JetStream");
     }
 
     let stream = read.text("stream").and_then(|text| {

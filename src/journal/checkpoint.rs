@@ -27,6 +27,10 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
+    /// The run that signed it had proved the journal from this record on, and those before it not
+    /// yet: it began from a snapshot. `None` if it had proved the whole journal.
+    #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
+    pub proved_from: Option<Position>,
     /// Ed25519 public key in hexadecimal.
     pub key: String,
     pub signature: String,
@@ -41,6 +45,10 @@ impl Checkpoint {
         claim.extend_from_slice(&self.position.0.to_be_bytes());
         claim.extend_from_slice(&self.time.0.to_be_bytes());
         claim.extend_from_slice(&self.merkle_root.0);
+        if let Some(from) = self.proved_from {
+            claim.extend_from_slice(b"proved from\n");
+            claim.extend_from_slice(&from.0.to_be_bytes());
+        }
         claim
     }
 

@@ -268,6 +268,7 @@ mod tests {
             count: position,
             merkle_root: Digest::of(&position.to_be_bytes()),
             time: Time(0),
+            proved_from: None,
             key: String::new(),
             signature: String::new(),
         }

@@ -1,5 +1,7 @@
 //! Decides when a checkpoint is due, signs it, and writes it outside the journal.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use crate::clock::Time;
@@ -7,6 +9,7 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::limits;
 
+use super::background_proof::ProofProgress;
 use super::checkpoint::{CheckpointFile, CheckpointKey};
 use super::copy_directory::CopyDirectory;
 use super::{Checkpoint, TreeHeads};
@@ -25,6 +28,8 @@ pub struct CheckpointSigner {
     pub checked: Position,
     /// Time of the last checkpoint; `None` until the first record of this run.
     pub checked_at: Option<Time>,
+    /// The proof of the records before a snapshot; `None` if the start proved every record.
+    pub proof: Option<Arc<ProofProgress>>,
 }
 
 impl CheckpointSigner {
@@ -47,6 +52,7 @@ impl CheckpointSigner {
             count: position.0,
             merkle_root: heads.merkle_root(),
             time: now,
+            proved_from: self.proof.as_ref().and_then(|proof| proof.proved_from()),
             key: String::new(),
             signature: String::new(),
         })

@@ -77,6 +77,33 @@ impl ExternalMarks {
         Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
+    /// Continues after a snapshot, whose records the operators' actions with these losses are in.
+    /// Refuses a snapshot whose last record is not the one that a mark names.
+    pub fn continue_after(
+        &mut self,
+        checkpoint: &Checkpoint,
+        hash: Digest,
+        losses: Vec<AcceptedLoss>,
+    ) -> Result<(), Error> {
+        let position = checkpoint.position;
+        if self.mark.0 == position && self.mark.1 != hash {
+            return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
+        }
+
+        self.losses = losses;
+        Ok(())
+    }
+
+    /// Adds losses that operators accepted in later records.
+    pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
+        self.losses.extend_from_slice(later);
+    }
+
+    /// Losses that operators accepted in recorded actions of the journal.
+    pub fn losses(&self) -> &[AcceptedLoss] {
+        &self.losses
+    }
+
     pub fn latest_position(&self) -> Position {
         self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
     }

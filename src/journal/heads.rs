@@ -19,9 +19,9 @@ pub struct TreeHead {
     pub opened: Time,
     pub updated: Time,
     /// Whether the head changed since the Merkle tree was last updated.
-    unsummed: bool,
+    pub(super) unsummed: bool,
     /// Whether the head changed since [`TreeHeads::saved`] was last called.
-    unsaved: bool,
+    pub(super) unsaved: bool,
 }
 
 /// The heads of all trees of a journal.
@@ -37,6 +37,15 @@ pub struct TreeHeads {
 }
 
 impl TreeHeads {
+    /// The heads after the record at `last` with this hash, from the head of each tree, in order of
+    /// first appearance. Nothing of it is verified.
+    pub(super) fn from_rows(all: Vec<TreeHead>, last: Position, last_hash: Digest) -> Self {
+        let by_root = all.iter().enumerate().map(|(at, head)| (head.root.clone(), at)).collect();
+        let unsummed = (0..all.len()).collect();
+        let unsaved = (0..all.len()).collect();
+        Self { all, by_root, unsummed, unsaved, last, last_hash, ..Self::default() }
+    }
+
     pub fn get(&self, root: &ThreadId) -> Option<&TreeHead> {
         self.by_root.get(root).and_then(|index| self.all.get(*index))
     }
@@ -150,6 +159,11 @@ impl TreeHeads {
     /// Trees that changed since [`TreeHeads::saved`] was last called.
     pub(super) fn unsaved(&self) -> impl Iterator<Item = &TreeHead> {
         self.unsaved.iter().filter_map(|index| self.all.get(*index))
+    }
+
+    /// As [`TreeHeads::unsaved`], each with its number in the order of first appearance.
+    pub(super) fn unsaved_numbered(&self) -> impl Iterator<Item = (usize, &TreeHead)> {
+        self.unsaved.iter().filter_map(|index| Some((*index, self.all.get(*index)?)))
     }
 
     pub(super) fn saved(&mut self) {

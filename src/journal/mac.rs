@@ -12,6 +12,7 @@ use std::fmt;
 
 use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::hmac::{self, HMAC_SHA256};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
@@ -38,6 +39,20 @@ impl KeyId {
         let mut id = [0; KEY_ID_BYTES];
         id.iter_mut().zip(digest.0).for_each(|(to, from)| *to = from);
         Self(id)
+    }
+
+    /// Parses what `Display` writes.
+    fn parse(text: &str) -> Option<Self> {
+        let mut id = [0; KEY_ID_BYTES];
+        if text.len() != 2 * KEY_ID_BYTES {
+            return None;
+        }
+
+        for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+
+        Some(Self(id))
     }
 }
 
@@ -205,7 +220,51 @@ pub struct MacCoverage {
     foreign: BTreeSet<KeyId>,
 }
 
+/// The state of a [`MacCoverage`] whose last record is covered, as a snapshot stores it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredCoverage {
+    #[serde(rename = "last")]
+    last: String,
+    #[serde(rename = "first")]
+    first: Position,
+    #[serde(rename = "wrong", default, skip_serializing_if = "Option::is_none")]
+    wrong: Option<Position>,
+    #[serde(rename = "foreign", default, skip_serializing_if = "Vec::is_empty")]
+    foreign: Vec<String>,
+}
+
 impl MacCoverage {
+    /// The state after the record at `at`; `None` unless a MAC of this host's key covers it.
+    pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
+        let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
+        if last != at || self.covered != at || self.checked != Some(mac) {
+            return None;
+        }
+
+        let foreign = self.foreign.iter().map(ToString::to_string).collect();
+        Some(StoredCoverage {
+            last: mac.to_string(),
+            first: self.first?,
+            wrong: self.wrong,
+            foreign,
+        })
+    }
+
+    /// Continues after the record at `at`; `None` if `stored` is not such a state.
+    pub fn continued(self, at: Position, stored: &StoredCoverage) -> Option<Self> {
+        let mac = HeadMac::parse(&stored.last)?;
+        let foreign = stored.foreign.iter().map(|id| KeyId::parse(id));
+        Some(Self {
+            checked: Some(mac),
+            covered: at,
+            first: Some(stored.first),
+            last: Some((at, mac)),
+            wrong: stored.wrong,
+            foreign: foreign.collect::<Option<_>>()?,
+            ..self
+        })
+    }
+
     pub fn new(journal: Uuid, key: Option<MacKey>) -> Self {
         Self { journal, key, ..Self::default() }
     }

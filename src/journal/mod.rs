@@ -3,6 +3,7 @@
 //!
 //! **Invariant:** nothing here decides; a record goes in and comes out as it was.
 
+mod background_proof;
 pub mod checkpoint;
 mod checkpoint_copies;
 mod checkpoint_signer;
@@ -25,6 +26,7 @@ mod signers;
 pub mod sqlite;
 mod writer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -34,7 +36,9 @@ use crate::ids::{Digest, Position};
 use crate::limits;
 use crate::nats;
 use crate::thread::Record;
+use sqlite::StoredState;
 
+pub use background_proof::ProofProgress;
 pub use checkpoint::{Checkpoint, HostKey, host_key};
 pub use checkpoint_copies::{CheckpointCopies, CopyMetrics, directory_problem};
 pub use commit_watermark::acknowledged;
@@ -100,6 +104,17 @@ pub trait Journal: Send {
     /// Time at which a checkpoint was last made or was due.
     fn checked_at(&self) -> Option<Time>;
 
+    /// Position of the last checkpoint.
+    fn last_checkpoint(&self) -> Position {
+        Position(0)
+    }
+
+    /// The proof of the records before the snapshot that the start read; `None` if the start proved
+    /// every record.
+    fn proof(&self) -> Option<Arc<ProofProgress>> {
+        None
+    }
+
     /// Metrics of copying checkpoints; `None` if the config names no directory for copies.
     fn copy_metrics(&self) -> Option<CopyMetrics> {
         None
@@ -115,6 +130,35 @@ pub trait Journal: Send {
 
     /// Writes a last checkpoint and releases everything.
     fn close(self: Box<Self>, now: Time) -> Result<(), Error>;
+}
+
+/// Rebuilds the state of a pump while its journal is opened.
+pub trait StateRecovery {
+    /// Version of the core whose snapshots can be restored; `None` if every record must be
+    /// replayed.
+    fn snapshot_version(&self) -> Option<u32> {
+        None
+    }
+
+    /// Restores the state of a snapshot, before any record is replayed. After an error the state is
+    /// unchanged.
+    fn restore(&mut self, state: StoredState) -> Result<(), Error> {
+        drop(state);
+        let detail = "this state cannot be restored".to_owned();
+        Err(Error::Resting { name: "a snapshot".to_owned(), detail })
+    }
+
+    /// Replays the next record.
+    fn replay(&mut self, sealed: HashedRecord) -> Result<(), Error>;
+}
+
+/// Passes every record to a function.
+struct EveryRecord<'v>(&'v mut dyn FnMut(HashedRecord) -> Result<(), Error>);
+
+impl StateRecovery for EveryRecord<'_> {
+    fn replay(&mut self, sealed: HashedRecord) -> Result<(), Error> {
+        (self.0)(sealed)
+    }
 }
 
 /// Why a journal cannot be used.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::envelope::Payload;
 use crate::ids::Position;
 use crate::mutant::mutant;
@@ -11,9 +13,11 @@ use super::judge::OperatorAcceptance;
 use super::{Error, HashedRecord};
 
 /// Records with blanked payloads, and records whose redaction an operator accepted.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedactedRecords {
+    #[serde(rename = "blanked", default, skip_serializing_if = "BTreeSet::is_empty")]
     blanked: BTreeSet<Position>,
+    #[serde(rename = "accepted", default, skip_serializing_if = "BTreeSet::is_empty")]
     accepted: BTreeSet<Position>,
 }
 
@@ -26,6 +30,11 @@ impl RedactedRecords {
         if let Input::Operator(action) = &sealed.record.input {
             self.accepted.extend(action.redacted());
         }
+    }
+
+    /// Adds what operators accepted in later records.
+    pub fn add_accepted(&mut self, later: &Self) {
+        self.accepted.extend(&later.accepted);
     }
 
     /// Positions of records with blanked payloads that no recorded action accepts.

@@ -93,6 +93,7 @@ mod tests {
             count: position,
             merkle_root: Digest::ZERO,
             time: Time(0),
+            proved_from: None,
             key: key.to_owned(),
             signature: String::new(),
         }

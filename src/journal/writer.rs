@@ -1,6 +1,7 @@
 //! The writing end of a journal over any log: positions, hashes, MACs and checkpoints are the same
 //! for every log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -11,6 +12,7 @@ use crate::ids::{Digest, Position};
 use crate::mutant::mutant;
 use crate::thread::Record;
 
+use super::background_proof::{BackgroundProof, ProofProgress};
 use super::checkpoint_signer::CheckpointSigner;
 use super::commit_watermark::CommitWatermark;
 use super::log::{Log, LogGroup, LogMark, StampedGroup};
@@ -39,6 +41,8 @@ pub struct JournalWriter<L> {
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
     /// Reason why nothing can be written any more.
     pub(super) stopped: Option<String>,
+    /// Proves the records before a snapshot. `None` if the start proved every record.
+    pub(super) proof: Option<BackgroundProof>,
     pub(super) log: L,
     // Ordering rule: dropped last, so that its lock is released after everything else, including a
     // lease.
@@ -85,7 +89,9 @@ impl<L: Log> JournalWriter<L> {
     /// Moves everything into the one file, and releases lease and lock, without a last checkpoint.
     pub(super) fn let_go(self) -> Result<(), Error> {
         refuse_stopped(self.stopped.as_deref())?;
-        let Self { id, mut heads, mut signer, log, file, .. } = self;
+        let Self { id, mut heads, mut signer, proof, log, file, .. } = self;
+        // Ordering rule: a reader holds back the write-ahead log, which is moved below.
+        drop(proof);
         // Ordering rule: the lease goes first, so that another pump need not wait for the rest.
         drop(log);
         signer.copying.finish(id);
@@ -107,6 +113,7 @@ impl<L: Log> JournalWriter<L> {
             owed: self.owed,
             unshown: self.unshown,
             stopped: self.stopped,
+            proof: self.proof,
             log,
             file: self.file,
         }
@@ -242,6 +249,10 @@ impl<L: Log> JournalWriter<L> {
 
     fn usable(&mut self) -> Result<(), Error> {
         refuse_stopped(self.stopped.as_deref())?;
+        if let Some(error) = self.signer.proof.as_ref().and_then(|proof| proof.take_failure()) {
+            return Err(self.stop(error));
+        }
+
         let checked = self.log.check();
         checked.map_err(|error| self.stop(error))
     }
@@ -322,6 +333,14 @@ impl<L: Log> Journal for JournalWriter<L> {
 
     fn checked_at(&self) -> Option<Time> {
         self.signer.checked_at
+    }
+
+    fn last_checkpoint(&self) -> Position {
+        self.signer.checked
+    }
+
+    fn proof(&self) -> Option<Arc<ProofProgress>> {
+        self.signer.proof.clone()
     }
 
     fn copy_metrics(&self) -> Option<CopyMetrics> {

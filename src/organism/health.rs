@@ -9,7 +9,7 @@ use super::model_metrics::ModelCounts;
 use super::partitioned::{PartitionMap, PartitionStatus};
 use crate::clock::Time;
 use crate::config::Config;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, Position};
 use crate::journal::sqlite::JournalReader;
 use crate::metrics::MetricsPage;
 use crate::nats::{Client, State};
@@ -98,6 +98,23 @@ pub struct ReadinessProblem {
     pub partition: Option<u32>,
 }
 
+/// Records before the snapshot of a start, which are proved while the organism runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnprovedRecords {
+    /// The first record that the start itself proved.
+    pub proved_from: Position,
+    /// The last record before `proved_from` that is proved by now.
+    pub proved: Position,
+    pub partition: Option<u32>,
+}
+
+impl UnprovedRecords {
+    fn of(watched: &PumpHealth, partition: Option<u32>) -> Option<Self> {
+        let (proved_from, proved) = watched.counts.unproved()?;
+        Some(Self { proved_from, proved, partition })
+    }
+}
+
 impl HealthMonitor {
     pub(super) fn of_one(name: &str, watched: PumpHealth, tracer: &SpanTracer) -> Self {
         Self { name: name.into(), pumps: WatchedPumps::One(watched), tracer: tracer.clone() }
@@ -138,6 +155,19 @@ impl HealthMonitor {
             }
             WatchedPumps::Several(table) => partition_problems(table),
             WatchedPumps::Elsewhere(hosted) => hosted.problems(),
+        }
+    }
+
+    /// Records that this run has not proved yet. Empty if it has proved every record.
+    pub fn unproved(&self) -> Vec<UnprovedRecords> {
+        match &self.pumps {
+            WatchedPumps::One(watched) => UnprovedRecords::of(watched, None).into_iter().collect(),
+            WatchedPumps::Several(table) => {
+                let pumps = table.watched();
+                let pumps = pumps.iter();
+                pumps.filter_map(|(at, own)| UnprovedRecords::of(own, Some(*at))).collect()
+            }
+            WatchedPumps::Elsewhere(_) => Vec::new(),
         }
     }
 

@@ -60,7 +60,7 @@ use workflow_runs::WorkflowRuns;
 
 pub use agent_hosting::{HostedAgents, NotHosted, chosen};
 pub use client::OrganismClient;
-pub use health::{HealthMonitor, ReadinessProblem};
+pub use health::{HealthMonitor, ReadinessProblem, UnprovedRecords};
 pub use models::ConfiguredModels;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
 pub use prompt_preview::{
@@ -345,13 +345,11 @@ fn open_journal_as(
     core: &mut ResidentCore,
 ) -> Result<Box<dyn Journal>, Error> {
     let Config { data, state, checkpoints, .. } = config;
-    let mut replay = |sealed: HashedRecord| core.replay(&sealed.record);
-
     let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
         StorageConfig::Embedded => {
             let accept = journal::OperatorAcceptance::default();
             let copies = checkpoints.as_deref();
-            sqlite::SqliteJournal::open_with_copies(data, state, copies, accept, &mut replay)
+            sqlite::SqliteJournal::open_recovering(data, state, copies, accept, core)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
         StorageConfig::JetStream { .. } => {

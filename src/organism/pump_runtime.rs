@@ -27,6 +27,7 @@ use crate::pump::ResidentCore;
 use crate::pump::core::{Core, Schedules};
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
+use crate::pump::snapshot_maker::{SnapshotMaker, SnapshotPlan};
 use crate::service::PumpService;
 use crate::trace::SpanTracer;
 use crate::workflow::{RunDefinitions, WorkflowHandler};
@@ -82,7 +83,18 @@ impl PumpRuntime {
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let core = core.try_map(|core| with_schedules(core, config, &gate))?;
 
-        let pump = Pump::new(core, journal, gate).with_blobs(blobs);
+        let plan = SnapshotPlan {
+            data: config.data.clone(),
+            state: config.state.clone(),
+            journal: journal.id(),
+            records: config.snapshot_records,
+            proof: journal.proof(),
+        };
+        let mut pump = Pump::new(core, journal, gate).with_blobs(blobs);
+        if matches!(config.storage, StorageConfig::Embedded) {
+            pump = pump.with_snapshots(SnapshotMaker::start(plan)?);
+        }
+
         let mut pump = match clock {
             PumpClockMode::Running => pump.traced(tracer.clone()),
             // A program may keep the ids of requests, and would take the next run for a repetition.

@@ -7,5 +7,6 @@ pub mod core;
 pub mod driver;
 pub mod gate;
 mod resident_core;
+pub mod snapshot_maker;
 
 pub use resident_core::{ResidencyLimits, ResidentCore};

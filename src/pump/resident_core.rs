@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::path::PathBuf;
 
-use super::core::{Core, Event, Step};
+use super::core::{CORE_VERSION, Core, Event, Step};
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
-use crate::journal::Error;
-use crate::journal::sqlite::RestingStore;
+use crate::journal::sqlite::{RestingStore, StoredState};
+use crate::journal::{Error, HashedRecord, StateRecovery};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::thread::{ClientKey, Fact, Record};
+use crate::thread::{ClientKey, Fact, Record, State};
 
 /// A core whose trees at rest leave memory beyond a bound.
 #[derive(Debug)]
@@ -101,6 +101,58 @@ impl ResidentCore {
             retry_at: 0,
         };
         Self { core, resting: Some(resting) }
+    }
+
+    /// This core with the state of a snapshot. The trees that must be in memory are brought back;
+    /// everything else stays in the store of the snapshot.
+    pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
+        let StoredState { common, live, store } = stored;
+        let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
+        let core = self.core.clone().with_state(State::with_common(common));
+        let mut core = Self::with_store(core, store, limits);
+        for root in live.iter().filter(|_| !mutant("forget-a-live-tree")) {
+            if !core.recall_tree(root)? {
+                let detail = "the snapshot does not hold it".to_owned();
+                return Err(Error::Resting { name: format!("the tree {root}"), detail });
+            }
+        }
+
+        Ok(core)
+    }
+
+    /// Writes everything that is in memory into the store, and returns the state for a snapshot.
+    pub fn into_stored(self) -> Result<StoredState, Error> {
+        let store = self.resting.map(|resting| resting.store);
+        let mut store = store.unwrap_or_else(RestingStore::in_memory);
+        let state = self.core.state();
+        let trees = state.trees.iter().filter_map(|(root, _)| {
+            let text = state.tree_text(root)?;
+            Some((root.as_str().to_owned(), text))
+        });
+        let keys =
+            state.keys.iter().filter_map(|(key, _)| Some((name_of(key), state.resting_key(key)?)));
+
+        let mut round = Vec::new();
+        let mut bytes = 0;
+        for (name, text) in trees.chain(keys) {
+            bytes += text.len();
+            round.push((name, text));
+            if bytes >= limits::SNAPSHOT_ROUND_BYTES {
+                store.put(&round)?;
+                round.clear();
+                bytes = 0;
+            }
+        }
+        store.put(&round)?;
+
+        let roots = state.trees.iter().map(|(root, _)| root);
+        let live = roots.filter(|root| !state.may_leave(root)).cloned().collect();
+        Ok(StoredState { common: state.common(), live, store })
+    }
+
+    /// Whether the working file could not be written at some time.
+    pub fn has_store_failed(&self) -> bool {
+        self.resting.as_ref().is_some_and(|resting| resting.store.has_failed())
     }
 
     /// Changes the core before its boot.
@@ -280,6 +332,22 @@ impl ResidentCore {
 
         let is_done = stored.is_ok() && staying.is_empty();
         resting.stay(staying, is_done);
+    }
+}
+
+/// A core whose trees at rest may leave memory also continues from a snapshot.
+impl StateRecovery for ResidentCore {
+    fn snapshot_version(&self) -> Option<u32> {
+        self.resting.as_ref().map(|_| CORE_VERSION)
+    }
+
+    fn restore(&mut self, stored: StoredState) -> Result<(), Error> {
+        *self = self.with_stored(stored)?;
+        Ok(())
+    }
+
+    fn replay(&mut self, sealed: HashedRecord) -> Result<(), Error> {
+        Self::replay(self, &sealed.record)
     }
 }
 

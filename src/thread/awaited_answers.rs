@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::Opening;
+use super::message_text;
 use super::state::Call;
 use crate::contract::Gather;
 use crate::envelope::{Message, MessageKind};
@@ -11,19 +14,24 @@ use crate::ids::CallId;
 use crate::system::WaitFor;
 
 /// A message of a call that waits for its delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingMessage {
+    #[serde(rename = "slot")]
     pub slot: ReplyOrder,
     /// Whether the message is the result of a call in the same thread.
+    #[serde(rename = "answers_call")]
     pub answers_call: bool,
+    #[serde(rename = "message", with = "message_text::one")]
     pub message: Arc<Message>,
 }
 
 /// Order of an answer among the answers to one outcome: by action, then by leg. Messages that the
 /// outcome did not request come last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyOrder {
+    #[serde(rename = "action")]
     pub action: u32,
+    #[serde(rename = "leg")]
     pub leg: u32,
 }
 
@@ -32,14 +40,19 @@ impl ReplyOrder {
 }
 
 /// An action of the last outcome that is not answered completely.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitedAction {
+    #[serde(rename = "slot")]
     pub slot: u32,
     /// Id of the group, which is the id of its first leg.
+    #[serde(rename = "group")]
     pub group: CallId,
+    #[serde(rename = "gather")]
     pub gather: Gather,
     /// Open legs of the action, each with its number.
+    #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<(CallId, u32)>,
+    #[serde(rename = "legs")]
     pub legs: u32,
 }
 

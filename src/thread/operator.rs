@@ -100,19 +100,24 @@ pub struct OperatorAction {
 
 /// A loss of records that an operator accepted, with the evidence outside the journal that showed
 /// the loss.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedLoss {
     /// Position of the last record that still exists.
+    #[serde(rename = "kept")]
     pub kept: Position,
     /// Position of the last record that is known from outside the journal.
+    #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Position and hash of the last acknowledged record, if the journal no longer holds that
     /// record.
+    #[serde(rename = "mark", default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<(Position, Digest)>,
     /// Position and Merkle root of the last checkpoint outside the journal, if the checkpoint
     /// covers lost records.
+    #[serde(rename = "checkpoint", default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<(Position, Digest)>,
     /// Id of the previous journal in the directory, if that journal is lost completely.
+    #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
 

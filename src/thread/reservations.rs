@@ -5,21 +5,29 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use serde::{Deserialize, Serialize};
+
 use super::allotments::with_ancestors;
 use super::state::{ByListener, Tree};
 use crate::envelope::{Money, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 
 /// The reservation of a running model call, whose actual cost is not yet known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelReservation {
+    #[serde(rename = "call")]
     pub call: CallId,
+    #[serde(rename = "attempt")]
     pub attempt: Attempt,
+    #[serde(rename = "agent")]
     pub agent: ListenerName,
+    #[serde(rename = "spending")]
     pub spending: Spending,
     /// Number of the model call's latest request within its attempt.
+    #[serde(rename = "request")]
     pub request: u32,
     /// Thread of the call, if the thread or one above it has an allotment.
+    #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<ThreadId>,
 }
 
@@ -33,7 +41,8 @@ impl ModelReservation {
 ///
 /// **Invariant:** `total` is the sum of all `attempts`, `by_agent` has a sum for each agent, and
 /// `by_thread` has for each thread the sum and the number of the attempts in it and its subthreads.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<ModelReservation>", into = "Vec<ModelReservation>")]
 pub struct TreeReservations {
     attempts: BTreeMap<(CallId, Attempt), ModelReservation>,
     total: ReservedSum,
@@ -63,6 +72,20 @@ impl ReservedSum {
     fn spending(self) -> Spending {
         let narrow = |sum| u64::try_from(sum).unwrap_or(u64::MAX);
         Spending { tokens: narrow(self.tokens), money: Money(narrow(self.money)) }
+    }
+}
+
+impl From<Vec<ModelReservation>> for TreeReservations {
+    fn from(reservations: Vec<ModelReservation>) -> Self {
+        let mut reserved = Self::default();
+        reservations.into_iter().for_each(|reservation| reserved.insert(reservation));
+        reserved
+    }
+}
+
+impl From<TreeReservations> for Vec<ModelReservation> {
+    fn from(reserved: TreeReservations) -> Self {
+        reserved.attempts.into_values().collect()
     }
 }
 

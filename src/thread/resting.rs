@@ -1,27 +1,32 @@
-//! Trees at rest and client keys as text: the form in which they wait outside memory.
+//! Trees and client keys as text: the form in which they wait outside memory, and in which a
+//! snapshot holds them.
 //!
 //! A tree is at rest when nothing in it is open. Then only an event that names it, or one of its
-//! threads, can concern it, so it may leave memory until such an event comes. The text is read
-//! again only by the process that wrote it. The journal remains the only lasting record.
+//! threads, can concern it, so it may leave memory until such an event comes. The journal remains
+//! the only lasting record: every text can be made from it again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
+use super::PlannedSchedule;
 use super::state::{ClientKey, KeyUse, State, Tree};
-use crate::ids::ThreadId;
+use crate::clock::Time;
+use crate::ids::{Digest, ScheduleName, ThreadId};
 
-/// A tree at rest that leaves memory.
+/// A tree that is written as text.
 #[derive(Serialize)]
 struct LeavingTree<'a> {
-    /// See [`State::stepped`], at the time when the tree left.
+    /// See [`State::stepped`], at the time when the text was written.
     #[serde(rename = "stepped")]
     stepped: Duration,
     #[serde(rename = "tree")]
     tree: &'a Tree,
 }
 
-/// A tree at rest that comes back.
+/// A tree that is read from its text.
 #[derive(Deserialize)]
 struct ReturningTree {
     #[serde(rename = "stepped")]
@@ -30,18 +35,79 @@ struct ReturningTree {
     tree: Tree,
 }
 
+/// The state apart from trees and client keys. The tables of calls and of messages in flight are
+/// rebuilt from the trees.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CommonState {
+    #[serde(rename = "journal")]
+    journal: Uuid,
+    #[serde(rename = "epoch")]
+    epoch: u32,
+    #[serde(rename = "core_version")]
+    core_version: u32,
+    #[serde(rename = "config")]
+    config: Digest,
+    #[serde(rename = "nonces", default, skip_serializing_if = "BTreeMap::is_empty")]
+    nonces: BTreeMap<Uuid, Time>,
+    #[serde(rename = "schedules", default, skip_serializing_if = "BTreeMap::is_empty")]
+    schedules: BTreeMap<ScheduleName, PlannedSchedule>,
+    #[serde(rename = "time")]
+    time: Time,
+    #[serde(rename = "stepped")]
+    stepped: Duration,
+}
+
 impl State {
-    /// The text of a tree that may leave memory; `None` if it may not, or is not in memory.
-    pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
-        let tree = self.trees.resident(root).filter(|tree| tree.is_at_rest())?;
+    /// The state apart from trees and client keys.
+    pub fn common(&self) -> CommonState {
+        CommonState {
+            journal: self.journal,
+            epoch: self.epoch,
+            core_version: self.core_version,
+            config: self.config,
+            nonces: self.nonces.clone(),
+            schedules: self.schedules.clone(),
+            time: self.time,
+            stepped: self.stepped,
+        }
+    }
+
+    /// A state without trees and client keys in memory.
+    pub fn with_common(common: CommonState) -> Self {
+        let CommonState { journal, epoch, core_version, config, nonces, schedules, time, stepped } =
+            common;
+        Self {
+            journal,
+            epoch,
+            core_version,
+            config,
+            nonces,
+            schedules,
+            time,
+            stepped,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the tree may wait outside memory.
+    pub fn may_leave(&self, root: &ThreadId) -> bool {
+        let tree = self.trees.resident(root);
         // A standstill is recorded while the time of any thread has yet to come, so such a thread
         // must be in memory.
-        if root.as_str() == ThreadId::ORGANISM || tree.has_time_to_come(self) {
-            return None;
-        }
+        root.as_str() != ThreadId::ORGANISM
+            && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
+    }
 
+    /// The text of a tree; `None` if it is not in memory.
+    pub fn tree_text(&self, root: &ThreadId) -> Option<String> {
+        let tree = self.trees.resident(root)?;
         let leaving = LeavingTree { stepped: self.stepped, tree };
         serde_json::to_string(&leaving).ok()
+    }
+
+    /// The text of a tree that may leave memory; `None` if it may not, or is not in memory.
+    pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
+        if self.may_leave(root) { self.tree_text(root) } else { None }
     }
 
     /// Removes a tree from memory whose text is kept.
@@ -49,7 +115,7 @@ impl State {
         self.trees.release(root);
     }
 
-    /// Puts back a tree that has left memory.
+    /// Puts back a tree from its text.
     ///
     /// # Errors
     ///
@@ -57,6 +123,8 @@ impl State {
     pub fn restore_tree(&mut self, root: ThreadId, text: &str) -> serde_json::Result<()> {
         let ReturningTree { stepped, mut tree } = serde_json::from_str(text)?;
         tree.pass_over(Duration::ZERO, self.stepped.saturating_sub(stepped));
+        self.in_flight += tree.in_flight.len();
+        self.calls.extend(tree.calls.keys().map(|call| (*call, root.clone())));
         self.trees.restore(root, tree);
         Ok(())
     }
@@ -84,8 +152,7 @@ impl State {
 }
 
 impl Tree {
-    /// Whether nothing in the tree is open. Each part that is left out of the text of a tree must
-    /// be empty.
+    /// Whether nothing in the tree is open.
     pub fn is_at_rest(&self) -> bool {
         let Self {
             calls,
@@ -95,7 +162,7 @@ impl Tree {
             kept_faults,
             held,
             still_since,
-            // In the text.
+            // None of these waits for anything.
             threads: _,
             usage: _,
             renewal: _,

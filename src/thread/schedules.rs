@@ -1,31 +1,42 @@
 //! Schedules as plain state: the planned time of each, and its runs that may be open.
 
+use serde::{Deserialize, Serialize};
+
 use super::State;
 use crate::clock::Time;
 use crate::ids::{MessageId, ScheduleName, ThreadId, TimerId};
 
 /// A schedule with a planned time, or a cancelled schedule that still has open runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedSchedule {
     /// Timer of the planned run.
+    #[serde(rename = "timer")]
     pub timer: TimerId,
+    #[serde(rename = "due")]
     pub due: Time,
     /// Whether the schedule was removed from the config. A cancelled schedule has no planned time.
+    #[serde(rename = "is_cancelled")]
     pub is_cancelled: bool,
     /// The times of the schedule in their text form. A schedule whose text differs is planned anew.
+    #[serde(rename = "times")]
     pub times: String,
     /// Runs of earlier times. Ended runs are removed when the next run begins.
+    #[serde(rename = "runs", default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<ScheduledRun>,
 }
 
 /// A run of a schedule: the request that opens it, and its thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledRun {
+    #[serde(rename = "request")]
     pub request: MessageId,
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// The scheduled time that started the run.
+    #[serde(rename = "due")]
     pub due: Time,
     /// Whether the request was sent and accepted.
+    #[serde(rename = "is_sent")]
     pub is_sent: bool,
 }
 

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::allotments::AllotmentUsage;
 use super::awaited_answers::{AwaitedAction, PendingMessage};
+use super::message_text;
 use super::request_counts::Renewal;
 use super::reservations::TreeReservations;
 use super::resident_map::ResidentMap;
@@ -70,7 +71,7 @@ impl State {
 }
 
 /// A root thread with all threads beneath it. Budgets, hash chains and partitions belong to trees.
-/// The serialised form is that of a tree at rest: parts that are empty then are left out.
+/// The serialised form leaves out empty parts, of which a tree at rest has many.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     /// All threads of the tree. Each is boxed, because most trees have one thread and a map node
@@ -78,12 +79,12 @@ pub struct Tree {
     #[serde(rename = "threads")]
     pub threads: BTreeMap<ThreadId, Box<Thread>>,
     /// The open calls of the tree.
-    #[serde(skip)]
+    #[serde(rename = "calls", default, skip_serializing_if = "Map::is_empty")]
     pub calls: Map<CallId, Call>,
     /// Messages without a disposition, each with the open call that it belongs to, if any.
-    #[serde(skip)]
+    #[serde(rename = "in_flight", default, skip_serializing_if = "Map::is_empty")]
     pub in_flight: Map<MessageId, Option<CallId>>,
-    #[serde(skip)]
+    #[serde(rename = "timers", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub timers: BTreeMap<TimerId, Timer>,
     #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
@@ -94,21 +95,21 @@ pub struct Tree {
     #[serde(rename = "by_agent", default, skip_serializing_if = "ByListener::is_empty")]
     pub by_agent: ByListener<Spending>,
     /// Reservations of running model calls. Boxed, because most trees have none.
-    #[serde(skip)]
+    #[serde(rename = "reserved", default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Box<TreeReservations>>,
     #[serde(rename = "warned", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub warned: BTreeSet<String>,
     /// Faults of `first` groups that the openers have not received yet, in order.
-    #[serde(skip)]
+    #[serde(rename = "kept_faults", default, skip_serializing_if = "Vec::is_empty")]
     pub kept_faults: Vec<KeptFault>,
     /// Time at which the wall time of the tree last started.
     #[serde(rename = "started")]
     pub started: Time,
     /// Number of calls in the tree that wait for a person.
-    #[serde(skip)]
+    #[serde(rename = "held", default, skip_serializing_if = "is_default")]
     pub held: u64,
     /// Time since which the tree waits for people only.
-    #[serde(skip)]
+    #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
     /// Position of the tree's latest journal record.
     #[serde(rename = "head")]
@@ -120,14 +121,23 @@ pub struct Tree {
 
 /// The fault of a leg of a `first` group. The opener does not receive it while another leg may
 /// still reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFault {
     /// Id of the group, which is the id of its first leg.
+    #[serde(rename = "group")]
     pub group: CallId,
+    #[serde(rename = "leg")]
     pub leg: CallId,
     /// How the leg ended; `None` until its call is closed.
+    #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
     /// The faults of the leg. There is one, unless the leg passed on the faults of its own group.
+    #[serde(
+        rename = "faults",
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        with = "message_text::many"
+    )]
     pub faults: Vec<Arc<Message>>,
 }
 
@@ -176,7 +186,7 @@ pub struct Thread {
     /// Number of children at the last restart of the tree's counts.
     #[serde(rename = "earlier_children", default, skip_serializing_if = "is_default")]
     pub earlier_children: usize,
-    #[serde(skip)]
+    #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
     pub open_calls: usize,
     /// How the latest closed call that came from outside this thread ended.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
@@ -242,75 +252,111 @@ impl<T: Default> ByListener<T> {
 }
 
 /// A timer that has neither fired nor been cancelled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
+    #[serde(rename = "call")]
     pub call: CallId,
+    #[serde(rename = "fires_at")]
     pub fires_at: Time,
+    #[serde(rename = "label", default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Whether the timer fires at a clock time instead of after a duration.
+    #[serde(rename = "at", default, skip_serializing_if = "is_default")]
     pub at: bool,
 }
 
 /// An open call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
+    #[serde(rename = "id")]
     pub id: CallId,
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
+    #[serde(rename = "callee")]
     pub callee: ListenerName,
+    #[serde(rename = "opening")]
     pub opening: Opening,
     /// Messages of the call that were delivered and handled, oldest first.
+    #[serde(
+        rename = "handled",
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        with = "message_text::many"
+    )]
     pub handled: Vec<Arc<Message>>,
     /// Messages of the call that have not been delivered yet, in the order of delivery.
+    #[serde(rename = "pending", default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingMessage>,
     /// Actions of the last outcome that are not answered completely.
+    #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
     /// Slot for the next answer to the last outcome.
+    #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
+    #[serde(rename = "remote_calls", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub remote_calls: BTreeSet<CallId>,
     /// Whether any thread is bound to this call.
+    #[serde(rename = "has_bound", default, skip_serializing_if = "is_default")]
     pub has_bound: bool,
     /// Use of model calls in the threads that are bound to the call, and in their subthreads.
+    #[serde(rename = "spent_bound", default, skip_serializing_if = "is_default")]
     pub spent_bound: Spending,
+    #[serde(rename = "waiting", default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitFor>,
     /// Number of running timers of the call.
+    #[serde(rename = "timers", default, skip_serializing_if = "is_default")]
     pub timers: usize,
     /// Number of recorded outcomes of the call.
+    #[serde(rename = "turns", default, skip_serializing_if = "is_default")]
     pub turns: u32,
     /// Number of failed attempts since the last outcome.
+    #[serde(rename = "failures", default, skip_serializing_if = "is_default")]
     pub failures: u32,
     /// Number of consecutive rounds, up to the last outcome, in which every result was a failure.
+    #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
     /// Number of delegations of the call's goal, including delegations of the delegated tasks.
+    #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
     /// The attempt that is handed over to the listener. It stays set after the end of the pump that
     /// handed it over.
+    #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
     /// Number of model requests since the last outcome, by route.
+    #[serde(rename = "requests", default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<(String, u32)>,
     /// Time of the first hand-over since a listener last took an attempt of this call.
+    #[serde(rename = "offered_since", default, skip_serializing_if = "Option::is_none")]
     pub offered_since: Option<Time>,
+    #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     /// The preview of the call, if it was held for an approval and its preview has ended. It stays
     /// when the hold ends. Boxed, because most calls have none.
+    #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<CallPreview>>,
     /// Whether an operator has approved the call. An approved call needs no further approval.
+    #[serde(rename = "approved", default, skip_serializing_if = "is_default")]
     pub approved: bool,
 }
 
 /// The hold of a call: the kind of decision, and when the hold ends without one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
+    #[serde(rename = "hold")]
     pub hold: Hold,
+    #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
 /// The preview of a held call, or the reason why there is none.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallPreview {
     /// The note with the preview.
-    Recorded(Arc<Message>),
+    #[serde(rename = "recorded")]
+    Recorded(#[serde(with = "message_text::one")] Arc<Message>),
     /// No preview came, for this reason.
+    #[serde(rename = "missing")]
     Missing(String),
 }
 

@@ -37,6 +37,18 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::losses::another_journal_in_place_of_an_acknowledged_one_starts_nothing_until_accepted",
     ),
     (
+        "trust-any-snapshot",
+        "organism::snapshots::a_snapshot_that_cannot_be_used_is_ignored_and_made_again",
+    ),
+    (
+        "forget-a-live-tree",
+        "organism::snapshots::a_start_continues_from_a_snapshot_with_its_open_calls_and_its_keys",
+    ),
+    (
+        "trust-the-past",
+        "organism::snapshots::a_proof_that_fails_stops_the_pump_as_it_would_have_stopped_the_start",
+    ),
+    (
         "trust-no-copy",
         "journal::copies::a_record_that_was_rewritten_with_the_key_starts_nothing_beside_its_copies",
     ),

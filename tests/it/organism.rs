@@ -61,6 +61,7 @@ mod run;
 mod schedules;
 mod send;
 mod signed;
+mod snapshots;
 mod stray_answers;
 mod streams;
 mod terminal;

@@ -370,6 +370,7 @@ mod tests {
             count: 8,
             merkle_root: Digest::of(b"heads"),
             time: Time(12),
+            proved_from: None,
             key: "0f".repeat(32),
             signature: "1e".repeat(64),
         };

@@ -14,6 +14,8 @@ mod repair;
 mod resting_store;
 mod row;
 mod scan;
+mod snapshot;
+mod snapshot_start;
 mod trees;
 mod wal_checkpointer;
 mod walk;
@@ -46,7 +48,11 @@ pub use reader::{JournalMetadata, JournalReader};
 pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;
 pub use resting_store::RestingStore;
-pub use scan::{in_order, scan};
+pub use scan::{in_order, scan, scan_alone};
+pub(in crate::journal) use snapshot::remove as remove_snapshot;
+pub use snapshot::{
+    DraftFile, Snapshot, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,
+};
 pub use trees::TreeRow;
 pub use walk::WalkedRecord;
 

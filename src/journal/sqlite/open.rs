@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
+use crate::journal::background_proof::{BackgroundProof, ProofClaim};
 use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
 use crate::journal::checkpoint_signer::CheckpointSigner;
 use crate::journal::commit_watermark::CommitWatermark;
@@ -19,7 +20,9 @@ use crate::journal::mac::{HeadSealer, MacCoverage};
 use crate::journal::record_codec::RecordBatch;
 use crate::journal::redactions::RedactedRecords;
 use crate::journal::writer::{JournalRecovery, JournalWriter};
-use crate::journal::{Error, FORMAT, HashedRecord, TreeHeads, durable_file};
+use crate::journal::{
+    Error, EveryRecord, FORMAT, HashedRecord, StateRecovery, TreeHeads, durable_file,
+};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
@@ -29,6 +32,8 @@ use super::directory_lock::DirectoryLock;
 use super::repair::{
     TableRepair, TakenOut, drop_checkpoints_after, keep_uncovered_aside, set_file_aside,
 };
+use super::snapshot::{self, SnapshotEvidence};
+use super::snapshot_start::SnapshotStart;
 use super::wal_checkpointer::WalCheckpointer;
 use super::{
     JournalFile, JournalMetadata, JournalReader, SCHEMA, STREAM, SqliteJournal, SqliteLog, scan,
@@ -37,12 +42,14 @@ use super::{
 
 /// A locked directory of a journal, before anything in it was read.
 pub struct LockedJournalDir {
-    data: PathBuf,
-    state: PathBuf,
+    pub(super) data: PathBuf,
+    pub(super) state: PathBuf,
     /// Directory that checkpoints are copied to.
-    copies: Option<PathBuf>,
+    pub(super) copies: Option<PathBuf>,
     lock: DirectoryLock,
-    key: CheckpointKey,
+    pub(super) key: CheckpointKey,
+    /// The snapshot from which to continue; `None` if every record has to be proved now.
+    pub(super) base: Option<SnapshotStart>,
 }
 
 /// Locks a directory with the journals of several partitions, and creates their common signing key
@@ -62,7 +69,14 @@ impl LockedJournalDir {
         }
         let lock = DirectoryLock::take(data)?;
         let key = CheckpointKey::open(state)?;
-        Ok(Self { data: data.to_owned(), state: state.to_owned(), copies: None, lock, key })
+        Ok(Self {
+            data: data.to_owned(),
+            state: state.to_owned(),
+            copies: None,
+            lock,
+            key,
+            base: None,
+        })
     }
 
     /// Sets the directory for copies of checkpoints. The journal is compared with the copies there,
@@ -116,6 +130,17 @@ impl LockedJournalDir {
         accept: OperatorAcceptance,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<VerifiedJournal, Error> {
+        self.prove_from(None, purpose, accept, visit)
+    }
+
+    /// As [`LockedJournalDir::prove`], for the records after the snapshot of `base`.
+    fn prove_from(
+        self,
+        base: Option<SnapshotEvidence>,
+        purpose: OpenPurpose,
+        accept: OperatorAcceptance,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<VerifiedJournal, Error> {
         JournalReader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
@@ -127,7 +152,7 @@ impl LockedJournalDir {
         };
 
         let end = taken_out.as_ref().map(|out| Position(out.first.0 - 1));
-        let mut proved = self.prove_file(purpose, accept, end, visit)?;
+        let mut proved = self.prove_file(purpose, accept, end, base, visit)?;
         if end.is_none() {
             prove_rest(&mut proved, &db, visit)?;
         }
@@ -209,6 +234,7 @@ impl LockedJournalDir {
             copying: CopyDirectory::new(self.copies, proved.uncopied, proved.given_up),
             checked,
             checked_at: None,
+            proof: None,
         };
 
         let watermark = CommitWatermark::open(&self.state, about.journal)?;
@@ -236,6 +262,7 @@ impl LockedJournalDir {
             owed: None,
             unshown: None,
             stopped: None,
+            proof: None,
             log: SqliteLog,
             file,
         };
@@ -311,7 +338,20 @@ impl SqliteJournal {
         accept: OperatorAcceptance,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let opening = LockedJournalDir::begin(data, state)?.with_copies(copies);
+        Self::open_recovering(data, state, copies, accept, &mut EveryRecord(visit))
+    }
+
+    /// Opens the journal as [`SqliteJournal::open_with_copies`] does. Begins with the snapshot, if
+    /// there is one that `recovery` can restore and the operator accepts no damage. The records
+    /// before it are then proved while the pump runs.
+    pub fn open_recovering(
+        data: &Path,
+        state: &Path,
+        copies: Option<&Path>,
+        accept: OperatorAcceptance,
+        recovery: &mut dyn StateRecovery,
+    ) -> Result<Self, Error> {
+        let mut opening = LockedJournalDir::begin(data, state)?.with_copies(copies);
         let set_aside = opening.make_room(accept)?;
         if !opening.exists() {
             if !accept.loss {
@@ -327,12 +367,36 @@ impl SqliteJournal {
             });
         }
 
-        let VerifiedJournal { mut journal, .. } =
-            opening.prove(OpenPurpose::Write, accept, visit)?;
+        let journal = opening.found()?.0;
+        if accept == OperatorAcceptance::default() {
+            opening.restore_snapshot(recovery)?;
+        } else {
+            // It may contain what the operator accepts as lost or redacted.
+            snapshot::remove(state, journal);
+        }
+
+        let base = opening.base.take();
+        let (evidence, claim) = base.map(|base| (base.evidence, base.claim)).unzip();
+        let has_base = evidence.is_some();
+        let replay = &mut |sealed| recovery.replay(sealed);
+        let proved = opening.prove_from(evidence, OpenPurpose::Write, accept, replay);
+        if proved.is_err() && has_base {
+            // If the snapshot is to blame, the next start succeeds without it.
+            snapshot::remove(state, journal);
+        }
+        let VerifiedJournal { mut journal, known, redactions, .. } = proved?;
         journal.recovery.found.set_aside = set_aside;
         failpoint("epoch-raised");
         if !journal.recovery.awaits_action {
             journal.settle()?;
+        }
+
+        if let Some(claim) = claim {
+            let losses = known.losses().to_vec();
+            let (proof, progress) =
+                BackgroundProof::start(ProofClaim { redactions, losses, ..claim })?;
+            journal.proof = Some(proof);
+            journal.signer.proof = Some(progress);
         }
 
         Ok(journal)
@@ -441,6 +505,7 @@ impl LockedJournalDir {
         purpose: OpenPurpose,
         accept: OperatorAcceptance,
         end: Option<Position>,
+        base: Option<SnapshotEvidence>,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<ProvedFile, Error> {
         let reader = JournalReader::open(&self.data)?;
@@ -459,6 +524,13 @@ impl LockedJournalDir {
         let mut heads = TreeHeads::default();
         let mut coverage = MacCoverage::new(about.journal, Some(self.key.mac()));
         let mut redactions = RedactedRecords::default();
+        if let Some(base) = base {
+            known.continue_after(&base.checkpoint, base.heads.last_hash(), base.losses)?;
+            due.retain(|line| line.position > base.checkpoint.position);
+            heads = base.heads;
+            coverage = base.coverage;
+            redactions = base.redactions;
+        }
 
         let scanned = scan(&self.data, last, &mut heads, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);

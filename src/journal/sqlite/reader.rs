@@ -262,6 +262,21 @@ impl JournalReader {
         Ok(checkpoints)
     }
 
+    /// Whether the journal has this checkpoint, and at its position a record with this hash.
+    pub fn has_checkpoint(&self, checkpoint: &Checkpoint, hash: Digest) -> Result<bool, Error> {
+        let failed = |error| self.read_error("its checkpoints", error);
+        let sql = "SELECT 1 FROM checkpoint WHERE position = ?1 AND line = ?2";
+        let line = serde_json::to_string(checkpoint).unwrap_or_default();
+        let query = self.db.prepare(sql);
+        let found = query.and_then(|mut query| query.exists((checkpoint.position.0, line)));
+        if !found.map_err(failed)? {
+            return Ok(false);
+        }
+
+        let record = self.record(checkpoint.position)?;
+        Ok(record.is_some_and(|sealed| sealed.hash == hash))
+    }
+
     /// A config, prompt file or schema, by its digest.
     pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
         let sql = "SELECT bytes FROM blob WHERE digest = ?1";

@@ -1,11 +1,11 @@
-//! Texts of trees at rest and of client keys that have left the memory of a pump.
+//! Texts of trees and client keys that are outside the memory of a pump.
 //!
-//! The store is no record: it lives as long as its process, which alone can read it. Its file is
-//! deleted as soon as it is open, so nothing of it outlives the process, and nothing else can
-//! change it.
+//! The working file of a pump is no record: it lives as long as its process, which alone can read
+//! it. It is deleted as soon as it is open, so nothing of it outlives the process, and nothing else
+//! can change it. A snapshot is such a file that is kept; a start works on a copy of it.
 
 use std::hash::BuildHasher;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
@@ -20,6 +20,8 @@ pub struct RestingStore {
     place: StorePlace,
     /// Opened with the first text, because most organisms never need it.
     open: Option<OpenStore>,
+    /// Whether texts could not be written.
+    has_failed: bool,
 }
 
 #[derive(Debug)]
@@ -39,12 +41,26 @@ struct OpenStore {
 impl RestingStore {
     /// A store whose file will be in this directory.
     pub fn in_directory(directory: PathBuf) -> Self {
-        Self { place: StorePlace::Directory(directory), open: None }
+        Self { place: StorePlace::Directory(directory), open: None, has_failed: false }
     }
 
     /// A store in memory, for tests.
     pub fn in_memory() -> Self {
-        Self { place: StorePlace::Memory, open: None }
+        Self { place: StorePlace::Memory, open: None, has_failed: false }
+    }
+
+    /// A store over this file, which is made if it is missing and is not deleted.
+    pub(super) fn in_file(file: &Path) -> Result<Self, Error> {
+        let failed = || Error::sqlite("opening the file of a snapshot");
+        let db = Connection::open(file).map_err(failed())?;
+        let open = OpenStore::over(db).map_err(failed())?;
+        let directory = file.parent().unwrap_or(file).to_owned();
+        Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
+    }
+
+    /// The connection to its file, if the store was opened.
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        self.open.as_ref().map(|open| &open.db)
     }
 
     /// Stores texts by name, in place of earlier texts of the same names: all of them, or none.
@@ -55,7 +71,14 @@ impl RestingStore {
             closed => closed.insert(OpenStore::new(&self.place)?),
         };
 
-        open.put(texts).map_err(failed)
+        let put = open.put(texts);
+        self.has_failed |= put.is_err();
+        put.map_err(failed)
+    }
+
+    /// Whether texts could not be written at some time.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// The text of this name; `None` if there is none.
@@ -99,8 +122,14 @@ impl OpenStore {
             }
         };
 
-        set_up(&db).map_err(failed())?;
-        Ok(Self { db, names: StoredNames::default() })
+        Self::over(db).map_err(failed())
+    }
+
+    fn over(db: Connection) -> rusqlite::Result<Self> {
+        set_up(&db)?;
+        let mut open = Self { db, names: StoredNames::default() };
+        open.all_names()?.iter().for_each(|name| open.names.add(name));
+        Ok(open)
     }
 
     fn put(&mut self, texts: &[(String, String)]) -> rusqlite::Result<()> {
@@ -134,7 +163,7 @@ fn set_up(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(&format!(
         "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; \
          PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{}; \
-         CREATE TABLE resting(name TEXT PRIMARY KEY, text TEXT NOT NULL, hash BLOB NOT NULL) \
+         CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, text TEXT NOT NULL, hash BLOB NOT NULL) \
          WITHOUT ROWID;",
         limits::RESTING_CACHE_KIB
     ))

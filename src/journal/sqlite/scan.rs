@@ -35,6 +35,32 @@ pub fn scan(
     in_order(data, first, last, &mut take)
 }
 
+/// As [`scan`], with one thread and chunk by chunk, for work beside a running pump. Ends early, and
+/// returns false, if `is_stopped` holds between two chunks.
+pub fn scan_alone(
+    data: &Path,
+    last: Position,
+    heads: &mut TreeHeads,
+    is_stopped: &dyn Fn() -> bool,
+    visit: &mut dyn FnMut(HashedRecord, &mut TreeHeads) -> Result<(), Error>,
+) -> Result<bool, Error> {
+    let reader = JournalReader::open(data)?;
+    while heads.last() < last {
+        if is_stopped() {
+            return Ok(false);
+        }
+
+        let from = Position(heads.last().0 + 1);
+        let to = last.min(Position(heads.last().0 + limits::SCAN_CHUNK_RECORDS));
+        for sealed in reader.records(from, to)? {
+            heads.follow(&sealed)?;
+            visit(sealed, heads)?;
+        }
+    }
+
+    Ok(true)
+}
+
 /// Passes the records from `first` to `last` to `take`, in order and in chunks. Each record is
 /// verified by itself; the caller verifies that it follows from the records before it, or need
 /// not.

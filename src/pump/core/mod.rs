@@ -115,6 +115,12 @@ impl Core {
         Self { contracts, ..self }
     }
 
+    /// Sets the recorded state. Must be called before the boot.
+    #[must_use]
+    pub fn with_state(self, state: State) -> Self {
+        Self { state, ..self }
+    }
+
     /// A core with the recorded state of this one and another config, as after a restart. Must be
     /// called before the boot.
     #[must_use]

@@ -47,6 +47,7 @@ use crate::mutant;
 use crate::pump::ResidentCore;
 use crate::pump::core::{Alarm, Effect, Event, Step};
 use crate::pump::gate::Gate;
+use crate::pump::snapshot_maker::SnapshotMaker;
 use crate::thread::Map;
 use crate::trace::SpanTracer;
 use alarm_queue::AlarmQueue;
@@ -87,6 +88,9 @@ pub(super) enum PumpCommand {
 /// A pump before its run. The state is rebuilt, and the pump is the only writer of the journal.
 pub struct Pump {
     core: ResidentCore,
+    /// Makes snapshots; `None` for a pump without snapshots.
+    // Ordering rule: dropped before the journal, whose lock also keeps others from its snapshots.
+    snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
     gate: Gate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
@@ -137,7 +141,8 @@ impl Pump {
         let unflushed_hosts = Vec::new();
         let watch = PumpClock::start(core.state().time);
         let heartbeats = PendingHeartbeats::default();
-        let meter = MetricsRecorder::new(Arc::new(PumpMetrics::new(&gate.contracts)));
+        let meter =
+            MetricsRecorder::new(Arc::new(PumpMetrics::new(&gate.contracts, journal.proof())));
 
         Self {
             core,
@@ -160,6 +165,7 @@ impl Pump {
             meter,
             inputs: Vec::new(),
             kept: HashSet::new(),
+            snapshots: None,
             blobs: Vec::new(),
             has_same_ids: false,
         }
@@ -170,6 +176,12 @@ impl Pump {
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
         self
+    }
+
+    /// Makes snapshots of the state beside the run of the pump.
+    #[must_use]
+    pub fn with_snapshots(self, maker: SnapshotMaker) -> Self {
+        Self { snapshots: Some(maker), ..self }
     }
 
     /// Freezes the pump's clock, for test cases of workflows. Only [`Handle::pass_time`] advances
@@ -252,6 +264,9 @@ impl Pump {
             // Ordering rule: after the effects of the batch, which read the state.
             self.core.let_rest();
             self.meter.update_gauges(&self.core, &*self.journal);
+            if let Some(snapshots) = &mut self.snapshots {
+                snapshots.announce(self.journal.last_checkpoint());
+            }
             self.waiters.finish_drain_if_idle(self.core.handed_over());
             if self.waiters.is_stopping() {
                 let left = self.core.left_open();
@@ -265,6 +280,8 @@ impl Pump {
                 let counts = counts.map(|busy| PumpCommand::Event(Event::Busy(busy)));
                 let steps = self.step_all(now, counts)?;
                 self.commit(steps)?;
+                // Ordering rule: a reader holds back the write-ahead log, which a close moves.
+                self.snapshots = None;
                 return self.journal.close(now);
             }
             if !self.collect_batch(&mut batch) {

@@ -1,13 +1,14 @@
 //! Metrics of a pump: written by the pump's thread, read from any thread. Label values come from
 //! the config or from closed lists, never from external input.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::clock::Time;
 use crate::contract::{Contracts, Role};
 use crate::envelope::{AttemptFailure, Disposition, MessageKind, RefusalRule};
-use crate::ids::ListenerName;
-use crate::journal::Error;
+use crate::ids::{ListenerName, Position};
+use crate::journal::{Error, ProofProgress};
 use crate::metrics::{
     Counter, GROUPS, Gauge, Histogram, LabelledCounters, MetricFamily, MetricUnit, MetricsPage,
 };
@@ -34,6 +35,8 @@ pub struct PumpMetrics {
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
+    /// The proof of the records before the snapshot that the start read.
+    proof: Option<Arc<ProofProgress>>,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
     pub(super) group: Histogram,
@@ -117,7 +120,14 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    pub(super) fn new(contracts: &Contracts) -> Self {
+    /// The records that the start did not prove and that are not proved yet: those before the
+    /// first position, proved up to the second.
+    pub fn unproved(&self) -> Option<(Position, Position)> {
+        let proof = self.proof.as_ref()?;
+        Some((proof.proved_from()?, proof.proved()))
+    }
+
+    pub(super) fn new(contracts: &Contracts, proof: Option<Arc<ProofProgress>>) -> Self {
         let names = contracts.iter().filter(|contract| contract.role != Role::Client);
         let names: Vec<_> = names.map(|contract| contract.name.clone()).collect();
         let index = names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect();
@@ -139,6 +149,7 @@ impl PumpMetrics {
             checked_at: Gauge::default(),
             copy_failures: Gauge::default(),
             copies_waiting: Gauge::default(),
+            proof,
             step: Histogram::of_time(),
             commit: Histogram::of_time(),
             group: Histogram::new(GROUPS),
@@ -273,6 +284,13 @@ impl PumpMetrics {
     fn write_journal(&self, page: &mut MetricsPage, now: Time) {
         page.gauges("organism_journal_position", "The last record's place in the journal.")
             .sample(&[], self.position.get());
+
+        let unproved = self.unproved().map_or(0, |(from, proved)| from.0 - 1 - proved.0);
+        page.gauges(
+            "organism_journal_unproved_records",
+            "Records before the snapshot of the start that are not proved yet.",
+        )
+        .sample(&[], unproved);
 
         page.gauges("organism_epoch", "This pump's: every start has a higher one.")
             .sample(&[], self.epoch.get());

@@ -271,7 +271,7 @@ mod tests {
     fn sink() -> (PumpSink, Receiver<PumpCommand>) {
         let (outbox, inbox) = channel();
         let gate = Gate::new(Arc::default(), Schemas::default());
-        let counts = Arc::new(PumpMetrics::new(&gate.contracts));
+        let counts = Arc::new(PumpMetrics::new(&gate.contracts, None));
         (
             PumpSink::new(
                 gate,

@@ -461,6 +461,12 @@ pub fn start(house: &House, failpoint: Option<&str>) -> Running {
     let log = std::fs::OpenOptions::new().append(true).create(true).open(house.path("log"));
     let mut command = house.command(&["run"]);
     command.env("EFFECTS", house.path("effects")).stdout(Stdio::null()).stderr(log.unwrap());
+    // An embedded journal makes snapshots all the time, and each start continues from one.
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let is_embedded = !config.contains("jetstream") && std::env::var("ORGANISM_TEST_NATS").is_err();
+    if is_embedded {
+        command.env("ORGANISM_JOURNAL__SNAPSHOT_RECORDS", "50");
+    }
     if let Some(failpoint) = failpoint {
         command.env("ORGANISM_FAILPOINT", failpoint);
     }

@@ -30,7 +30,7 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
     assert!(first.contains(&ours), "{first}");
 
     let later = VERSION + 1;
-    let newer = exchange(&house, &format!("organism/{later} {{\"do\":\"unheard-of\"}}"));
+    let newer = exchange(&house, format!("organism/{later} {{\"do\":\"unheard-of\"}}"));
     assert!(newer.starts_with(&format!("organism/{VERSION} ")), "{newer}");
     assert!(newer.contains(&format!("of version {later} of the service protocol")), "{newer}");
     assert!(newer.contains(&ours), "{newer}");

@@ -15,6 +15,7 @@ use organism::envelope::{
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
+use organism::journal::StateRecovery as _;
 use organism::journal::sqlite::RestingStore;
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
@@ -242,14 +243,37 @@ impl World {
     }
 
     /// The core that follows from the records. While it is rebuilt, every tree at rest leaves
-    /// memory.
+    /// memory, and in the middle of the records it continues from a snapshot.
     fn rebuilt(&self, records: &[Record]) -> ResidentCore {
-        let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
-        let core = core.with_operators(self.operators.clone());
-        let mut core = resident(scheduled(core, self.schedules.as_deref(), &self.gate));
-        records.iter().for_each(|record| core.replay(record).unwrap());
+        self.rebuilt_over(records, records.len() / 2)
+    }
+
+    /// As [`World::rebuilt`], with a snapshot after this number of records.
+    fn rebuilt_over(&self, records: &[Record], snapshot: usize) -> ResidentCore {
+        let core = || {
+            let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
+            let core = core.with_operators(self.operators.clone());
+            resident(scheduled(core, self.schedules.as_deref(), &self.gate))
+        };
+
+        let (earlier, later) = records.split_at(snapshot);
+        let mut before = core();
+        earlier.iter().for_each(|record| before.replay(record).unwrap());
+        let mut core = core();
+        core.restore(before.into_stored().unwrap()).unwrap();
+        later.iter().for_each(|record| core.replay(record).unwrap());
         core.recall_all().unwrap();
         core
+    }
+
+    /// Asserts that a start from a snapshot at any of some twenty records gives the present state.
+    fn check_snapshots(&self) {
+        let distance = self.records.len().div_ceil(20).max(1);
+        for snapshot in (0..=self.records.len()).step_by(distance) {
+            let core = self.rebuilt_over(&self.records, snapshot);
+            let (resumed, live) = (core.state(), self.shadow.state());
+            assert_eq!(resumed, live, "a snapshot after {snapshot} records");
+        }
     }
 
     /// Feeds the inputs of the records to new pumps, and asserts that they write the same records,
@@ -654,6 +678,7 @@ impl Drop for World {
         if !std::thread::panicking() {
             assert_eq!(self.shadow.state(), self.core.state(), "rebuilt state is live state");
             self.check_replay();
+            self.check_snapshots();
             crate::journal::substrate::comes_back(&self.records);
         }
     }

@@ -7,6 +7,7 @@ use organism::clock::Time;
 use organism::contract::TreeLimits;
 use organism::envelope::Spending;
 use organism::ids::{CallId, Digest, Position};
+use organism::journal::StateRecovery as _;
 use organism::pump::ResidentCore;
 use organism::pump::core::{Alarm, Core, Effect, Event, Standstill};
 use organism::pump::gate::Gate;
@@ -61,7 +62,7 @@ pub struct Done {
 }
 
 impl Machine {
-    /// With `residency`, trees at rest leave memory at random.
+    /// With `residency`, trees at rest leave memory at random, and starts continue from snapshots.
     pub fn new(gate: Gate, journal: Uuid, residency: Option<Dice>) -> Self {
         let core = || Core::new(gate.contracts.clone(), TreeLimits::default(), config());
         let (core, shadow) = (in_memory(core(), residency.as_ref()), core());
@@ -114,12 +115,30 @@ impl Machine {
         format!("{calls:#?}, due next {:?} at {}", self.next_due(), self.last)
     }
 
+    /// The core that follows from the durable records. With residency, it continues from a snapshot
+    /// after a random number of records.
+    fn rebuilt(&mut self) -> ResidentCore {
+        let contracts = &self.gate.contracts;
+        let core = || Core::new(contracts.clone(), TreeLimits::default(), config());
+        let residency = self.residency.as_mut();
+        let snapshot = residency.map_or(0, |dice| dice.below(self.records.len() + 1));
+        let (earlier, later) = self.records.split_at(snapshot);
+
+        let mut rebuilt = in_memory(core(), self.residency.as_ref());
+        if !earlier.is_empty() {
+            let mut before = in_memory(core(), self.residency.as_ref());
+            earlier.iter().for_each(|record| before.replay(record).unwrap());
+            rebuilt.restore(before.into_stored().unwrap()).unwrap();
+        }
+
+        later.iter().for_each(|record| rebuilt.replay(record).unwrap());
+        rebuilt
+    }
+
     /// Restarts from the durable records until a start succeeds.
     pub fn start(&mut self, dice: &mut Dice, judge: &mut Judge) -> Vec<Effect> {
         loop {
-            let core = Core::new(self.gate.contracts.clone(), TreeLimits::default(), config());
-            self.core = in_memory(core, self.residency.as_ref());
-            self.records.iter().for_each(|record| self.core.replay(record).unwrap());
+            self.core = self.rebuilt();
             self.core.recall_all().unwrap();
             assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
             self.alarms.clear();

@@ -1,0 +1,202 @@
+//! Proves the records before a snapshot while the pump that began from it already runs.
+//!
+//! The proof is the one that a start without a snapshot makes: hash chains, MACs, checkpoints, the
+//! marks outside the journal, and redactions. If it fails, the snapshot is deleted and the pump
+//! stops, as the same failure at its start would have kept it from starting.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use uuid::Uuid;
+
+use crate::failpoint::failpoint;
+use crate::ids::Position;
+use crate::limits;
+use crate::mutant::mutant;
+use crate::thread::AcceptedLoss;
+
+use super::external_marks::{ExternalMarks, agree};
+use super::judge::OperatorAcceptance;
+use super::mac::{MacKey, StoredCoverage};
+use super::redactions::refuse_blanked;
+use super::sqlite;
+use super::{Checkpoint, Error, HashedRecord, MacCoverage, RedactedRecords, TreeHeads};
+
+/// How far the records before a snapshot are proved.
+#[derive(Debug)]
+pub struct ProofProgress {
+    /// The first record that the start itself proved.
+    from: Position,
+    /// The last record before `from` that is proved.
+    proved: AtomicU64,
+    has_passed: AtomicBool,
+    /// Whether the thread has ended.
+    has_ended: Mutex<bool>,
+    ended: Condvar,
+    /// The failure, until the writer of the journal takes it.
+    failure: Mutex<Option<Error>>,
+}
+
+impl ProofProgress {
+    fn new(from: Position) -> Self {
+        let proved = AtomicU64::new(0);
+        let has_passed = AtomicBool::new(false);
+        let has_ended = Mutex::new(false);
+        let ended = Condvar::new();
+        Self { from, proved, has_passed, has_ended, ended, failure: Mutex::default() }
+    }
+
+    /// Waits until the proof has ended or `is_stopped` holds. Returns whether it has passed.
+    pub fn wait(&self, is_stopped: &dyn Fn() -> bool) -> bool {
+        // Lock: held by the thread of the proof for its last moment only.
+        let mut has_ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*has_ended && !is_stopped() {
+            let waited = self.ended.wait_timeout(has_ended, limits::PROOF_WAIT_INTERVAL);
+            (has_ended, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+
+        self.proved_from().is_none()
+    }
+
+    fn end(&self) {
+        *self.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.ended.notify_all();
+    }
+
+    /// The first record that was proved at the start, as long as those before it are not proved.
+    pub fn proved_from(&self) -> Option<Position> {
+        (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
+    }
+
+    /// The last record of those before the start's own that is proved.
+    pub fn proved(&self) -> Position {
+        Position(self.proved.load(Ordering::Relaxed))
+    }
+
+    /// The failure of the proof, once.
+    pub(super) fn take_failure(&self) -> Option<Error> {
+        // Lock: held for a move only, once for each append.
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn fail(&self, error: Error) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+}
+
+/// The claim of a snapshot about the records before it.
+#[derive(Debug)]
+pub(super) struct ProofClaim {
+    pub data: PathBuf,
+    pub state: PathBuf,
+    pub journal: Uuid,
+    pub key: MacKey,
+    pub checkpoint: Checkpoint,
+    pub coverage: Option<StoredCoverage>,
+    /// The marks outside the journal, as they were before the start.
+    pub known: ExternalMarks,
+    /// Redactions in the later records.
+    pub redactions: RedactedRecords,
+    /// Losses that operators accepted in the later records.
+    pub losses: Vec<AcceptedLoss>,
+}
+
+/// The thread that proves the records before a snapshot. Ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct BackgroundProof {
+    is_stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BackgroundProof {
+    /// Starts the proof of `claim`.
+    pub fn start(claim: ProofClaim) -> Result<(Self, Arc<ProofProgress>), Error> {
+        let progress = Arc::new(ProofProgress::new(Position(claim.checkpoint.position.0 + 1)));
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&progress);
+        let flag = Arc::clone(&is_stopped);
+        let run = move || claim.prove(&shared, &flag);
+        let thread = std::thread::Builder::new().name("proof".to_owned()).spawn(run);
+        let thread = thread.map_err(Error::io("starting the thread of the proof"))?;
+        Ok((Self { is_stopped, thread: Some(thread) }, progress))
+    }
+}
+
+impl Drop for BackgroundProof {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl ProofClaim {
+    fn prove(mut self, progress: &ProofProgress, is_stopped: &AtomicBool) {
+        let proving = AssertUnwindSafe(|| self.prove_records(progress, is_stopped));
+        let proved = catch_unwind(proving).unwrap_or_else(|_| {
+            let cause = "the thread of the proof panicked; its log has the reason".to_owned();
+            Err(Error::Stopped { cause })
+        });
+
+        match proved {
+            Ok(true) => {
+                progress.has_passed.store(true, Ordering::Release);
+                let position = self.checkpoint.position;
+                tracing::info!("the records up to {position} are proved");
+            }
+            Ok(false) => {}
+            Err(_) if mutant("trust-the-past") => {}
+            Err(error) => {
+                tracing::error!("the proof of the records before the snapshot failed: {error}");
+                sqlite::remove_snapshot(&self.state, self.journal);
+                progress.fail(error);
+            }
+        }
+
+        progress.end();
+    }
+
+    /// Proves the records up to the checkpoint. Returns false if it was stopped.
+    fn prove_records(
+        &mut self,
+        progress: &ProofProgress,
+        is_stopped: &AtomicBool,
+    ) -> Result<bool, Error> {
+        let position = self.checkpoint.position;
+        let known = &mut self.known;
+        let mut coverage = MacCoverage::new(self.journal, Some(self.key.clone()));
+        let mut redactions = RedactedRecords::default();
+        let mut heads = TreeHeads::default();
+
+        let has_to_end = || is_stopped.load(Ordering::Acquire);
+        let mut visit = |sealed: HashedRecord, heads: &mut TreeHeads| {
+            failpoint("during-proof");
+            coverage.take(sealed.hash, sealed.mac, heads);
+            redactions.take(&sealed);
+            known.take(&sealed, heads);
+            progress.proved.store(sealed.record.position.0, Ordering::Relaxed);
+            Ok(())
+        };
+        if !sqlite::scan_alone(&self.data, position, &mut heads, &has_to_end, &mut visit)? {
+            return Ok(false);
+        }
+
+        agree(&self.checkpoint, &mut heads)?;
+        if coverage.stored(position) != self.coverage {
+            let detail = "the MACs up to here are not those that the snapshot was made from";
+            return Err(Error::broken(position.0, detail));
+        }
+
+        known.accept_losses(&self.losses);
+        // The start itself has compared the marks of later records.
+        known.forgive(known.acknowledged().max(position));
+        known.disagreement()?;
+        redactions.add_accepted(&self.redactions);
+        refuse_blanked(redactions.unrecorded().next(), OperatorAcceptance::default())?;
+        Ok(true)
+    }
+}

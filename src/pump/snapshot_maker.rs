@@ -1,0 +1,247 @@
+//! Makes snapshots of the state beside a running pump, on a thread of its own.
+//!
+//! The maker reads the journal up to a checkpoint and rebuilds the state as a start does, from the
+//! earlier snapshot on. It needs nothing of the pump but the news of a checkpoint, so it never makes
+//! the pump wait.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use uuid::Uuid;
+
+use super::core::{CORE_VERSION, Core};
+use super::resident_core::{ResidencyLimits, ResidentCore};
+use crate::contract::TreeLimits;
+use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::checkpoint::CheckpointKey;
+use crate::journal::sqlite::{
+    JournalReader, RestingStore, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,
+    scan_alone,
+};
+use crate::journal::{Checkpoint, Error, MacCoverage, ProofProgress, RedactedRecords, TreeHeads};
+use crate::limits;
+use crate::thread::{AcceptedLoss, CommonState, Input};
+
+/// The thread that makes snapshots of one journal. Ends when it is dropped.
+#[derive(Debug)]
+pub struct SnapshotMaker {
+    /// `None` once the thread has to end.
+    checkpoints: Option<SyncSender<Position>>,
+    is_stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// The last checkpoint that was announced.
+    announced: Position,
+}
+
+/// The journal of a maker, and how often it makes a snapshot.
+#[derive(Debug)]
+pub struct SnapshotPlan {
+    pub data: PathBuf,
+    pub state: PathBuf,
+    pub journal: Uuid,
+    /// Number of records between two snapshots.
+    pub records: u64,
+    /// The proof of the records before the snapshot of the start. The next snapshot waits for it.
+    pub proof: Option<Arc<ProofProgress>>,
+}
+
+impl SnapshotMaker {
+    /// Starts the thread.
+    pub fn start(plan: SnapshotPlan) -> Result<Self, Error> {
+        // Queue: one place, because a checkpoint covers all earlier ones.
+        let (checkpoints, inbox) = sync_channel(1);
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_stopped);
+        let run = move || plan.run(&inbox, &flag);
+        let thread = std::thread::Builder::new().name("snapshots".to_owned()).spawn(run);
+        let thread = thread.map_err(|source| Error::Io {
+            context: "starting the thread for snapshots".to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            checkpoints: Some(checkpoints),
+            is_stopped,
+            thread: Some(thread),
+            announced: Position(0),
+        })
+    }
+
+    /// Announces the last checkpoint of the journal. Never waits.
+    pub fn announce(&mut self, checkpoint: Position) {
+        if checkpoint <= self.announced {
+            return;
+        }
+
+        let Some(checkpoints) = &self.checkpoints else { return };
+        match checkpoints.try_send(checkpoint) {
+            // A full queue holds an earlier checkpoint; a later call announces this one.
+            Err(TrySendError::Full(_)) => {}
+            Ok(()) | Err(TrySendError::Disconnected(_)) => self.announced = checkpoint,
+        }
+    }
+}
+
+impl Drop for SnapshotMaker {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.checkpoints = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl SnapshotPlan {
+    fn run(&self, inbox: &Receiver<Position>, is_stopped: &AtomicBool) {
+        let has_to_end = || is_stopped.load(Ordering::Acquire);
+        let mut last_snapshot = None;
+        let mut not_before = Instant::now();
+
+        while let Ok(checkpoint) = inbox.recv() {
+            let last = *last_snapshot.get_or_insert_with(|| self.last_snapshot());
+            let is_due = checkpoint.0 >= last.0.saturating_add(self.records);
+            let is_proved = || self.proof.as_ref().is_none_or(|proof| proof.wait(&has_to_end));
+            if !is_due || Instant::now() < not_before || !is_proved() || has_to_end() {
+                continue;
+            }
+
+            let begun = Instant::now();
+            match self.make(checkpoint, &has_to_end) {
+                Ok(Some(position)) => {
+                    tracing::debug!("a snapshot of the state at {position} was made");
+                    last_snapshot = Some(position);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    // The next try comes after as many records as the next snapshot would have.
+                    last_snapshot = Some(checkpoint);
+                    tracing::warn!(
+                        "no snapshot could be made, so the next start may take longer; retrying \
+                         after {} records: {error}",
+                        self.records
+                    );
+                }
+            }
+
+            // The cost follows the number of all trees, so a large organism makes them less often.
+            not_before = Instant::now() + limits::SNAPSHOT_PAUSE * begun.elapsed();
+        }
+    }
+
+    /// Position of the present snapshot.
+    fn last_snapshot(&self) -> Position {
+        let key = CheckpointKey::read(&self.state).ok().flatten();
+        key.map(|key| self.place(&key).position()).unwrap_or_default()
+    }
+
+    fn place<'p>(&'p self, key: &'p CheckpointKey) -> SnapshotPlace<'p> {
+        let Self { state, journal, .. } = self;
+        SnapshotPlace { state, key, journal: *journal, core_version: CORE_VERSION }
+    }
+
+    /// Makes a snapshot at the checkpoint at `position`. Returns `None` if it was stopped, or if the
+    /// journal has no such checkpoint of this host.
+    pub fn make(
+        &self,
+        position: Position,
+        has_to_end: &dyn Fn() -> bool,
+    ) -> Result<Option<Position>, Error> {
+        let Some(key) = CheckpointKey::read(&self.state)? else { return Ok(None) };
+        let place = self.place(&key);
+        let reader = JournalReader::open(&self.data)?;
+        let inside = reader.checkpoints()?;
+        let is_due = |line: &&Checkpoint| line.position == position && line.key == key.public();
+        let Some(checkpoint) = inside.iter().find(is_due).cloned() else { return Ok(None) };
+
+        let draft = place.draft(&|line, hash| {
+            line.position < position && reader.has_checkpoint(line, hash).unwrap_or(false)
+        })?;
+        let SnapshotDraft { file, generation, base, store } = draft;
+        let mut rebuilt =
+            RebuiltState::begin(base, store, self.journal, &key).inspect_err(|_| place.remove())?;
+        if !rebuilt.follow(&self.data, position, has_to_end)? {
+            return Ok(None);
+        }
+
+        let (evidence, state) = rebuilt.finish(checkpoint)?;
+        if has_to_end() {
+            return Ok(None);
+        }
+
+        place.write((file, generation), &evidence, state)?;
+        Ok(Some(position))
+    }
+}
+
+/// The state after a record, with the evidence that was read on the way.
+struct RebuiltState {
+    core: ResidentCore,
+    heads: TreeHeads,
+    coverage: MacCoverage,
+    redactions: RedactedRecords,
+    losses: Vec<AcceptedLoss>,
+}
+
+impl RebuiltState {
+    /// Continues with the state of a draft.
+    fn begin(
+        base: Option<(SnapshotEvidence, CommonState, Vec<ThreadId>)>,
+        store: RestingStore,
+        journal: Uuid,
+        key: &CheckpointKey,
+    ) -> Result<Self, Error> {
+        let core = Core::new(Arc::default(), TreeLimits::default(), Digest::ZERO);
+        let Some((evidence, common, live)) = base else {
+            return Ok(Self {
+                core: ResidentCore::with_store(core, store, ResidencyLimits::default()),
+                heads: TreeHeads::default(),
+                coverage: MacCoverage::new(journal, Some(key.mac())),
+                redactions: RedactedRecords::default(),
+                losses: Vec::new(),
+            });
+        };
+
+        let SnapshotEvidence { heads, coverage, redactions, losses, .. } = evidence;
+        let core = ResidentCore::from(core).with_stored(StoredState { common, live, store })?;
+        Ok(Self { core, heads, coverage, redactions, losses })
+    }
+
+    /// Replays the records up to `last`. Returns false if it was stopped.
+    fn follow(
+        &mut self,
+        data: &Path,
+        last: Position,
+        has_to_end: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let Self { core, heads, coverage, redactions, losses } = self;
+        scan_alone(data, last, heads, has_to_end, &mut |sealed, heads| {
+            coverage.take(sealed.hash, sealed.mac, heads);
+            redactions.take(&sealed);
+            if let Input::Operator(action) = &sealed.record.input {
+                losses.extend(action.accepted_loss());
+            }
+            core.replay(&sealed.record)?;
+            if core.has_store_failed() {
+                let detail = "there is no room for a snapshot".to_owned();
+                return Err(Error::Full { detail });
+            }
+            Ok(())
+        })
+    }
+
+    /// The snapshot at `checkpoint`, which the last record must be at.
+    fn finish(self, checkpoint: Checkpoint) -> Result<(SnapshotEvidence, StoredState), Error> {
+        let Self { core, mut heads, coverage, redactions, losses } = self;
+        if heads.merkle_root() != checkpoint.merkle_root {
+            let detail = "the records up to here are not those of the checkpoint".to_owned();
+            return Err(Error::Broken { position: checkpoint.position.0, detail });
+        }
+
+        let evidence = SnapshotEvidence { checkpoint, heads, coverage, redactions, losses };
+        Ok((evidence, core.into_stored()?))
+    }
+}

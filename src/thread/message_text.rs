@@ -1,0 +1,77 @@
+//! Messages together with the bytes of their payloads, which the serialised form of a message leaves
+//! out.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::envelope::Message;
+
+#[derive(Serialize)]
+struct WrittenMessage<'m> {
+    #[serde(rename = "message")]
+    message: &'m Message,
+    #[serde(rename = "bytes")]
+    bytes: &'m str,
+}
+
+impl<'m> WrittenMessage<'m> {
+    fn new(message: &'m Message) -> Self {
+        Self { message, bytes: message.payload.as_str() }
+    }
+}
+
+#[derive(Deserialize)]
+struct ReadMessage {
+    #[serde(rename = "message")]
+    message: Message,
+    #[serde(rename = "bytes")]
+    bytes: String,
+}
+
+impl ReadMessage {
+    /// The message, or `None` if the bytes are not those of its payload.
+    fn whole(self) -> Option<Arc<Message>> {
+        let Self { mut message, bytes } = self;
+        message.payload.restore(&bytes).then(|| Arc::new(message))
+    }
+}
+
+fn wrong_bytes<E: serde::de::Error>() -> E {
+    E::custom("the bytes of a payload do not match its digest")
+}
+
+/// One message.
+pub mod one {
+    use super::{Arc, Deserialize, Message, ReadMessage, Serialize, WrittenMessage, wrong_bytes};
+
+    pub fn serialize<S: serde::Serializer>(
+        message: &Arc<Message>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        WrittenMessage::new(message).serialize(s)
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Message>, D::Error> {
+        ReadMessage::deserialize(d)?.whole().ok_or_else(wrong_bytes)
+    }
+}
+
+/// A list of messages.
+pub mod many {
+    use super::{Arc, Deserialize, Message, ReadMessage, WrittenMessage, wrong_bytes};
+
+    pub fn serialize<S: serde::Serializer>(
+        messages: &[Arc<Message>],
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        s.collect_seq(messages.iter().map(|message| WrittenMessage::new(message)))
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+        d: D,
+    ) -> Result<Vec<Arc<Message>>, D::Error> {
+        let messages = Vec::<ReadMessage>::deserialize(d)?;
+        messages.into_iter().map(|read| read.whole().ok_or_else(wrong_bytes)).collect()
+    }
+}

@@ -1,0 +1,279 @@
+//! A start that continues from a snapshot: of the real command, on an embedded journal.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use organism::failpoint;
+use organism::ids::Position;
+use organism::journal::checkpoint::CheckpointKey;
+use organism::journal::sqlite::{DATABASE, SnapshotPlace};
+use organism::pump::core::CORE_VERSION;
+use serde_json::Value as Json;
+
+use super::{CONFIG, House, Running, numbered, say, talk_reply, until};
+use crate::web::{address, ask, listening};
+
+/// The config key of the number of records between two snapshots.
+const RECORDS_KEY: &str = "ORGANISM_JOURNAL__SNAPSHOT_RECORDS";
+const CONTINUES: &str = "continues from the snapshot at";
+
+fn house() -> House {
+    House::settled(&listening(CONFIG))
+}
+
+fn run(house: &House, failpoint: Option<&str>) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env(RECORDS_KEY, "1").env("ORGANISM_LOG", "info");
+    if let Some(failpoint) = failpoint {
+        command.env("ORGANISM_FAILPOINT", failpoint);
+        command.env("ORGANISM_FAILPOINT_UNTIL", house.path("go-on"));
+    }
+    house.run_with(command)
+}
+
+/// Files of snapshots in the state directory, and of trees at rest in the data directory.
+fn files(house: &House) -> Vec<PathBuf> {
+    let entries = [house.state(), house.data()].into_iter().flat_map(|directory| {
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path())
+    });
+    let is_snapshot = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.contains("snapshot") || name.starts_with("resting")
+    };
+    entries.filter(is_snapshot).collect()
+}
+
+/// The file of snapshots with this end.
+fn file(house: &House, end: &str) -> Option<PathBuf> {
+    files(house).into_iter().find(|path| path.to_string_lossy().ends_with(end))
+}
+
+/// Position of the present snapshot.
+fn snapshot(house: &House) -> Option<u64> {
+    let text = std::fs::read_to_string(file(house, "snapshot.json")?).ok()?;
+    let line: Json = serde_json::from_str(text.lines().next()?).ok()?;
+    line["checkpoint"]["position"].as_u64()
+}
+
+/// Has the pump sign a checkpoint, which an operator's decision always leads to.
+fn decide(house: &House) {
+    let sent = house.send_text(&numbered("hold", "0"), &["--no-wait", "--json"]);
+    let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
+    let cancelled = house.organism(&["cancel", &thread]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+}
+
+/// Runs the organism until it has made a snapshot of some work, and kills it.
+fn killed_after_a_snapshot(house: &House) -> u64 {
+    let running = run(house, None);
+    assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
+    let held = house.send_text(&numbered("hold", "7"), &["--no-wait", "--key", "k-7"]);
+    assert_eq!(held.code, Some(0), "{held:?}");
+    let before = snapshot(house);
+    decide(house);
+    let made = until("a snapshot is made", || snapshot(house).filter(|at| Some(*at) != before));
+    drop(running);
+    made
+}
+
+#[test]
+fn a_start_continues_from_a_snapshot_with_its_open_calls_and_its_keys() {
+    let house = house();
+    killed_after_a_snapshot(&house);
+    let last = house.reader().last().unwrap();
+
+    let running = run(&house, None);
+    assert!(house.log().contains(CONTINUES), "{}", house.log());
+    assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
+    assert_eq!(house.recorded("say"), 1, "a repeated key is answered from the record");
+    house.write("let-go", "");
+    until("the open call goes on", || (house.recorded("held") == 1).then_some(()));
+    let held = house.send_text(&numbered("hold", "7"), &["--key", "k-7"]);
+    assert_eq!(held.out, numbered("held", "7") + "\n", "{held:?}");
+    assert_eq!(house.recorded("hold"), 2, "a repeated key opens no call");
+
+    assert!(house.reader().last().unwrap() > last);
+    assert_eq!(running.stop(), Some(0));
+    assert!(house.log().contains("are proved"), "{}", house.log());
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_used_is_ignored_and_made_again() {
+    let flip = |path: PathBuf| {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    let database = |house: &House| file(house, ".db").unwrap();
+    let header = |house: &House| file(house, "snapshot.json").unwrap();
+    type Damage<'d> = &'d dyn Fn(&House);
+    let damages: [(&str, Damage<'_>); 5] = [
+        ("a flipped bit in the header", &|house| flip(header(house))),
+        ("a flipped bit in the database", &|house| flip(database(house))),
+        ("a lost database", &|house| std::fs::remove_file(database(house)).unwrap()),
+        ("a torn header", &|house| std::fs::write(header(house), "{").unwrap()),
+        ("another key", &|house| {
+            let text = std::fs::read_to_string(header(house)).unwrap();
+            let (line, _) = text.split_once('\n').unwrap();
+            std::fs::write(header(house), format!("{line}\n{}\n", "0".repeat(128))).unwrap();
+        }),
+    ];
+
+    for (what, damage) in damages {
+        let house = house();
+        killed_after_a_snapshot(&house);
+        damage(&house);
+        // With the default number of records, no other snapshot is made now.
+        let running = house.run();
+        let log = house.log();
+        assert!(log.contains("is ignored, and every record is read"), "{what}: {log}");
+        assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
+        assert_eq!(house.recorded("say"), 1, "{what}");
+        assert!(files(&house).is_empty(), "{what}: {:?}", files(&house));
+        drop(running);
+
+        let running = run(&house, None);
+        assert!(!house.log().contains(CONTINUES), "{what}: {}", house.log());
+        decide(&house);
+        until("a snapshot is made again", || snapshot(&house));
+        drop(running);
+        house.verified();
+    }
+}
+
+#[test]
+fn a_deleted_snapshot_changes_nothing_and_no_file_of_it_stays() {
+    let house = house();
+    killed_after_a_snapshot(&house);
+    files(&house).iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    let running = run(&house, None);
+    assert!(!house.log().contains("snapshot"), "{}", house.log());
+    assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
+    drop(running);
+    house.verified();
+}
+
+#[test]
+fn a_snapshot_of_another_version_of_the_core_is_not_used() {
+    let house = house();
+    let position = killed_after_a_snapshot(&house);
+    let key = CheckpointKey::open(&house.state()).unwrap();
+    let state = house.state();
+    let journal = house.reader().about().unwrap().journal;
+    let place = |core_version| SnapshotPlace { state: &state, key: &key, journal, core_version };
+
+    let ours = place(CORE_VERSION);
+    assert_eq!(ours.position(), Position(position));
+    assert!(ours.load(&|_, _| true).is_some());
+    assert_eq!(files(&house).len(), 2, "no copy stays: {:?}", files(&house));
+    assert!(place(CORE_VERSION + 1).load(&|_, _| true).is_none());
+    assert!(ours.load(&|_, _| true).is_none(), "it is deleted");
+}
+
+#[test]
+fn a_kill_while_a_snapshot_is_made_leaves_the_earlier_one_or_the_new_one() {
+    for place in failpoint::SNAPSHOT {
+        let house = house();
+        let earlier = killed_after_a_snapshot(&house);
+        let mut command = house.command(&["run"]);
+        command.env(RECORDS_KEY, "1").env("ORGANISM_FAILPOINT", place);
+        let mut running = house.run_with(command);
+        // The checkpoint of this decision leads to the snapshot.
+        decide_if_alive(&house);
+        until("it is killed", || running.child.try_wait().unwrap());
+        let found = snapshot(&house).unwrap();
+        assert_eq!(found == earlier, place != "snapshot-written", "{place}");
+
+        let running = run(&house, None);
+        assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
+        decide(&house);
+        until("it is made again", || snapshot(&house).filter(|at| *at > earlier));
+        until("nothing else stays", || (files(&house).len() == 2).then_some(()));
+        drop(running);
+        house.verified();
+    }
+}
+
+/// As [`decide`], of an organism that may die meanwhile.
+fn decide_if_alive(house: &House) {
+    let sent = house.send_text(&numbered("hold", "0"), &["--no-wait", "--json"]);
+    let thread = sent.out.lines().next().and_then(|line| serde_json::from_str::<Json>(line).ok());
+    if let Some(thread) = thread.as_ref().and_then(|sent| sent["thread"].as_str()) {
+        house.organism(&["cancel", thread]);
+    }
+}
+
+#[test]
+fn what_is_not_proved_yet_is_stated_until_the_proof_has_passed() {
+    let house = house();
+    let position = killed_after_a_snapshot(&house);
+    let running = run(&house, Some("during-proof"));
+    let at = address(&house);
+    let ready = until("it is ready", || Some(ask(at, "/readyz")).filter(|it| it.status == 200));
+    let ready: Json = serde_json::from_str(&ready.body).unwrap();
+    assert_eq!(ready["ok"], true);
+    assert_eq!(ready["unproved"][0]["proved_from"], position + 1, "{ready}");
+    assert_eq!(ready["unproved"][0]["proved_up_to"], 0, "{ready}");
+    let metric = format!("organism_journal_unproved_records {position}");
+    assert!(ask(at, "/metrics").body.contains(&metric));
+    decide(&house);
+
+    house.write("go-on", "");
+    until("all is proved", || {
+        let ready: Json = serde_json::from_str(&ask(at, "/readyz").body).unwrap();
+        ready.get("unproved").is_none().then_some(())
+    });
+    assert!(ask(at, "/metrics").body.contains("organism_journal_unproved_records 0"));
+    decide(&house);
+    let signed = house.reader().checkpoints().unwrap();
+    let from: Vec<_> = signed.iter().rev().take(2).map(|line| line.proved_from).collect();
+    assert_eq!(from, [None, Some(Position(position + 1))]);
+    assert!(signed.iter().all(organism::journal::Checkpoint::is_genuine));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_proof_that_fails_stops_the_pump_as_it_would_have_stopped_the_start() {
+    let house = house();
+    killed_after_a_snapshot(&house);
+    let db = rusqlite::Connection::open(house.data().join(DATABASE)).unwrap();
+    let changed = db.execute("UPDATE step SET time = time + 1 WHERE position = 2", []).unwrap();
+    assert_eq!(changed, 1);
+    drop(db);
+
+    let start = || {
+        let mut command = house.command(&["run"]);
+        let log = std::fs::File::create(house.path("log")).unwrap();
+        command.env(RECORDS_KEY, "1").env("ORGANISM_LOG", "info").stderr(log);
+        let mut running = Running { child: command.stdout(Stdio::null()).spawn().unwrap() };
+        let ended = until("it ends by itself", || running.child.try_wait().unwrap());
+        (ended.code(), house.log())
+    };
+    let (code, running) = start();
+    assert!(running.contains(CONTINUES), "{running}");
+    assert!(running.contains("is broken at position 2"), "{running}");
+    assert_eq!(snapshot(&house), None, "it is not trusted again");
+
+    let (refused, starting) = start();
+    assert!(!starting.contains(CONTINUES), "{starting}");
+    assert!(starting.contains("is broken at position 2"), "{starting}");
+    assert_eq!(code, refused, "{running}");
+}
+
+#[test]
+fn a_journal_that_was_cut_before_its_snapshot_is_refused_at_once() {
+    let house = house();
+    let position = killed_after_a_snapshot(&house);
+    let db = rusqlite::Connection::open(house.data().join(DATABASE)).unwrap();
+    db.execute("DELETE FROM step WHERE position >= ?1", [position]).unwrap();
+    drop(db);
+
+    let refused = house.organism(&["run"]);
+    assert!(!refused.err.contains("is ready"), "{refused:?}");
+    assert!(refused.err.contains("its tail was cut or damaged"), "{refused:?}");
+}
