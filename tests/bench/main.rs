@@ -60,7 +60,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 46] = [
+const FIGURES: [Figure; 47] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -107,6 +107,7 @@ const FIGURES: [Figure; 46] = [
     ("large_approvals", large::approvals),
     ("large_stats", large::stats),
     ("large_verify", large::verify),
+    ("large_start", large::start),
 ];
 
 fn main() {
@@ -120,6 +121,7 @@ fn main() {
         Some("interrupted") => return open_runs::interrupted(),
         Some("hop") => return hop::measure(),
         Some("index") => return large::make_index(),
+        Some("start") => return large::open(),
         _ => {}
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

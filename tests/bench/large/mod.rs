@@ -7,11 +7,20 @@ mod generate;
 mod script;
 
 use std::cell::OnceCell;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Instant;
 
+use organism::contract::TreeLimits;
+use organism::ids::Digest;
 use organism::index;
+use organism::journal::OperatorAcceptance;
+use organism::journal::sqlite::{JournalReader, SqliteJournal};
+use organism::pump::ResidentCore;
+use organism::pump::core::Core;
+use organism::pump::snapshot_maker::SnapshotPlan;
 
 use super::figures::{Bench, percentile};
 use generate::LargeJournal;
@@ -94,11 +103,80 @@ pub fn make_index() {
     let began = Instant::now();
     index::read(&data, &mut |_, _| {}, &mut |_| Ok(())).unwrap();
     let took = began.elapsed().as_secs_f64();
+    println!("{took} {}", peak_memory());
+}
+
+/// Peak memory of this process in MB.
+fn peak_memory() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak: f64 =
-        peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
-    println!("{took} {}", peak / 1e3);
+    let peak = peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok());
+    peak.unwrap_or(0.0) / 1e3
+}
+
+/// Time and memory of opening the journal and its state, without a snapshot and from one, and the
+/// time and the size of making one.
+pub fn start(bench: &mut Bench) {
+    let figures = with_journal(bench, |journal| {
+        let whole = started(journal);
+        let (took, size) = with_snapshot(journal);
+        let resumed = started(journal);
+        [
+            ("large_start_whole", whole[0], "s"),
+            ("large_start_whole_rss", whole[1], "MB"),
+            ("large_snapshot", took, "s"),
+            ("large_snapshot_size", size / 1e6, "MB"),
+            ("large_start", resumed[0], "s"),
+            ("large_start_rss", resumed[1], "MB"),
+        ]
+    });
+    for (figure, value, unit) in figures {
+        bench.figures.add_small(figure, value, unit);
+    }
+}
+
+/// Seconds of a start in a process of its own, and its peak memory in MB.
+fn started(journal: &LargeJournal) -> Vec<f64> {
+    let program = std::env::current_exe().unwrap();
+    let mut started = Command::new(program);
+    started.arg("start").arg(journal.data()).arg(journal.state());
+    let text = String::from_utf8(started.output().unwrap().stdout).unwrap();
+    text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+/// Opens the journal in the arguments as a pump does. Prints the seconds, and the peak memory in
+/// MB.
+pub fn open() {
+    let [data, state] = [2, 3].map(|at| PathBuf::from(std::env::args().nth(at).unwrap()));
+    let began = Instant::now();
+    let core = Core::new(Arc::default(), TreeLimits::default(), Digest::ZERO);
+    let mut core = ResidentCore::new(core, data.clone());
+    let accept = OperatorAcceptance::default();
+    let journal = SqliteJournal::open_recovering(&data, &state, None, accept, &mut core).unwrap();
+    let took = began.elapsed().as_secs_f64();
+    assert!(journal.heads().len() > 1);
+    println!("{took} {}", peak_memory());
+}
+
+/// Makes a snapshot at the last checkpoint. Returns the seconds, and the bytes of its files.
+fn with_snapshot(journal: &LargeJournal) -> (f64, f64) {
+    let reader = JournalReader::open(&journal.data()).unwrap();
+    let plan = SnapshotPlan {
+        data: journal.data(),
+        state: journal.state(),
+        journal: reader.about().unwrap().journal,
+        records: 1,
+        proof: None,
+    };
+    let last = reader.checkpoints().unwrap().last().unwrap().position;
+    let began = Instant::now();
+    assert_eq!(plan.make(last, &|| false).unwrap(), Some(last));
+    let took = began.elapsed().as_secs_f64();
+
+    let entries = std::fs::read_dir(journal.state()).unwrap().map(|entry| entry.unwrap());
+    let is_part = |entry: &DirEntry| entry.file_name().to_string_lossy().contains(".snapshot");
+    let size = entries.filter(is_part).map(|entry| entry.metadata().unwrap().len() as f64).sum();
+    (took, size)
 }
 
 fn command(journal: &LargeJournal, args: &[&str]) -> Command {
