@@ -409,7 +409,7 @@ pub const SCAN_WORKERS_MAX: usize = 8;
 /// Number of records that an index takes with one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
 /// Maximum rows of one kind that a writer of an index keeps in memory between commits.
-pub const INDEX_ROWS_KEPT: usize = 100_000;
+pub const INDEX_ROWS_KEPT: usize = 10_000;
 /// Maximum names of a tree that a writer of an index keeps in memory, to write each once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
 /// Number of messages with the wanted words up to which their trees are collected and sorted. Beyond
@@ -419,7 +419,7 @@ pub const INDEX_RARE_MATCHES: u64 = 10_000;
 /// after another is tested, because the newest trees have the property soon.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index.
-pub const INDEX_CACHE_KIB: u32 = 64 << 10;
+pub const INDEX_CACHE_KIB: u32 = 24 << 10;
 /// How long a query waits until another process has brought the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 /// How long the follower of a journal collects records for one commit of the index.
