@@ -239,30 +239,42 @@ fn what_is_not_proved_yet_is_stated_until_the_proof_has_passed() {
 
 #[test]
 fn a_proof_that_fails_stops_the_pump_as_it_would_have_stopped_the_start() {
-    let house = house();
-    killed_after_a_snapshot(&house);
-    let db = rusqlite::Connection::open(house.data().join(DATABASE)).unwrap();
-    let changed = db.execute("UPDATE step SET time = time + 1 WHERE position = 2", []).unwrap();
-    assert_eq!(changed, 1);
-    drop(db);
+    let first = "(SELECT min(position) FROM step WHERE length(payloads) > 0)";
+    let damages = [
+        (format!("time = time + 1 WHERE position = {first}"), "its hash does not match"),
+        (
+            format!("payloads = zeroblob(length(payloads)) WHERE position = {first}"),
+            "a payload of it was blanked",
+        ),
+    ];
 
-    let start = || {
-        let mut command = house.command(&["run"]);
-        let log = std::fs::File::create(house.path("log")).unwrap();
-        command.env(RECORDS_KEY, "1").env("ORGANISM_LOG", "info").stderr(log);
-        let mut running = Running { child: command.stdout(Stdio::null()).spawn().unwrap() };
-        let ended = until("it ends by itself", || running.child.try_wait().unwrap());
-        (ended.code(), house.log())
-    };
-    let (code, running) = start();
-    assert!(running.contains(CONTINUES), "{running}");
-    assert!(running.contains("is broken at position 2"), "{running}");
-    assert_eq!(snapshot(&house), None, "it is not trusted again");
+    for (damage, detail) in damages {
+        let house = house();
+        killed_after_a_snapshot(&house);
+        let db = rusqlite::Connection::open(house.data().join(DATABASE)).unwrap();
+        assert_eq!(db.execute(&format!("UPDATE step SET {damage}"), []).unwrap(), 1);
+        drop(db);
 
-    let (refused, starting) = start();
-    assert!(!starting.contains(CONTINUES), "{starting}");
-    assert!(starting.contains("is broken at position 2"), "{starting}");
-    assert_eq!(code, refused, "{running}");
+        let (code, running) = ended_run(&house);
+        assert!(running.contains(CONTINUES), "{running}");
+        assert!(running.contains(detail), "{running}");
+        assert_eq!(snapshot(&house), None, "it is not trusted again");
+
+        let (refused, starting) = ended_run(&house);
+        assert!(!starting.contains(CONTINUES), "{starting}");
+        assert!(starting.contains(detail), "{starting}");
+        assert_eq!(code, refused, "{running}");
+    }
+}
+
+/// Exit code and log of a run that ends by itself.
+fn ended_run(house: &House) -> (Option<i32>, String) {
+    let mut command = house.command(&["run"]);
+    let log = std::fs::File::create(house.path("log")).unwrap();
+    command.env(RECORDS_KEY, "1").env("ORGANISM_LOG", "info").stderr(log);
+    let mut running = Running { child: command.stdout(Stdio::null()).spawn().unwrap() };
+    let ended = until("it ends by itself", || running.child.try_wait().unwrap());
+    (ended.code(), house.log())
 }
 
 #[test]
