@@ -20,6 +20,7 @@ use crate::mutant::mutant;
 use crate::thread::Record;
 
 use super::TreeHeads;
+use super::checkpoint::unhex;
 use super::record_codec::RecordBatch;
 
 const BASE: u8 = 1;
@@ -43,16 +44,7 @@ impl KeyId {
 
     /// Parses what `Display` writes.
     fn parse(text: &str) -> Option<Self> {
-        let mut id = [0; KEY_ID_BYTES];
-        if text.len() != 2 * KEY_ID_BYTES {
-            return None;
-        }
-
-        for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-
-        Some(Self(id))
+        unhex(text).map(Self)
     }
 }
 
@@ -84,17 +76,7 @@ impl HeadMac {
 
     /// Parses hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.as_bytes();
-        let mut bytes = [0; MAC_BYTES];
-        if digits.len() != 2 * MAC_BYTES {
-            return None;
-        }
-
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-
-        Some(Self(bytes))
+        unhex(text).map(Self)
     }
 
     pub fn key(&self) -> KeyId {

@@ -238,12 +238,11 @@ impl SnapshotPlace<'_> {
         remove_unfinished(self.state, self.journal);
         let path = self.path(DRAFT);
         let file = DraftFile { path: path.clone() };
-        let is_base = |line: &Checkpoint, hash| is_known(line, hash);
         let generation = self.header().ok().flatten().map_or(0, |header| header.generation);
         let base = if generation >= limits::SNAPSHOT_GENERATIONS {
             None
         } else {
-            match self.load_through(&path, &is_base) {
+            match self.load_through(&path, is_known) {
                 Ok(base) => base,
                 Err(Unusable::Rejected(reason)) => {
                     tracing::info!("the next snapshot is made from every record: {reason}");
