@@ -18,7 +18,7 @@ use super::bookings::{BANK, booking_listeners, copy_booker, ledger};
 use super::kill::{choices, environment, start, torture};
 use super::workflow::messages;
 use super::workflow_roles::recording;
-use super::{CommandOutput, House, until};
+use super::{CommandOutput, House, Running, until};
 use crate::campaign::Campaign;
 use judge::RunHistory;
 
@@ -144,6 +144,12 @@ fn is_over(house: &House) -> bool {
 /// Starts the organism, which is to die at the failpoint. Returns whether it has died before the run
 /// was over.
 fn dies_at(house: &House, failpoint: &str) -> bool {
+    outlives_run(house, failpoint).is_none()
+}
+
+/// Starts the organism, which is to die at the failpoint. Returns it if the result of the run is on
+/// record, and `None` if it has died before.
+fn outlives_run(house: &House, failpoint: &str) -> Option<Running> {
     house.write("log", "");
     let mut running = start(house, Some(failpoint));
     let is_gone = until("the organism is ready or gone", || {
@@ -151,14 +157,15 @@ fn dies_at(house: &House, failpoint: &str) -> bool {
         (is_gone || house.log().contains("is ready")).then_some(is_gone)
     });
     if is_gone {
-        return true;
+        return None;
     }
 
     send(house, &["--no-wait"]);
-    until("it dies, or the run ends", || {
+    let is_gone = until("it dies, or the run ends", || {
         let is_gone = running.child.try_wait().unwrap().is_some();
         if is_gone { Some(true) } else { is_over(house).then_some(false) }
-    })
+    });
+    (!is_gone).then_some(running)
 }
 
 /// Kills the organism at each of these numbers of steps, one start after the other, until the run is

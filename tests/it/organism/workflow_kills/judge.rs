@@ -13,6 +13,7 @@ use super::super::workflow::messages;
 /// Thread of the run.
 const RUN: &str = "sess-grandrun.";
 const AGENTS: [&str; 3] = ["writer", "critic", "reader"];
+const WORKFLOWS: [&str; 2] = ["grand", "trip"];
 
 /// A call of the run, as its facts show it.
 struct CallHistory {
@@ -148,6 +149,12 @@ impl RunHistory {
     /// Number of model calls that were charged because their results were lost.
     pub fn charged_turns(&self) -> usize {
         self.of_agents().map(|call| call.charged.len()).sum()
+    }
+
+    /// Whether the next kill may be the last attempt of a workflow, which has three.
+    pub fn has_workflow_at_last_attempt(&self) -> bool {
+        let lost = |call: &CallHistory| call.lost.len() + usize::from(call.is_in_flight());
+        self.calls.values().any(|call| WORKFLOWS.contains(&&*call.callee) && lost(call) >= 2)
     }
 
     /// Asserts that calls which are not repeated were handed over once, and that each repeated attempt
