@@ -125,6 +125,10 @@ pub struct Contract {
     /// Time that the listener has for the preview of a held call; `None` if it gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
+    /// Time after which a client key whose calls have ended counts as new; `None` if it is kept as
+    /// long as its tree.
+    #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
+    pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
@@ -173,6 +177,7 @@ impl Contract {
             approval: Approval::Never,
             patience: None,
             previews: None,
+            keys_for: None,
             budget: Budget::default(),
             client: None,
             core: None,

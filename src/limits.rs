@@ -173,6 +173,7 @@ pub const BACKLOG_DEFAULT: usize = 10_000;
 pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Longest configurable time for which a call waits for a person.
 pub const PATIENCE_CEILING: Duration = Duration::from_secs(366 * 24 * 3600);
+pub const CLIENT_KEY_TIME_CEILING: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 pub const ATTEMPTS_CEILING: u32 = 100;
 pub const CONCURRENCY_CEILING: u32 = 1_000;
 pub const INSTANCES_CEILING: u32 = 256;

@@ -72,6 +72,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("deliver-what-was-lost", "a call is delivered no more often than it has attempts"),
     ("forget-a-disposition", "every message ends in one recorded disposition"),
     ("forget-the-key", "the same key again gets the recorded answer"),
+    ("expire-a-key-in-use", "a key is kept as long as what it began runs"),
     ("forget-a-tree-at-rest", "a tree that has left memory is answered as before it left"),
     ("forget-a-key-at-rest", "a client key that has left memory gets its recorded answer"),
     ("repeat-what-led-there", "a repeated key gets the result and nothing on the way to it"),

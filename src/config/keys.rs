@@ -65,6 +65,7 @@ pub(super) const CLIENTS: KnownSection = KnownSection {
         ("gather", Text),
         ("secret_env", Text),
         ("secret_file", Text),
+        ("keys_for", Duration),
         ("steps", Flag),
     ],
 };

@@ -50,6 +50,8 @@ pub(super) struct DeclaredMember {
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
+    /// Time after which a key of a client counts as new. `None` if keys do not expire.
+    pub keys_for: Option<Duration>,
     /// Whether a client sees what models write in its own threads.
     pub steps: bool,
     pub process: Option<DeclaredProcess>,
@@ -155,8 +157,9 @@ pub(super) fn client(name: &Located<String>, read: &mut TableReader<'_>) -> Opti
     read.required("peers", "[\"the listeners it may send to\"]");
     let secret = client_secret(read);
     let steps = read.flag("steps").unwrap_or_default();
-    let declared =
-        common(Role::Client, name, read).map(|common| DeclaredMember { secret, steps, ..common });
+    let keys_for = read.duration("keys_for", limits::CLIENT_KEY_TIME_CEILING);
+    let declared = common(Role::Client, name, read);
+    let declared = declared.map(|common| DeclaredMember { secret, steps, keys_for, ..common });
     if let Some(declared) = declared.as_ref().filter(|d| d.peers.is_empty()) {
         let place = declared.peers_place.clone();
         if place.span != read.place.span && read.is_empty_list("peers") {
@@ -230,6 +233,7 @@ fn common(
         budget: Budget::default(),
         money_place: None,
         secret: None,
+        keys_for: None,
         steps: false,
         process: None,
         client: None,

@@ -451,6 +451,7 @@ fn contract(
         actions_per_turn: member.actions_per_turn,
         patience: member.patience,
         previews: member.previews,
+        keys_for: member.keys_for,
         budget: member.budget,
         core: member.core.clone(),
         client: member.client.as_ref().and_then(|c| ListenerName::parse(&c.value.value).ok()),

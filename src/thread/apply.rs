@@ -44,6 +44,7 @@ impl State {
             | Fact::Accepted { .. }
             | Fact::Signed { .. }
             | Fact::StoodStill { .. }
+            | Fact::KeyExpired { .. }
             | Fact::SchedulePlanned { .. }
             | Fact::ScheduleDue { .. }
             | Fact::ScheduleRefused { .. }
@@ -71,12 +72,7 @@ impl State {
                 home.set_timer(*timer, set);
             }
             Fact::TimerEnded { timer, .. } => home.end_timer(*timer),
-            Fact::Window { agent, thread, kept, .. } => {
-                if let Some(thread) = home.threads.get_mut(thread) {
-                    // The turn that cleared its context is shown, too, besides the kept items.
-                    *thread.shown.of(agent) = kept.saturating_add(1);
-                }
-            }
+            Fact::Window { agent, thread, kept, .. } => home.limit_window(agent, thread, *kept),
             Fact::Reserved { .. } | Fact::Charged { .. } | Fact::Used { .. } => home.account(fact),
             Fact::Held { call, hold, until } => {
                 home.hold(*call, Held { hold: *hold, until: *until });
@@ -137,6 +133,9 @@ impl State {
                 let [stood, stepped] =
                     [stood_micros, stepped_micros].map(|time| Duration::from_micros(*time));
                 self.pass_over(stood, stepped);
+            }
+            Fact::KeyExpired { client, key } => {
+                self.keys.remove(&(client.clone(), key.clone()));
             }
             Fact::Signed { nonce, time: signed, .. } => {
                 // The pump refuses an expired signature because of its time, so the nonces of
@@ -218,6 +217,8 @@ impl State {
             calls: Vec::new(),
             thread: message.thread.clone(),
             digest: message.payload.digest,
+            time: message.time,
+            stepped: self.stepped,
         };
 
         let used = self.keys.entry_or((message.from.clone(), key.to_owned()), fresh);
@@ -228,6 +229,13 @@ impl State {
 impl Tree {
     fn started(time: Time) -> Self {
         Self { started: time, ..Self::default() }
+    }
+
+    fn limit_window(&mut self, agent: &ListenerName, thread: &ThreadId, kept: u32) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            // The turn that cleared its context is shown, too, besides the kept items.
+            *thread.shown.of(agent) = kept.saturating_add(1);
+        }
     }
 
     fn approve(&mut self, call: CallId, is_approved: bool) {

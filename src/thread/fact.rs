@@ -343,6 +343,15 @@ pub enum Fact {
         #[serde(rename = "by")]
         by: ListenerName,
     },
+    /// A client used a key again after the time for which its keys are kept. The key is new from
+    /// this record on.
+    #[serde(rename = "key-expired")]
+    KeyExpired {
+        #[serde(rename = "client")]
+        client: ListenerName,
+        #[serde(rename = "key")]
+        key: String,
+    },
     /// The work of the thread tree belongs to this trace from this record on.
     #[serde(rename = "traced")]
     Traced {

@@ -83,6 +83,12 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         self.values.entry(key).or_insert(value)
     }
 
+    /// Removes a value for good.
+    pub(super) fn remove(&mut self, key: &K) {
+        self.check(key);
+        self.values.remove(key);
+    }
+
     /// Removes a value from memory that is kept elsewhere.
     pub(super) fn release(&mut self, key: &K) {
         if self.values.remove(key).is_some() && cfg!(debug_assertions) {

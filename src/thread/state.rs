@@ -65,6 +65,13 @@ impl State {
         self.tree(thread)?.threads.get(thread).map(|thread| &**thread)
     }
 
+    /// Time since a client key was used, without the amounts by which the system's clock was set
+    /// forward.
+    pub fn key_age(&self, used: &KeyUse, now: Time) -> Duration {
+        let stepped = self.stepped.saturating_sub(used.stepped);
+        now.since(used.time).saturating_sub(stepped)
+    }
+
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.trees.get(self.calls.get(&call)?)?.calls.get(&call)
     }
@@ -170,6 +177,12 @@ pub struct KeyUse {
     pub thread: ThreadId,
     #[serde(rename = "digest")]
     pub digest: Digest,
+    /// Time of the record with the calls.
+    #[serde(rename = "time")]
+    pub time: Time,
+    /// See [`State::stepped`], at that time.
+    #[serde(rename = "stepped", default, skip_serializing_if = "is_default")]
+    pub stepped: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -315,6 +315,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),
     (
+        "expire-a-key-in-use",
+        "pump::clients::a_key_does_not_expire_while_the_call_that_it_began_is_open",
+    ),
+    (
         "forget-a-tree-at-rest",
         "pump::resting::a_finished_tree_that_has_left_memory_is_answered_as_before_also_after_a_restart",
     ),

@@ -4,6 +4,7 @@ use super::event::{Effect, Receipt, Submission, Target};
 use super::message::NewMessage;
 use super::refusals::refusal_of;
 use super::{Core, Step};
+use crate::clock::Time;
 use crate::contract::{Meaning, Role};
 use crate::envelope::{MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
@@ -11,7 +12,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::CorePayload;
-use crate::thread::{Fact, Input, Opener, Opening, Verdict};
+use crate::thread::{Fact, Input, KeyUse, Opener, Opening, Verdict};
 
 /// Reason why a submission is not accepted.
 enum SubmissionDenial {
@@ -29,7 +30,7 @@ impl Core {
         }
 
         let key = submission.key.take_if(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX);
-        let placed = match self.same_key_again(&submission) {
+        let placed = match self.same_key_again(&submission, step.time) {
             _ if key.is_some() => {
                 let most = limits::CLIENT_KEY_BYTES_MAX;
                 let text = format!("the key has more than {most} bytes; use a shorter one");
@@ -59,15 +60,19 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// Returns the receipt of an earlier submission with the same client key, if there is one.
+    /// Returns the receipt of an earlier submission with the same client key, if there is one that
+    /// has not expired.
     ///
     /// # Errors
     ///
     /// Returns the refusal if the earlier submission had another payload.
-    fn same_key_again(&self, submission: &Submission) -> Result<Option<Receipt>, Refusal> {
-        let key = submission.key.clone().filter(|_| !mutant("forget-the-key"));
-        let Some(key) = key else { return Ok(None) };
-        let used = self.state.keys.get(&(submission.client.clone(), key));
+    fn same_key_again(
+        &self,
+        submission: &Submission,
+        time: Time,
+    ) -> Result<Option<Receipt>, Refusal> {
+        let used =
+            self.use_of_key(submission).filter(|used| !self.has_expired(used, submission, time));
         let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
         if checked.payload().digest == used.digest {
             let thread = used.thread.clone();
@@ -78,6 +83,22 @@ impl Core {
 
         let message = "this key was used for another payload; use a new key";
         Err(refusal_of(RefusalRule::KeyReused, message, checked))
+    }
+
+    /// The earlier submission with the same client key.
+    fn use_of_key(&self, submission: &Submission) -> Option<&KeyUse> {
+        let key = submission.key.clone().filter(|_| !mutant("forget-the-key"))?;
+        self.state.keys.get(&(submission.client.clone(), key))
+    }
+
+    /// Whether a key is older than the time for which its client's keys are kept. While a call of
+    /// its submission is open, it is kept, so that a retry never starts the same work beside it.
+    fn has_expired(&self, used: &KeyUse, submission: &Submission, time: Time) -> bool {
+        let contract = self.contracts.get(&submission.client);
+        let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };
+        let is_open = |call: &CallId| self.state.calls.contains_key(call);
+        let is_in_use = used.calls.iter().any(is_open) && !mutant("expire-a-key-in-use");
+        !is_in_use && self.state.key_age(used, time) >= kept
     }
 
     /// Chooses the thread of a submission, and applies the remaining rules in the gate's order.
@@ -238,6 +259,10 @@ impl Core {
         let verdict = Verdict::Passed(checked.payload().digest);
         step.begin_record(thread.root(), input_of(submission, verdict));
         let by = submission.client.clone();
+        // A key that was in use would have got the recorded answer.
+        if let (Some(_), Some(key)) = (self.use_of_key(submission), submission.key.clone()) {
+            self.fact(step, Fact::KeyExpired { client: by.clone(), key });
+        }
         if self.state.thread(&thread).is_none() {
             self.fact(
                 step,

@@ -76,6 +76,7 @@ const CHANGES: &[(u32, &str)] = &[
          redacted preview is not approved, and uncounted time extends the time for a preview",
     ),
     (42, "operations that NATS servers denied to a listener are recorded"),
+    (43, "a client key that is kept for a time is new after it"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -1,9 +1,14 @@
 //! Clients: keys, suggested ids, conversations, and threads of other clients.
 
+use std::time::Duration;
+
 use expect_test::expect;
-use organism::pump::core::{Cancellation, Event, Receipt, Target};
+use organism::pump::core::{Cancellation, Event, Receipt, Standstill, Target};
+use organism::thread::Fact;
 
 use super::world::{World, agent, client, fresh, listener, word};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn world() -> World {
     World::new(vec![
@@ -96,6 +101,69 @@ fn a_key_used_for_another_payload_is_refused_on_record() {
     assert_eq!(world.refusals(), ["desk key-reused", "desk key-reused"]);
     let theirs = world.submit_to("shop", fresh_root(), Some("k"), &word("plan", "p"));
     assert_eq!(rule(&theirs), "accepted false", "a key is its client's own");
+}
+
+/// Keys of `desk` are kept for an hour.
+fn expiring() -> World {
+    let mut desk = client("desk", &["finder"]);
+    desk.keys_for = Some(HOUR);
+    let mut finder = listener("finder", &["look"], &["found"], &[]);
+    finder.timeout = 2 * HOUR;
+    World::new(vec![desk, finder])
+}
+
+fn submit(world: &mut World, text: &str) -> String {
+    rule(&world.submit_to("desk", fresh_root(), Some("k"), &word("look", text)))
+}
+
+fn expired_keys(world: &World) -> usize {
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    facts.filter(|fact| matches!(fact, Fact::KeyExpired { .. })).count()
+}
+
+// 4.10
+#[test]
+fn a_key_that_is_kept_for_a_time_is_new_after_it_and_the_record_states_it() {
+    let mut world = expiring();
+    submit(&mut world, "q");
+    world.play("finder", &[word("found", "f")]);
+    world.pass(HOUR / 2);
+    assert_eq!(submit(&mut world, "q"), "accepted true");
+    assert_eq!(submit(&mut world, "other"), "key-reused");
+    world.restart();
+    // A step of the clock is no time in which the client could have sent it again.
+    world.step(Event::Standstill(Standstill { stood: Duration::ZERO, stepped: HOUR }));
+    assert_eq!(submit(&mut world, "q"), "accepted true");
+    assert_eq!(expired_keys(&world), 0);
+
+    world.pass(2 * HOUR);
+    world.restart();
+    assert_eq!(submit(&mut world, "other"), "accepted false");
+    assert_eq!(expired_keys(&world), 1);
+    assert_eq!(submit(&mut world, "other"), "accepted true", "it is kept for its time again");
+    world.restart();
+    assert_eq!(submit(&mut world, "other"), "accepted true");
+    world.check_replay();
+}
+
+#[test]
+fn a_key_does_not_expire_while_the_call_that_it_began_is_open() {
+    let mut world = expiring();
+    submit(&mut world, "q");
+    let delivery = world.delivery("finder");
+    world.pass(HOUR * 3 / 2);
+    assert_eq!(submit(&mut world, "q"), "accepted true");
+    world.answer(&delivery, &[word("found", "f")]);
+    assert_eq!(submit(&mut world, "q"), "accepted false");
+}
+
+#[test]
+fn a_key_without_a_time_does_not_expire() {
+    let mut world = world();
+    submit(&mut world, "q");
+    world.play("finder", &[word("found", "f")]);
+    world.pass(1_000_000 * HOUR);
+    assert_eq!(submit(&mut world, "q"), "accepted true");
 }
 
 #[test]
