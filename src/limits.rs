@@ -368,6 +368,8 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Fewest calls with waiting clients among which a pump looks for clients that have left.
+pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump; held calls do not count.
 pub const IN_FLIGHT_MAX: usize = 100_000;
 /// Interval for which all `busy` refusals of one client are recorded as one count.

@@ -46,7 +46,7 @@ impl Tree {
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
-            self.calls.get(&bound)
+            self.call(bound)
         })
     }
 

@@ -346,7 +346,7 @@ impl Tree {
             approved: false,
         };
 
-        self.calls.insert(id, call);
+        self.calls.insert(id, Box::new(call));
         self.count_delegation(message, opening);
     }
 

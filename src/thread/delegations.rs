@@ -41,11 +41,11 @@ impl Tree {
     /// The calls from `call` up to the original goal: each is a delegated task of the next one, the
     /// last one is not.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
-        std::iter::successors(self.calls.get(&call), |goal| {
+        std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;
             let is_delegation = delegated_goal(&workflow.request()?.name).is_some();
             let delegator = opener_of(&workflow.opening).filter(|_| is_delegation)?;
-            self.calls.get(&delegator)
+            self.call(delegator)
         })
     }
 }

@@ -27,7 +27,7 @@ impl Call {
 impl Tree {
     /// The open legs of a group, in no particular order.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
-        self.calls.values().filter(move |call| call.fault_group() == Some(group))
+        self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
     /// Whether a client still waits for the result of this call, because the call is open or its
@@ -52,7 +52,7 @@ impl Tree {
         }
 
         let is_result = message.call.is_none();
-        let group = self.calls.get(&leg).and_then(Call::fault_group);
+        let group = self.call(leg).and_then(Call::fault_group);
         let Some(group) = group.filter(|_| is_result) else { return };
         let fault = Arc::clone(message);
         match self.kept_faults.iter_mut().find(|kept| kept.leg == leg) {

@@ -73,7 +73,7 @@ impl State {
     }
 
     pub fn call(&self, call: CallId) -> Option<&Call> {
-        self.trees.get(self.calls.get(&call)?)?.calls.get(&call)
+        self.trees.get(self.calls.get(&call)?)?.call(call)
     }
 }
 
@@ -85,9 +85,9 @@ pub struct Tree {
     /// has room for eleven.
     #[serde(rename = "threads")]
     pub threads: BTreeMap<ThreadId, Box<Thread>>,
-    /// The open calls of the tree.
+    /// The open calls of the tree. Each is boxed, because the smallest map has room for four.
     #[serde(rename = "calls", default, skip_serializing_if = "Map::is_empty")]
-    pub calls: Map<CallId, Call>,
+    pub calls: Map<CallId, Box<Call>>,
     /// Messages without a disposition, each with the open call that it belongs to, if any.
     #[serde(rename = "in_flight", default, skip_serializing_if = "Map::is_empty")]
     pub in_flight: Map<MessageId, Option<CallId>>,
@@ -124,6 +124,18 @@ pub struct Tree {
     /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceParent>>,
+}
+
+impl Tree {
+    /// An open call of the tree.
+    pub fn call(&self, call: CallId) -> Option<&Call> {
+        self.calls.get(&call).map(|call| &**call)
+    }
+
+    /// The open calls of the tree, in no particular order.
+    pub fn open_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.values().map(|call| &**call)
+    }
 }
 
 /// The fault of a leg of a `first` group. The opener does not receive it while another leg may

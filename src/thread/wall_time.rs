@@ -28,7 +28,7 @@ impl Tree {
         let is_still = self.held > 0
             && match core_version {
                 ..PEOPLE_ONLY_SINCE => true,
-                PEOPLE_ONLY_SINCE..QUEUED_SINCE => !self.calls.values().any(Call::goes_on),
+                PEOPLE_ONLY_SINCE..QUEUED_SINCE => !self.open_calls().any(Call::goes_on),
                 QUEUED_SINCE.. => self.waits_for_people_only(),
             };
         match self.still_since {
@@ -51,7 +51,7 @@ impl Tree {
 
         let place = |call: &'_ Call| (call.thread.clone(), call.callee.clone());
         let mut queued = Vec::new();
-        for call in self.calls.values().filter(|call| call.goes_on()) {
+        for call in self.open_calls().filter(|call| call.goes_on()) {
             if call.was_offered() {
                 return false;
             }
@@ -62,7 +62,7 @@ impl Tree {
             return true;
         }
 
-        let offered = self.calls.values().filter(|call| call.was_offered());
+        let offered = self.open_calls().filter(|call| call.was_offered());
         let taken: HashSet<_> = offered.map(place).collect();
         queued.iter().all(|place| taken.contains(place))
     }

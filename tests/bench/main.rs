@@ -40,6 +40,7 @@ mod streams;
 mod turn;
 mod turns;
 mod waiters;
+mod waiting_threads;
 mod wire;
 mod workflows;
 
@@ -60,7 +61,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 47] = [
+const FIGURES: [Figure; 49] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -89,6 +90,8 @@ const FIGURES: [Figure; 47] = [
     ("rss_idle", memory::idle),
     ("rss_10k_threads", memory::at_rest),
     ("finished_thread", memory::finished),
+    ("waiting_people", waiting_threads::people),
+    ("waiting_timers", waiting_threads::timers),
     ("rss_100_streams", memory::streams),
     ("waiters_200", waiters::two_hundred),
     ("agent_1tool", workflows::agent_1tool),
@@ -117,6 +120,7 @@ fn main() {
         Some("forwarder") => return bare::forward(),
         Some("pump") => return pumps::pump(),
         Some("rest") => return memory::rest(),
+        Some("waiting") => return waiting_threads::wait(),
         Some("open-runs") => return open_runs::open(),
         Some("interrupted") => return open_runs::interrupted(),
         Some("hop") => return hop::measure(),

@@ -35,7 +35,7 @@ impl PumpSpans {
         let calls = Map::default();
         let under_way = Map::default();
         let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
-        let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.calls.values()).collect();
+        let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.open_calls()).collect();
         // In the order of callers before callees: whether the span of a caller is kept decides the
         // parents of its calls' spans.
         let mut open: Vec<_> = open.into_iter().filter_map(|c| Some((c.request()?, c))).collect();

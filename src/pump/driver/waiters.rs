@@ -12,6 +12,7 @@ use super::completions::CompletionSender;
 use super::handle::{Act, CallCompletion, Reserve, Submit};
 use crate::envelope::{NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
+use crate::limits;
 use crate::pump::core::{Event, Receipt};
 use crate::thread::Map;
 
@@ -19,6 +20,8 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
+    /// Number of calls with waiters at which those whose clients have left are removed.
+    sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch what their tree waits for.
@@ -151,10 +154,23 @@ impl Waiters {
     /// Registers a waiter for the completion of a call. Must be called before the effect that
     /// reports the completion is performed.
     pub fn await_completion(&mut self, call: CallId, waiter: CompletionSender) {
+        if self.completions.len() >= self.sweep_at {
+            self.sweep();
+        }
+
         let waiters = self.completions.entry(call).or_default();
-        // Waiters whose clients have left are removed when another one is added.
         waiters.retain(|waiter| !waiter.is_closed());
         waiters.push(waiter);
+    }
+
+    /// Removes waiters whose clients have left. A call may wait for a person for months, and each
+    /// waiter takes some 2 KB.
+    fn sweep(&mut self) {
+        self.completions.retain(|_, waiters| {
+            waiters.retain(|waiter| !waiter.is_closed());
+            !waiters.is_empty()
+        });
+        self.sweep_at = (2 * self.completions.len()).max(limits::WAITERS_SWEEP_MIN);
     }
 
     pub fn complete(&mut self, completion: &CallCompletion) {
@@ -162,5 +178,29 @@ impl Waiters {
             // The send fails if the client has left. The result is recorded.
             waiter.send(completion.clone()).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::completions::Completions;
+    use super::*;
+
+    #[test]
+    fn a_client_that_has_left_keeps_no_waiter_however_long_its_call_is_open() {
+        let mut waiters = Waiters::default();
+        let call = |n: usize| CallId(MessageId(Uuid::from_u128(n as u128)));
+        let (kept, mut completed) = Completions::channel();
+        waiters.await_completion(call(0), kept);
+
+        for n in 1..10 * limits::WAITERS_SWEEP_MIN {
+            let (left, _) = Completions::channel();
+            waiters.await_completion(call(n), left);
+        }
+
+        assert!(waiters.completions.len() <= limits::WAITERS_SWEEP_MIN);
+        let how = crate::thread::Closing::Completed;
+        waiters.complete(&CallCompletion { call: call(0), how, messages: Vec::new() });
+        assert_eq!(completed.try_recv().unwrap().call, call(0), "a client that waits gets it");
     }
 }

@@ -1,0 +1,129 @@
+//! Memory of threads that wait, for a person or for a timer.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use organism::bus::native_host::{NativeHost, from_fn};
+use organism::bus::{Delivery, Host, Outcome};
+use organism::config::{self, Config, ConfigEnvironment};
+use organism::envelope::AttemptFailure;
+use organism::organism::{NativeHostBuilder, Organism};
+use organism::pump::core::{Receipt, Target};
+use organism::system::NAMESPACE;
+
+use super::figures::Bench;
+use super::floor::directory;
+use super::memory::resident;
+use super::mode_process::{ModeProcess, stay};
+use super::start::name;
+
+const FEW: usize = 10_000;
+const MANY: usize = 1_000_000;
+const MANY_QUICK: usize = 110_000;
+/// A pump has at most 100,000 messages in flight, and a thread with a timer has one.
+const MANY_TIMERS: usize = 90_000;
+/// Number of clients that send at once.
+const CLIENTS: usize = 64;
+
+const CONFIG: &str = r#"
+organism = { name = "waiting", data = "data", state = "state" }
+clients.client = { peers = ["ana", "sleeper"] }
+
+[humans.ana]
+schema = "words.xsd"
+accepts = ["ask"]
+replies = ["answer"]
+backlog = 1_000_000
+
+[listeners.sleeper]
+command = "true"
+schema = "words.xsd"
+accepts = ["look"]
+replies = ["found"]
+core = ["set-timer"]
+instances = 64
+backlog = 1_000_000
+"#;
+
+/// Bytes of memory for each thread that waits for a person.
+pub fn people(bench: &mut Bench) {
+    let many = if bench.quick { MANY_QUICK } else { MANY };
+    add(bench, "waiting_people", "ask", many);
+}
+
+/// Bytes of memory for each thread that waits for a timer.
+pub fn timers(bench: &mut Bench) {
+    add(bench, "waiting_timers", "look", MANY_TIMERS);
+}
+
+fn add(bench: &mut Bench, figure: &str, word: &str, many: usize) {
+    match (waiting(word, FEW), waiting(word, many)) {
+        (Some(before), Some(after)) => {
+            let bytes = (after - before) * 1e6 / (many - FEW) as f64;
+            bench.figures.add_small(figure, bytes, "bytes a thread");
+        }
+        _ => println!("{figure:<24} not measured: there is no /proc"),
+    }
+}
+
+/// Memory of a process in which this number of threads wait, in MB.
+fn waiting(word: &str, threads: usize) -> Option<f64> {
+    let threads = threads.to_string();
+    let variables = [("BENCH_THREADS", &*threads), ("BENCH_WORD", word)];
+    let mut child = ModeProcess::start("waiting", &variables);
+    child.wait_for("all wait");
+    let megabytes = resident(&child.process);
+    child.end();
+    megabytes
+}
+
+/// The child process: opens the threads, and stays until its input ends.
+pub fn wait() {
+    let threads: usize = std::env::var("BENCH_THREADS").unwrap().parse().unwrap();
+    let word = std::env::var("BENCH_WORD").unwrap();
+    let payload = format!("<{word} xmlns=\"urn:test:words\"><text>now?</text></{word}>");
+    let config = config(&directory("waiting"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let organism = Organism::start_with(config, sleeper()).await.unwrap();
+        let clients = (0..CLIENTS).map(|client| {
+            let (handle, payload) = (organism.handle(), payload.clone());
+            tokio::spawn(async move {
+                let from = name("client");
+                for _ in (client..threads).step_by(CLIENTS) {
+                    let target = Target::New { suggested: None };
+                    let sent = handle.submit(&from, target, None, payload.as_bytes());
+                    let (receipt, _) = sent.await.unwrap();
+                    assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
+                }
+            })
+        });
+        for client in clients.collect::<Vec<_>>() {
+            client.await.unwrap();
+        }
+        stay("all wait");
+        organism.stop("the bench is done").await.unwrap();
+    });
+}
+
+fn config(place: &Path) -> Config {
+    let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
+    std::fs::copy(words, place.join("words.xsd")).unwrap();
+    let file = place.join("organism.toml");
+    std::fs::write(&file, CONFIG).unwrap();
+    config::load(&file, &ConfigEnvironment::of_process())
+        .unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// A listener that answers each request with a timer of a day.
+fn sleeper() -> HashMap<organism::ids::ListenerName, NativeHostBuilder> {
+    let answer = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
+        let timer = format!("<set-timer xmlns=\"{NAMESPACE}\" after=\"P1D\"/>");
+        Ok(Outcome { payloads: vec![timer.into_bytes()], turn: None })
+    };
+    let build: NativeHostBuilder = Box::new(move |sink, runtime| -> Arc<dyn Host> {
+        Arc::new(NativeHost::new(name("sleeper"), from_fn(answer), sink, runtime.clone()))
+    });
+    HashMap::from([(name("sleeper"), build)])
+}
