@@ -228,6 +228,27 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
 
+    /// The shared contract of a listener.
+    pub fn entry(&self, name: &ListenerName) -> Option<&Arc<Contract>> {
+        self.by_name.get(name).map(|(contract, _)| contract)
+    }
+
+    /// These contracts for work that goes on under them after the config has changed: no sender may
+    /// call a listener that `current` lacks, or that takes the payload no more.
+    #[must_use]
+    pub fn restricted_to(&self, current: &Self) -> Self {
+        let mut restricted = self.clone();
+        for (_, vocabulary) in restricted.by_name.values_mut() {
+            vocabulary.retain_callees(|name, callee| {
+                let accepted = |contract: &Contract| contract.accepts.contains(name);
+                let accepts_no_more = self.get(callee).is_some_and(accepted)
+                    && !current.get(callee).is_some_and(accepted);
+                current.get(callee).is_some() && !accepts_no_more
+            });
+        }
+        restricted
+    }
+
     pub fn vocabulary(&self, sender: &ListenerName) -> Option<&Vocabulary> {
         self.by_name.get(sender).map(|(_, vocabulary)| vocabulary)
     }

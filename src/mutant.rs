@@ -30,6 +30,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-hash", "a record that was changed is found"),
     ("trust-the-mac", "records that no MAC of a pump covers are found"),
     ("deliver-unverified", "a pump that was frozen and replaced delivers nothing"),
+    ("check-by-the-new-schemas", "an answer is checked with the schemas of its hand-over"),
+    ("wait-for-a-removed-listener", "a call of a listener that a reload removes ends"),
     ("deliver-before-durable", "record first, then deliver"),
     ("ignore-the-core-words", "a listener uses the core words that its config names"),
     ("acknowledge-too-early", "a call is not acknowledged while its threads run"),

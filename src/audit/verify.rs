@@ -285,7 +285,7 @@ impl JournalProof {
                     let detail = format!("a pump started with epoch {epoch}, beyond the journal's");
                     return Err(broken(detail));
                 }
-                Fact::Booted { config, blobs, .. } => {
+                Fact::Booted { config, blobs, .. } | Fact::Reloaded { config, blobs, .. } => {
                     self.name_blob(*config, position, BlobUse::Older);
                     blobs.iter().for_each(|blob| self.name_blob(*blob, position, BlobUse::Boot));
                 }

@@ -54,6 +54,7 @@ mod promote;
 mod prompt;
 mod record;
 mod refuse;
+mod reload;
 mod render;
 mod repair;
 mod replay;
@@ -98,6 +99,8 @@ enum CommandVerb {
     Demo(demo::Args),
     /// Start an organism and keep it running.
     Run(run::Args),
+    /// Have the running organism take its changed config.
+    Reload(reload::Args),
     /// Host agents whose pump runs on another host.
     Host(host::Args),
     /// Send a payload and wait for the result.
@@ -188,6 +191,7 @@ impl CommandVerb {
             Self::Init(args) => init::run(args),
             Self::Demo(args) => demo::run(args),
             Self::Run(args) => run::run(args),
+            Self::Reload(args) => reload::run(args),
             Self::Host(args) => host::run(args),
             Self::Send(args) => send::run(args),
             Self::Check(args) => check::run(args),

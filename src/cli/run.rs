@@ -7,13 +7,17 @@ use tokio::time::{Interval, interval};
 
 use crate::config::Config;
 use crate::limits;
+use crate::organism::control::{NOT_RELOADABLE, SEVERAL_PARTITIONS};
 use crate::organism::{
-    self, HealthMonitor, Organism, PartitionStatus, PartitionedOrganism, project,
+    self, HealthMonitor, Organism, PartitionStatus, PartitionedOrganism, ReloadService, operator,
+    project,
 };
+use crate::thread::DecisionOrigin;
 use crate::web;
 
 use super::CommandExit;
 use super::exit::CommandFailure;
+use super::render;
 use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
@@ -52,13 +56,18 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
         note!("a command has started {name} for itself ({holder}); waiting until it ends");
     };
 
+    let hangup = signal(SignalKind::hangup())?;
     let organism = Organism::start_announced(config, on_wait).await?;
     publish_health(web, organism.watcher());
-    let mut watch = SignalWatch::start()?;
+    let mut watch = SignalWatch::start(hangup)?;
     note!("{name} is ready; journal {}", data.display());
     let reason_to_stop = loop {
         match watch.next().await {
-            Some(signal) => break Some(signal),
+            Some(WatchedSignal::Stop(signal)) => break Some(signal),
+            Some(WatchedSignal::Reload) => {
+                // Beside the watch, so that a stop is not held up by a reload.
+                tokio::spawn(reload(organism.reloader()));
+            }
             None if organism.has_ended() => break None,
             None => {}
         }
@@ -75,6 +84,19 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
     Ok(CommandExit::Done.into())
 }
 
+/// Reloads the config on SIGHUP. The log has the result.
+async fn reload(reloader: Option<ReloadService>) {
+    let Some(reloader) = reloader else {
+        return tracing::warn!("SIGHUP: {NOT_RELOADABLE}");
+    };
+    let note = "SIGHUP".to_owned();
+    let origin = DecisionOrigin { who: operator::this_user(), note, signature: None };
+    match reloader.reload(origin).await {
+        Ok(report) => render::note_reload(&report),
+        Err(error) => tracing::error!("SIGHUP: the config was not reloaded: {error}"),
+    }
+}
+
 async fn divided(
     config: Config,
     partitions: &[u32],
@@ -82,10 +104,11 @@ async fn divided(
 ) -> anyhow::Result<ExitCode> {
     let name = config.name.clone();
     let data = config.data.clone();
+    let hangup = signal(SignalKind::hangup())?;
     let organism = PartitionedOrganism::start(config, partitions).await?;
     publish_health(web, organism.watcher());
 
-    let mut watch = SignalWatch::start()?;
+    let mut watch = SignalWatch::start(hangup)?;
     let mut reported: Vec<PartitionStatus> = Vec::new();
 
     let reason_to_stop = loop {
@@ -104,7 +127,8 @@ async fn divided(
         }
 
         match watch.next().await {
-            Some(signal) => break Some(signal),
+            Some(WatchedSignal::Stop(signal)) => break Some(signal),
+            Some(WatchedSignal::Reload) => tracing::warn!("SIGHUP: {SEVERAL_PARTITIONS}"),
             None if organism.has_ended() => break None,
             None => {}
         }
@@ -190,23 +214,33 @@ fn report_stopping(reason: &str) {
 struct SignalWatch {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
     poll: Interval,
 }
 
+/// Request that a signal makes.
+enum WatchedSignal {
+    /// The signal with this name stops the organism.
+    Stop(&'static str),
+    Reload,
+}
+
 impl SignalWatch {
-    fn start() -> std::io::Result<Self> {
+    fn start(hangup: Signal) -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup,
             poll: interval(limits::HOST_END_POLL_INTERVAL),
         })
     }
 
     /// Returns the received signal, or `None` if a health check is due.
-    async fn next(&mut self) -> Option<&'static str> {
+    async fn next(&mut self) -> Option<WatchedSignal> {
         tokio::select! {
-            _ = self.interrupt.recv() => Some("SIGINT"),
-            _ = self.terminate.recv() => Some("SIGTERM"),
+            _ = self.interrupt.recv() => Some(WatchedSignal::Stop("SIGINT")),
+            _ = self.terminate.recv() => Some(WatchedSignal::Stop("SIGTERM")),
+            _ = self.hangup.recv() => Some(WatchedSignal::Reload),
             _ = self.poll.tick() => None,
         }
     }

@@ -94,6 +94,16 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
     Ok(found)
 }
 
+/// Like [`directories`], but without a note if the config has changed.
+pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
+    let found = find_directories(given).map_err(|problems| {
+        config_error_carets::report(&problems);
+        CommandFailure::silent(CommandExit::Config)
+    })?;
+    belongs(&found)?;
+    Ok(found)
+}
+
 /// Finds the directories as the config states them, or by the config's path if the config cannot be
 /// parsed.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
@@ -139,7 +149,8 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
         Ok(now) if now == running => {}
         Ok(now) => note!(
             "note: the config has changed since the organism started: the organism runs with \
-             {running}, and the config is now {now}; the change takes effect at a restart"
+             {running}, and the config is now {now}; `organism reload` or a restart puts it in \
+             force"
         ),
         Err(_) => note!(
             "note: the config has changed since the organism started, and no longer loads \

@@ -27,6 +27,7 @@ mod program;
 mod project;
 mod proof;
 mod read;
+mod reload;
 mod remotes;
 mod schedules;
 mod secrets;
@@ -87,6 +88,7 @@ pub use models::shown as shown_model;
 pub use program::is_installed as is_program_installed;
 pub use project::{ProjectPaths, directory_name, is_directory_of, path_of};
 pub use proof::{ProofSettings, is_public_key, proof_settings};
+pub use reload::ReloadComparison;
 pub use secrets::ClientSecret;
 pub use shell_word::in_shell;
 pub use source_text::{ConfigSource, SourceRange};
@@ -253,7 +255,7 @@ pub enum StorageConfig {
 }
 
 /// A listener hosted as a child process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSpec {
     pub name: ListenerName,
     /// Absolute path of the program, followed by its arguments.

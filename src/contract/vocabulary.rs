@@ -57,6 +57,19 @@ impl Vocabulary {
         self.names.get(name)
     }
 
+    /// Keeps of each call the listeners for which `is_kept` holds. A call without any is no payload
+    /// of this sender any more.
+    pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
+        self.names.retain(|name, meaning| match meaning {
+            Meaning::Call { peers, .. } => {
+                peers.retain(|peer| is_kept(name, peer));
+                !peers.is_empty()
+            }
+            Meaning::Delegate { workflow } => is_kept(name, workflow),
+            _ => true,
+        });
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&PayloadName, &Meaning)> {
         self.names.iter()
     }

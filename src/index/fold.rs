@@ -81,7 +81,8 @@ impl<'d> IndexFold<'d> {
     fn take_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
         let time = record.time.0;
         match fact {
-            Fact::Booted { epoch, config, core_version, blobs, .. } => {
+            Fact::Booted { epoch, config, core_version, blobs, .. }
+            | Fact::Reloaded { epoch, config, core_version, blobs } => {
                 let sql = "INSERT INTO config_row(position, time, epoch, digest, core_version) \
                            VALUES (?1, ?2, ?3, ?4, ?5)";
                 let row =

@@ -368,7 +368,7 @@ impl IndexReader {
         Ok((records, count.first().copied().unwrap_or_default()))
     }
 
-    /// The start of the pump whose config was in force at `position`.
+    /// The start or reload of the pump whose config was in force at `position`.
     pub fn boot_before(&self, position: Position) -> Result<Option<Position>, Error> {
         let sql = "SELECT position FROM config_row WHERE position <= ?1 \
                    ORDER BY position DESC LIMIT 1";

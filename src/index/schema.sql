@@ -253,7 +253,7 @@ CREATE TABLE error_row(
 ) STRICT;
 CREATE INDEX error_call ON error_row(call);
 
--- Starts of the pump, each with the config that is in force from there on.
+-- Starts of the pump and reloads, each with the config that is in force from there on.
 CREATE TABLE config_row(
   position INTEGER PRIMARY KEY,
   time INTEGER NOT NULL,
@@ -262,7 +262,7 @@ CREATE TABLE config_row(
   core_version INTEGER NOT NULL
 ) STRICT;
 
--- Everything that a start ran on: config, prompts and schemas, by digest.
+-- Everything that the pump ran on from there on: config, prompts and schemas, by digest.
 CREATE TABLE config_blob(
   position INTEGER NOT NULL,
   digest BLOB NOT NULL,

@@ -19,8 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
-use super::access::{AccessRules, DeniedCaller, SocketCaller};
+use super::access::{DeniedCaller, SocketCaller};
 use super::partitioned::PartitionMap;
+use super::reload::{ReloadService, RulesInForce, SharedRules};
 use super::request_lines::LineBuffer;
 use crate::children;
 use crate::config::Config;
@@ -28,10 +29,11 @@ use crate::envelope::{Refusal, RefusalRule};
 use crate::limits;
 use crate::pump::driver::Handle;
 use crate::service::encoding;
-use crate::service::handshake::{Handshake, OrganismIdentity, SocketRequest};
+use crate::service::handshake::{Handshake, SocketRequest};
 use crate::service::{
     Error, PumpService, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
 };
+use crate::thread::DecisionOrigin;
 
 /// Size of one read in bytes. Most requests fit into one read.
 const READ_BYTES: usize = 8 << 10;
@@ -39,13 +41,21 @@ const READ_BYTES: usize = 8 << 10;
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
 
+/// Why an organism with one pump does not reload.
+pub const NOT_RELOADABLE: &str = "this organism takes another config at a restart alone: workflow runs that were open at its \
+     start are on definitions of an earlier config, or another program embeds it";
+
+/// Why an organism with several partitions does not reload.
+pub const SEVERAL_PARTITIONS: &str = "an organism with several partitions takes another config at a restart: restart its processes \
+     one after the other";
+
 /// Context in which the control socket serves requests: pumps, access rules and time-outs.
 #[derive(Clone)]
 pub struct ControlContext {
     pumps: PumpBackend,
-    rules: Arc<AccessRules>,
-    /// Identity of the organism. `None` for a program that embeds the pump and serves it.
-    identity: Option<Arc<OrganismIdentity>>,
+    rules: Arc<SharedRules>,
+    /// `None` if the organism takes another config at a restart alone.
+    reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
     /// Whether too many connections are open. If so, requests are answered with `busy`.
@@ -64,22 +74,25 @@ impl ControlContext {
     /// The context of one pump, which `handle` reaches and whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
         let pumps = PumpBackend::One(Arc::new(PumpService::new(handle, data)));
-        Self { pumps, rules: Arc::default(), identity: None, patience, is_busy: false }
+        Self { pumps, rules: Arc::default(), reloader: None, patience, is_busy: false }
     }
 
-    pub(super) fn of(service: PumpService, config: &Config) -> Self {
-        let rules = Arc::new(AccessRules::of(config));
-        Self::serving(PumpBackend::One(Arc::new(service)), rules, config)
+    pub(super) fn of(
+        service: PumpService,
+        rules: Arc<SharedRules>,
+        reloader: Option<ReloadService>,
+    ) -> Self {
+        Self { reloader, ..Self::serving(PumpBackend::One(Arc::new(service)), rules) }
     }
 
     pub(super) fn of_several(table: Arc<PartitionMap>, config: &Config) -> Self {
-        let rules = Arc::clone(&table.rules);
-        Self::serving(PumpBackend::Several(table), rules, config)
+        let rules = Arc::new(SharedRules::new(Arc::clone(&table.rules), config));
+        Self::serving(PumpBackend::Several(table), rules)
     }
 
-    fn serving(pumps: PumpBackend, rules: Arc<AccessRules>, config: &Config) -> Self {
-        let identity = Some(Arc::new(OrganismIdentity::of(config)));
-        Self { pumps, rules, identity, patience: limits::CONTROL_TIMEOUT, is_busy: false }
+    fn serving(pumps: PumpBackend, rules: Arc<SharedRules>) -> Self {
+        let patience = limits::CONTROL_TIMEOUT;
+        Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
     /// The context for a connection beyond the bound. The request is still read, with a short
@@ -135,7 +148,8 @@ impl ControlContext {
         request: &ServiceRequest,
         handshake: &Handshake,
     ) -> Option<ServiceResponse> {
-        if let Err(denied) = self.rules.judge(caller, request) {
+        let RulesInForce { rules, identity } = &*self.rules.in_force();
+        if let Err(denied) = rules.judge(caller, request) {
             // Read-only queries are refused, too, but not recorded: a command begins with them, and
             // its actual request is recorded.
             if !is_look(request) {
@@ -143,7 +157,7 @@ impl ControlContext {
             }
             return Some(refused(request, denied.refusal));
         }
-        let judged = self.identity.as_ref().and_then(|own| own.judge(request, handshake));
+        let judged = identity.as_ref().and_then(|own| own.judge(request, handshake));
         if judged.is_some() {
             return judged;
         }
@@ -165,9 +179,30 @@ impl ControlContext {
         request: ServiceRequest,
         responses: mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
+        if let ServiceRequest::Reload { origin } = request {
+            responses.send(self.reload(origin.unwrap_or_default()).await).await.ok();
+            return Ok(());
+        }
+
         match &self.pumps {
             PumpBackend::One(pump) => pump.respond(request, &responses).await,
             PumpBackend::Several(table) => table.respond(request, &responses).await,
+        }
+    }
+}
+
+impl ControlContext {
+    async fn reload(&self, origin: DecisionOrigin) -> ServiceResponse {
+        let Some(reloader) = &self.reloader else {
+            return ServiceResponse::failed(match self.pumps {
+                PumpBackend::One(_) => NOT_RELOADABLE,
+                PumpBackend::Several(_) => SEVERAL_PARTITIONS,
+            });
+        };
+
+        match reloader.reload(origin).await {
+            Ok(report) => ServiceResponse::Reloaded(report),
+            Err(error) => ServiceResponse::failed(error),
         }
     }
 }
@@ -330,7 +365,7 @@ async fn serve(
     closed: watch::Receiver<bool>,
 ) {
     // Identified at once, while the process at the other end still exists.
-    let caller = context.rules.caller(&stream);
+    let caller = context.rules.in_force().rules.caller(&stream);
     let (read, write) = stream.into_split();
     let writer = ResponseWriter { write, patience: context.patience };
     let read = RequestReader { read, lines: LineBuffer::default() };
@@ -399,7 +434,7 @@ impl ControlConnection {
         match context.judge(caller, &request, &handshake).await {
             Some(response) => self.writer.write(&response).await?,
             None => {
-                context.rules.vouch_for(caller, &mut request);
+                context.rules.in_force().rules.vouch_for(caller, &mut request);
                 self.pass_on(request, is_kept, context).await?;
             }
         }
@@ -434,6 +469,7 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         | ServiceRequest::JournalId { .. }
         | ServiceRequest::FollowJournals
         | ServiceRequest::FollowLive(_)
+        | ServiceRequest::Reload { .. }
         | ServiceRequest::Status => ServiceResponse::Failed(refusal.to_string()),
     }
 }

@@ -8,6 +8,7 @@ mod agent_spans;
 mod client;
 pub mod control;
 mod health;
+mod hosts;
 mod index_follower;
 mod local_agents;
 mod model_metrics;
@@ -22,6 +23,7 @@ mod prompt_preview;
 mod prompt_sizes;
 mod pump_rpc;
 mod pump_runtime;
+mod reload;
 pub mod repair;
 pub mod repair_stream;
 pub mod replay;
@@ -67,6 +69,7 @@ pub use prompt_preview::{
     PreviewInput, PromptComparison, PromptPreview, TurnSelector, due, preview,
 };
 pub use prompt_sizes::{PromptSize, prompt_sizes};
+pub use reload::ReloadService;
 pub use turn_on_record::TurnOnRecord;
 pub use workflow_cases::{UnwritableRun, run_case, write_case};
 
@@ -181,6 +184,7 @@ pub struct Organism {
     config: Arc<Config>,
     runtime: PumpRuntime,
     control: Option<control::ControlServer>,
+    reloader: Option<ReloadService>,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
     /// Reports positions of the local projection to other processes, as long as it is not dropped.
@@ -197,6 +201,13 @@ impl Organism {
     /// Returns the health monitor, which remains usable after the stop.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
+    }
+
+    /// Reloads the config of this organism. `None` if it takes another config at a restart alone:
+    /// it runs handlers of the embedding program, or runs that were open at its start are on
+    /// definitions of an earlier config.
+    pub fn reloader(&self) -> Option<ReloadService> {
+        self.reloader.clone()
     }
 
     pub fn handle(&self) -> Handle {

@@ -1,7 +1,7 @@
 //! Runs one pump with its hosts and its thread, and stops it. An organism has one runtime for each
 //! partition that it runs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,33 +11,33 @@ use tokio::runtime;
 use tokio::sync::watch;
 
 use super::health::PumpHealth;
+use super::hosts::{HostFactory, SharedHosts, drain_all};
 use super::index_follower::IndexFollower;
-use super::workflow_runs::{self, JournalRuns, WorkflowRuns};
-use super::{Error, HostedListener, NativeHostBuilder};
-use super::{local_agents, nats_listeners};
-use crate::bus::native_host::NativeHost;
-use crate::bus::process::{Options, ProcessHost, PumpMark, end_leftovers};
-use crate::bus::{Host, Sink};
-use crate::config::{Config, ProcessSpec, StorageConfig};
+use super::nats_listeners;
+use super::workflow_runs::{self, WorkflowRuns};
+use super::{Error, NativeHostBuilder};
+use crate::bus::process::{PumpMark, end_leftovers};
+use crate::config::{Config, StorageConfig};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
 use crate::memory::JournalMemory;
 use crate::pump::ResidentCore;
-use crate::pump::core::{Core, Schedules};
-use crate::pump::driver::{Handle, Pump, PumpSink};
+use crate::pump::core::{Core, CoreConfig, Schedules};
+use crate::pump::driver::{Handle, Pump};
 use crate::pump::gate::Gate;
 use crate::pump::snapshot_maker::{SnapshotMaker, SnapshotPlan};
 use crate::service::PumpService;
 use crate::trace::SpanTracer;
-use crate::workflow::{RunDefinitions, WorkflowHandler};
 
 pub(super) struct PumpRuntime {
     handle: Handle,
     data: PathBuf,
     /// Name of the journal, used in messages.
     journal: String,
-    hosts: Vec<Arc<dyn Host>>,
+    hosts: SharedHosts,
+    /// Makes the hosts of another config; `None` if this pump cannot reload.
+    factory: Option<Arc<HostFactory>>,
     pump: JoinHandle<Result<(), journal::Error>>,
     /// Closes when the pump has ended.
     ended: watch::Receiver<()>,
@@ -66,8 +66,13 @@ impl PumpRuntime {
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
-        let WorkflowRuns { config, definitions } = workflow_runs::at_start(config, &core);
-        let config = &config;
+        let WorkflowRuns { config: extended, definitions } = workflow_runs::at_start(config, &core);
+        // An embedding program has its own handlers, and a test case its own clock. A reload does
+        // not know the definitions of runs that are open on earlier configs.
+        let is_reloadable = natives.is_empty()
+            && matches!(clock, PumpClockMode::Running)
+            && Arc::ptr_eq(config, &extended);
+        let config = &extended;
         let contracts = Arc::new(config.contracts.clone());
         let core = core.map(|core| core.with_contracts(contracts));
 
@@ -79,8 +84,7 @@ impl PumpRuntime {
         let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
         end_earlier_processes(&mark);
 
-        let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
-        let gate = gate.with_payload_bytes(config.payload_bytes);
+        let gate = gate_of(config);
         let core = core.try_map(|core| with_schedules(core, config, &gate))?;
 
         let plan = SnapshotPlan {
@@ -105,14 +109,19 @@ impl PumpRuntime {
         };
 
         let watched = PumpHealth::new(config, pump.counts());
-        let sink = pump.sink();
-        let memory = Arc::new(JournalMemory::new(config.data.clone()));
-        let models = &watched.models;
-        let mut hosts =
-            local_agents::agents(config, &sink, &runtime, models, tracer, Arc::clone(&memory))?;
-        hosts.extend(listeners(config, &sink, natives, &runtime, &mark));
-        hosts.extend(workflows(config, definitions, &sink, &runtime, &memory));
-        hosts.extend(nats_listeners::remotes(config, &sink, &runtime, &memory).await?);
+        let factory = HostFactory {
+            sink: pump.sink(),
+            runtime,
+            models: Arc::clone(&watched.models),
+            tracer: tracer.clone(),
+            memory: Arc::new(JournalMemory::new(config.data.clone())),
+            mark,
+        };
+        let mut hosts = factory.agents(config)?;
+        hosts.extend(factory.listeners(config, natives));
+        hosts.extend(factory.workflows(config, definitions));
+        let HostFactory { sink, runtime, memory, .. } = &factory;
+        hosts.extend(nats_listeners::remotes(config, sink, runtime, memory).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }
@@ -120,10 +129,11 @@ impl PumpRuntime {
         let handle = pump.handle();
         let (running, ended) = watch::channel(());
         let pump = run_pump(pump, running)?;
-        let hosts = hosts.into_iter().map(|(_, host)| host).collect();
+        let hosts = SharedHosts::new(hosts);
+        let factory = is_reloadable.then(|| Arc::new(factory));
         let data = config.data.clone();
         let journal = config.journal_name();
-        Ok(Self { handle, data, journal, hosts, pump, ended, watched, index: None })
+        Ok(Self { handle, data, journal, hosts, factory, pump, ended, watched, index: None })
     }
 
     /// Keeps the index of the journal up to date from now on, until the pump ends.
@@ -133,6 +143,16 @@ impl PumpRuntime {
         self.watched.index = Some(follower.lag());
         self.index = Some(follower);
         Ok(())
+    }
+
+    /// The hosts of this pump, which a reload replaces.
+    pub fn hosts(&self) -> &SharedHosts {
+        &self.hosts
+    }
+
+    /// The factory for the hosts of another config; `None` if this pump cannot reload.
+    pub fn factory(&self) -> Option<Arc<HostFactory>> {
+        self.factory.clone()
     }
 
     pub fn handle(&self) -> &Handle {
@@ -188,7 +208,7 @@ impl PumpRuntime {
                 self.handle.stop();
             }
         }
-        drain_all(&self.hosts).await;
+        drain_all(&self.hosts.take()).await;
         self.join().await
     }
 
@@ -212,55 +232,32 @@ impl PumpRuntime {
 
     /// Returns the result of a pump that ended without a stop. Its hosts are stopped on a separate
     /// task.
-    pub async fn finish_detached(mut self) -> Result<(), Error> {
-        let hosts = std::mem::take(&mut self.hosts);
+    pub async fn finish_detached(self) -> Result<(), Error> {
+        let hosts = self.hosts.take();
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
         self.join().await
     }
 }
 
-/// Drains all hosts at the same time, so that a slow host does not delay the others.
-async fn drain_all(hosts: &[Arc<dyn Host>]) {
-    let drains = hosts.iter().cloned().map(|host| {
-        tokio::spawn(async move {
-            host.drain().await;
-        })
-    });
-    for drain in drains.collect::<Vec<_>>() {
-        if let Err(error) = drain.await {
-            tracing::error!("the task that stops a listener's host panicked: {error}");
-        }
-    }
+/// The gate of a config that has the core's words.
+pub(super) fn gate_of(config: &Config) -> Gate {
+    let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
+    gate.with_payload_bytes(config.payload_bytes)
 }
 
-/// Hosts of child processes and of handlers in this process.
-fn listeners(
-    config: &Arc<Config>,
-    sink: &Arc<PumpSink>,
-    mut natives: HashMap<ListenerName, NativeHostBuilder>,
-    runtime: &runtime::Handle,
-    mark: &PumpMark,
-) -> Vec<HostedListener> {
-    let mut hosts: Vec<HostedListener> = Vec::new();
-    for spec in &config.processes {
-        let sink: Arc<dyn Sink> = sink.clone();
-        let host = match natives.remove(&spec.name) {
-            Some(native) => native(sink, runtime),
-            None => {
-                let options = process_options(config, spec, mark);
-                Arc::new(ProcessHost::start(options, sink, runtime))
-            }
-        };
-        hosts.push((spec.name.clone(), host));
-    }
-
-    // Handlers in place of agents, or of listeners that the config has elsewhere.
-    let handlers = natives.into_iter().map(|(name, native)| {
-        let host = native(sink.clone(), runtime);
-        (name, host)
-    });
-    hosts.extend(handlers);
-    hosts
+/// The parts of a config that the core takes at a reload.
+pub(super) fn core_config(
+    config: &Config,
+    gate: &Gate,
+    runs_schedules: bool,
+) -> Result<CoreConfig, Error> {
+    let schedules = if runs_schedules { Some(schedules_of(config, gate)?) } else { None };
+    Ok(CoreConfig {
+        contracts: Arc::clone(&gate.contracts),
+        limits: config.limits,
+        schedules: schedules.map(Arc::new),
+        digest: config.digest,
+    })
 }
 
 /// The core with the schedules of its partition, if this process runs schedules.
@@ -268,37 +265,16 @@ pub(super) fn with_schedules(core: Core, config: &Config, gate: &Gate) -> Result
     if !config.runs_schedules {
         return Ok(core);
     }
+    Ok(core.with_schedules(schedules_of(config, gate)?))
+}
 
+fn schedules_of(config: &Config, gate: &Gate) -> Result<Schedules, Error> {
     let partition = match &config.storage {
         StorageConfig::Embedded => 0,
         StorageConfig::JetStream { journal, .. } => journal.partition,
     };
     let schedules = Schedules::new(&config.schedules, gate, (partition, config.partitions()));
-    schedules
-        .map(|schedules| core.with_schedules(schedules))
-        .map_err(|(schedule, refusal)| Error::Schedule { schedule, detail: refusal.message })
-}
-
-/// Hosts of workflows: each run is a function of its definition and the messages of its call.
-fn workflows(
-    config: &Config,
-    definitions: BTreeMap<ListenerName, RunDefinitions>,
-    sink: &Arc<PumpSink>,
-    runtime: &runtime::Handle,
-    memory: &Arc<JournalMemory>,
-) -> Vec<HostedListener> {
-    let hosts = definitions.into_iter().map(|(name, definitions)| {
-        let archive =
-            Arc::new(JournalRuns { data: config.data.clone(), memory: Arc::clone(memory) });
-        let contracts = &config.contracts;
-        let schemas = &config.schemas;
-        let handler = WorkflowHandler::new(name.clone(), definitions, contracts, schemas, archive);
-        let sink: Arc<dyn Sink> = sink.clone();
-        let handler = Arc::new(handler);
-        let host = NativeHost::new(name.clone(), handler, sink, runtime.clone());
-        (name, Arc::new(host) as Arc<dyn Host>)
-    });
-    hosts.collect()
+    schedules.map_err(|(schedule, refusal)| Error::Schedule { schedule, detail: refusal.message })
 }
 
 /// Kills processes that an earlier pump left behind. Otherwise they would run beside the processes
@@ -311,18 +287,6 @@ fn end_earlier_processes(mark: &PumpMark) {
             ended.join(", ")
         );
     }
-}
-
-fn process_options(config: &Config, spec: &ProcessSpec, mark: &PumpMark) -> Options {
-    let mut options = Options::new(spec.name.clone(), spec.command.clone());
-    options.instances = spec.instances;
-    options.working_dir = Some(config.directory.clone());
-    let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
-    options.env = exposed.collect();
-    options.withheld = config.withheld();
-    options.launcher.clone_from(&config.launcher);
-    options.pump = Some(mark.clone());
-    options
 }
 
 /// Runs the pump on a thread of its own, because every step waits for the disk.

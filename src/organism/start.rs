@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
+use super::access::AccessRules;
 use super::health::HealthMonitor;
 use super::pump_rpc::PumpRpc;
 use super::pump_runtime::{PumpClockMode, PumpRuntime};
+use super::reload::SharedRules;
 use super::{
-    Error, NativeHostBuilder, Organism, access, check_start, control, core, exporter,
-    open_control_socket, open_journal, project, tracer, with_core_words,
+    Error, NativeHostBuilder, Organism, ReloadService, access, check_start, control, core,
+    exporter, open_control_socket, open_journal, project, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
 use crate::ids::ListenerName;
@@ -132,6 +134,7 @@ impl Organism {
             config,
             runtime,
             control: None,
+            reloader: None,
             watcher,
             exporter,
             _responder,
@@ -148,7 +151,11 @@ impl Organism {
     }
 
     fn open_control_socket(&mut self) -> Result<(), Error> {
-        let context = control::ControlContext::of(self.runtime.service(), &self.config);
+        let rules = Arc::new(AccessRules::of(&self.config));
+        let rules = Arc::new(SharedRules::new(rules, &self.config));
+        self.reloader = ReloadService::of(&self.config, &self.runtime, &rules);
+        let service = self.runtime.service();
+        let context = control::ControlContext::of(service, rules, self.reloader.clone());
         self.control = Some(open_control_socket(&self.config, context)?);
         Ok(())
     }

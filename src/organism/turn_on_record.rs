@@ -17,7 +17,10 @@ use crate::journal::sqlite::JournalReader;
 use crate::memory::{JournalMemory, ThreadHistory as _};
 use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
-use crate::thread::Fact;
+use crate::thread::{Fact, Input, Record};
+
+/// Maximum records in memory while a hand-over is searched.
+const RECORDS_AT_ONCE: u64 = 1_000;
 
 /// A turn on record, with the journal that contains it.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ pub struct TurnOnRecord {
     reader: JournalReader,
     thread: ThreadId,
     note: PastTurn,
-    /// The boot whose config was in force.
+    /// The boot or reload whose config was in force when the turn was handed over.
     boot: Option<BootConfig>,
 }
 
@@ -48,7 +51,7 @@ impl TurnOnRecord {
             let mut notes = notes.filter_map(|message| PastTurn::read(message.payload.as_str()));
             let note = notes.find(|note| note.agent == *agent && note.turn == turn);
             if let Some(note) = note {
-                let boot = ConfigHistory::read(&reader)?.at(sealed.record.position).cloned();
+                let boot = config_of_turn(&reader, &note, &sealed.record)?;
                 return Ok(Some(Self { reader, thread: thread.clone(), note, boot }));
             }
         }
@@ -200,6 +203,39 @@ impl TurnOnRecord {
             self.note.turn, self.note.agent
         ))
     }
+}
+
+/// The config under which a turn was taken: that of its hand-over, also if a reload came before its
+/// answer.
+fn config_of_turn(
+    reader: &JournalReader,
+    note: &PastTurn,
+    answer: &Record,
+) -> Result<Option<BootConfig>, Error> {
+    let history = ConfigHistory::read(reader)?;
+    let at_answer = history.at(answer.position);
+    let Input::Outcome { call, attempt, .. } = &answer.input else { return Ok(at_answer.cloned()) };
+    if at_answer.is_none_or(|config| config.position <= note.position) {
+        return Ok(at_answer.cloned());
+    }
+
+    // The turn may read its thread up to a record long before its hand-over.
+    let mut next = note.position;
+    while next <= answer.position {
+        let last = Position(next.0 + RECORDS_AT_ONCE - 1).min(answer.position);
+        for sealed in reader.records(next, last)? {
+            let is_hand_over = |fact: &Fact| match fact {
+                Fact::HandedOver { call: of, attempt: own } => of == call && own == attempt,
+                _ => false,
+            };
+            if sealed.record.facts.iter().any(is_hand_over) {
+                return Ok(history.at(sealed.record.position).cloned());
+            }
+        }
+        next = Position(last.0 + 1);
+    }
+
+    Ok(at_answer.cloned())
 }
 
 /// Compares a request as it was sent with the same request as it is rendered again.

@@ -89,16 +89,20 @@ impl RunArchive for JournalRuns {
 /// Definitions by workflow and by the digest of the compiled form.
 type RecordedDefinitions = BTreeMap<ListenerName, BTreeMap<Digest, Arc<WorkflowDefinition>>>;
 
-/// Collects the definitions of the config and of the open runs that `core` has replayed.
-pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
-    let mut definitions: BTreeMap<ListenerName, RunDefinitions> = BTreeMap::new();
-    for workflow in &config.workflows {
+/// Collects the definitions of the config alone.
+pub(super) fn of_config(config: &Config) -> BTreeMap<ListenerName, RunDefinitions> {
+    let definitions = config.workflows.iter().map(|workflow| {
         let definition = Arc::new(workflow.definition.clone());
         let current = IdentifiedDefinition { digest: workflow.compiled.digest, definition };
         let name = workflow.definition.name.value.clone();
-        definitions.insert(name, RunDefinitions { current: Some(current), ..Default::default() });
-    }
+        (name, RunDefinitions { current: Some(current), ..Default::default() })
+    });
+    definitions.collect()
+}
 
+/// Collects the definitions of the config and of the open runs that `core` has replayed.
+pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
+    let mut definitions = of_config(config);
     let recorded = recorded(config, open_digests(core, &definitions));
     if recorded.is_empty() {
         return WorkflowRuns { config: Arc::clone(config), definitions };

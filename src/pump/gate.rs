@@ -6,6 +6,7 @@
 //!
 //! This module must not know the state of threads: the pump applies the rules that depend on it.
 
+mod earlier;
 mod primitive;
 mod submission;
 
@@ -21,6 +22,7 @@ use crate::schema::Schemas;
 use crate::system::{self, Primitive};
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
+pub use earlier::EarlierGates;
 use submission::SubmittedText;
 
 /// Text of a refusal for a name outside the sender's vocabulary. Unknown names, names that the
@@ -94,6 +96,26 @@ impl Gate {
     pub fn with_payload_bytes(mut self, most: usize) -> Self {
         self.payload_bytes = most.min(limits::PAYLOAD_BYTES_MAX);
         self
+    }
+
+    /// This gate for work that goes on under its config after another config has come into force:
+    /// the schemas are the same, and no payload calls a listener that `current` lacks.
+    fn restricted_to(&self, current: &Contracts) -> Self {
+        let contracts = Arc::new(self.contracts.restricted_to(current));
+        Self { contracts, ..self.clone() }
+    }
+
+    /// Checks a payload again that another gate has let through.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gate::check`].
+    pub fn check_again(
+        &self,
+        sender: &ListenerName,
+        checked: &Checked,
+    ) -> Result<Checked, Refusal> {
+        self.check(sender, checked.payload().as_str().as_bytes())
     }
 
     /// Checks one payload of `sender`; `text` is the element with any text around it.

@@ -15,8 +15,8 @@ use super::handshake::Handshake;
 use super::pump_service::{held_in, journal_in};
 use super::signing::OperatorSigner;
 use super::{
-    DecisionRequest, Error, NatsTransport, PartitionUnavailable, ServiceRequest, ServiceResponse,
-    ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate,
+    DecisionRequest, Error, NatsTransport, PartitionUnavailable, ReloadReport, ServiceRequest,
+    ServiceResponse, ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate,
 };
 use crate::audit::{self, HeldCall};
 use crate::config::{Config, StorageConfig};
@@ -27,6 +27,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::journal::{self, partitions_in};
 use crate::limits;
 use crate::nats;
+use crate::thread::DecisionOrigin;
 
 pub struct ServiceClient {
     /// Directory of the journal, or of the journals of several partitions.
@@ -151,6 +152,15 @@ impl ServiceClient {
                 Some(error) => return Err(error),
                 None => retries.wait(unavailable).await?,
             }
+        }
+    }
+
+    /// Puts the config file of the organism in force again.
+    pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
+        let request = ServiceRequest::Reload { origin: Some(origin) };
+        match self.response(0, &request).await? {
+            (ServiceResponse::Reloaded(report), _) => Ok(report),
+            (other, _) => Err(unexpected(&other)),
         }
     }
 

@@ -41,8 +41,8 @@ pub enum Error {
     /// The organism runs with another config than the command, so nothing was done.
     #[error(
         "the config has changed since the organism started: the organism runs with {running}, and \
-         the config is now {}; nothing was sent. A change takes effect at a restart: stop the \
-         organism and start it again, or restore the config, then send again",
+         the config is now {}; nothing was sent. `organism reload` puts the change in \
+         force, or says why that takes a restart; or restore the config; then send again",
         ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
     )]
     ConfigChanged { running: Digest, ours: Option<Digest> },

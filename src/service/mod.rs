@@ -29,7 +29,9 @@ pub use request::{
     BearerSecret, DecisionRequest, LiveGrant, LiveRequest, ServiceRequest, SubmitRequest,
     SubmittedAnswer,
 };
-pub use response::{PartitionUnavailable, ReplyPayload, ServiceResponse, SubmitUpdate};
+pub use response::{
+    PartitionUnavailable, ReloadReport, ReplyPayload, ServiceResponse, SubmitUpdate,
+};
 pub use socket_transport::{SocketTransport, bind_socket, socket_path};
 pub use transport::ServiceTransport;
 pub use tree_waits::{TreeWait, TreeWatch, WaitKind};

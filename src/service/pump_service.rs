@@ -86,8 +86,10 @@ impl PumpService {
             ServiceRequest::FollowLive(request) => {
                 return follow_live(&self.pump, &request, responses).await;
             }
-            // The control socket responds to this request itself.
-            ServiceRequest::Status => return Ok(()),
+            // The control socket responds to these requests itself.
+            ServiceRequest::Status | ServiceRequest::Reload { .. } => {
+                ServiceResponse::failed("this request is for the control socket of the organism")
+            }
         };
 
         responses.send(response).await.ok();

@@ -71,6 +71,13 @@ pub enum ServiceRequest {
     /// the client leaves.
     #[serde(rename = "live")]
     FollowLive(LiveRequest),
+    /// Puts the config file of the organism in force again.
+    #[serde(rename = "reload")]
+    Reload {
+        /// The operator's note. The control socket adds the user that the operating system reports.
+        #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+        origin: Option<DecisionOrigin>,
+    },
     /// Requests the digest of the running config.
     #[serde(rename = "status")]
     Status,
@@ -79,7 +86,10 @@ pub enum ServiceRequest {
 impl ServiceRequest {
     /// Whether the request changes nothing, so that it may be sent again.
     pub fn is_query(&self) -> bool {
-        !matches!(self, Self::Submit(_) | Self::Decide(_) | Self::Cancel { .. })
+        !matches!(
+            self,
+            Self::Submit(_) | Self::Decide(_) | Self::Cancel { .. } | Self::Reload { .. }
+        )
     }
 }
 

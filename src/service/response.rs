@@ -62,10 +62,48 @@ pub enum ServiceResponse {
         #[serde(rename = "running")]
         running: Digest,
     },
+    /// Result of a reload.
+    #[serde(rename = "reloaded")]
+    Reloaded(ReloadReport),
     #[serde(rename = "status")]
     Status {
         #[serde(rename = "config")]
         config: Digest,
+    },
+}
+
+/// Result of a reload. The organism continues in every case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result")]
+pub enum ReloadReport {
+    /// The config is in force from now on, and that is on record.
+    #[serde(rename = "applied")]
+    Applied {
+        #[serde(rename = "before")]
+        before: Digest,
+        #[serde(rename = "config")]
+        config: Digest,
+        /// Keys that differ, in the form of `organism config diff`.
+        #[serde(rename = "changes")]
+        changes: Vec<String>,
+    },
+    /// The file means the same as the config in force. Nothing is recorded.
+    #[serde(rename = "unchanged")]
+    Unchanged {
+        #[serde(rename = "config")]
+        config: Digest,
+    },
+    /// The file is no valid config. The config in force stays.
+    #[serde(rename = "invalid")]
+    Invalid {
+        #[serde(rename = "problems")]
+        problems: Vec<String>,
+    },
+    /// Some differences take effect at a start alone. None is applied.
+    #[serde(rename = "needs-restart")]
+    NeedsRestart {
+        #[serde(rename = "keys")]
+        keys: Vec<String>,
     },
 }
 

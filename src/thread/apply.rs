@@ -38,6 +38,7 @@ impl State {
         let Some(home) = self.trees.get_mut(tree) else { return };
         match fact {
             Fact::Booted { .. }
+            | Fact::Reloaded { .. }
             | Fact::Refused { .. }
             | Fact::HandedOver { .. }
             | Fact::PreviewRequested { .. }
@@ -129,6 +130,7 @@ impl State {
                 // While no pump ran, no answer could arrive.
                 self.pass_over(time.since(self.time), Duration::ZERO);
             }
+            Fact::Reloaded { config, .. } => self.config = *config,
             Fact::StoodStill { stood_micros, stepped_micros } => {
                 let [stood, stepped] =
                     [stood_micros, stepped_micros].map(|time| Duration::from_micros(*time));

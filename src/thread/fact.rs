@@ -119,6 +119,21 @@ pub enum Fact {
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
+    /// A running pump took another config. Work that was in flight ends with the config of its
+    /// hand-over.
+    #[serde(rename = "reloaded")]
+    Reloaded {
+        /// The epoch of the pump, which a reload does not change.
+        #[serde(rename = "epoch")]
+        epoch: u32,
+        #[serde(rename = "config")]
+        config: Digest,
+        #[serde(rename = "core_version")]
+        core_version: u32,
+        /// Digests of all blobs that the organism uses from this record on.
+        #[serde(rename = "blobs")]
+        blobs: Vec<Digest>,
+    },
     #[serde(rename = "thread-opened")]
     ThreadOpened {
         #[serde(rename = "thread")]

@@ -20,6 +20,9 @@ pub enum OperatorVerb {
     /// Trusts the key of another host.
     #[serde(rename = "trust-key")]
     TrustKey,
+    /// Puts another config in force in a running organism.
+    #[serde(rename = "reload")]
+    Reload,
 }
 
 impl OperatorVerb {
@@ -28,6 +31,7 @@ impl OperatorVerb {
             Self::Adopt => "adopt",
             Self::Repair => "repair",
             Self::TrustKey => "trust-key",
+            Self::Reload => "reload",
         }
     }
 }
@@ -191,7 +195,7 @@ impl OperatorAction {
             OperatorVerb::Repair if value("accepted") == Some("key") => {
                 Some((position("from")?, position("to")?))
             }
-            OperatorVerb::Repair | OperatorVerb::TrustKey => None,
+            OperatorVerb::Repair | OperatorVerb::TrustKey | OperatorVerb::Reload => None,
         }
     }
 

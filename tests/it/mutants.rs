@@ -25,6 +25,14 @@ const MUTATED_TURNS: &str =
 
 /// Each mutant with its guards.
 const GUARDS: &[(&str, &str)] = &[
+    (
+        "check-by-the-new-schemas",
+        "organism::reloads::work_in_flight_ends_with_its_own_schemas_while_new_work_follows_the_new_config",
+    ),
+    (
+        "wait-for-a-removed-listener",
+        "organism::reloads::a_removed_listener_may_end_its_work_and_gets_no_more",
+    ),
     ("no-lock", "journal::suite::sqlite::a_second_pump_is_refused_at_once_with_the_holders_name"),
     ("no-fence", "journal::damage::a_pump_that_lost_its_journal_to_another_is_fenced_and_stops"),
     (

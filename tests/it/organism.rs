@@ -51,6 +51,7 @@ pub mod proof;
 pub mod provider;
 mod pumps;
 mod record;
+mod reloads;
 mod remote;
 mod renewals;
 pub mod repeated_keys;

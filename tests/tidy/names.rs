@@ -18,6 +18,7 @@ const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
     ("tests/data/organism/booker.py", "looks for the file that holds its answer"),
     ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
+    ("tests/data/organism/late.py", "looks for the file that lets it go on"),
     ("tests/data/organism/player.py", "looks for the file that lets it go on"),
     ("tests/it/model/router.rs", "its time is simulated"),
     ("tests/it/pump/slow_disk.rs", "a disk under test that is to be slow"),

@@ -1,43 +1,48 @@
-//! Finds the config that was in force at a position of a journal.
+//! Finds the config that was in force at a position of a journal. A start puts a config in force, and
+//! a reload puts another one in force while the pump runs.
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{self, sqlite::JournalReader};
 use crate::thread::{Fact, Record};
 
-/// The config that a boot put in force.
+/// The config that a boot or a reload put in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootConfig {
-    /// Position of the boot, from which on the config is in force.
+    /// Position of the boot or reload, from which on the config is in force.
     pub position: Position,
     pub time: Time,
     pub epoch: u32,
-    /// Version of the core that decides from this boot on.
+    /// Version of the core that decides from this position on.
     pub core_version: u32,
     /// Digest of the effective config.
     pub config: Digest,
     /// Digests of everything that the organism ran on.
     pub blobs: Vec<Digest>,
+    /// Whether a running pump took the config.
+    pub is_reload: bool,
 }
 
 impl BootConfig {
-    /// The config that a record puts in force, if the record is a boot.
+    /// The config that a record puts in force, if the record is a boot or a reload.
     pub fn of_record(record: &Record) -> Option<Self> {
         record.facts.iter().find_map(|fact| match fact {
-            Fact::Booted { epoch, config, core_version, blobs, .. } => Some(Self {
+            Fact::Booted { epoch, config, core_version, blobs, .. }
+            | Fact::Reloaded { epoch, config, core_version, blobs } => Some(Self {
                 position: record.position,
                 time: record.time,
                 epoch: *epoch,
                 core_version: *core_version,
                 config: *config,
                 blobs: blobs.clone(),
+                is_reload: matches!(fact, Fact::Reloaded { .. }),
             }),
             _ => None,
         })
     }
 }
 
-/// All boots of a journal, in order.
+/// All boots and reloads of a journal, in order.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigHistory {
     pub boots: Vec<BootConfig>,
@@ -50,12 +55,12 @@ impl ConfigHistory {
         Ok(Self { boots: boots.collect() })
     }
 
-    /// The boot whose config was in force at `position`.
+    /// The boot or reload whose config was in force at `position`.
     pub fn at(&self, position: Position) -> Option<&BootConfig> {
         self.boots.iter().rev().find(|boot| boot.position <= position)
     }
 
-    /// The boot whose config was in force at `time`.
+    /// The boot or reload whose config was in force at `time`.
     pub fn at_time(&self, time: Time) -> Option<&BootConfig> {
         self.boots.iter().rev().find(|boot| boot.time <= time)
     }
@@ -64,7 +69,7 @@ impl ConfigHistory {
         self.boots.last()
     }
 
-    /// The last boot with a config whose digest begins with `digits`. `Err` contains the digests if
+    /// The last boot or reload with a config whose digest begins with `digits`. `Err` contains the digests if
     /// several configs match.
     pub fn with_digest(&self, digits: &str) -> Result<Option<&BootConfig>, Vec<Digest>> {
         let mut matching = self.boots.iter().filter(|b| b.config.to_string().starts_with(digits));

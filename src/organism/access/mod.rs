@@ -371,7 +371,7 @@ impl AccessRules {
                 return;
             }
             ServiceRequest::Decide(matter) => &mut matter.origin,
-            ServiceRequest::Cancel { origin, .. } => origin,
+            ServiceRequest::Cancel { origin, .. } | ServiceRequest::Reload { origin } => origin,
             ServiceRequest::FollowLive(live) => return self.grant(live, is_operator),
             ServiceRequest::AwaitResults { .. }
             | ServiceRequest::HeldThread { .. }
@@ -481,6 +481,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
         ServiceRequest::JournalId { partition } => format!("journal of partition {partition}"),
         ServiceRequest::FollowJournals => "follow the journals".to_owned(),
         ServiceRequest::FollowLive(live) => format!("watch {}", live.signed_thread()),
+        ServiceRequest::Reload { .. } => "reload".to_owned(),
         ServiceRequest::Status => "status".to_owned(),
     };
 

@@ -244,7 +244,7 @@ impl PartitionMap {
             ServiceRequest::FollowLive(request) => {
                 return self.follow_live(request, responses).await;
             }
-            ServiceRequest::Status => return Ok(()),
+            ServiceRequest::Status | ServiceRequest::Reload { .. } => return Ok(()),
             ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::report::DecisionDifference;
 use crate::config::Config;
 use crate::envelope::Payload;
-use crate::organism::pump_runtime::with_schedules;
+use crate::organism::pump_runtime::{core_config, gate_of, with_schedules};
 use crate::organism::workflow_runs;
 use crate::organism::{Error, WorkflowRuns};
-use crate::pump::core::Core;
-use crate::pump::core::replay::event_of;
-use crate::pump::gate::Gate;
+use crate::pump::core::replay::{event_of, reload_of};
+use crate::pump::core::{Core, CoreConfig, Event};
+use crate::pump::gate::{EarlierGates, Gate};
 use crate::thread::{Input, Record, State};
 
 /// Result of deciding one record again.
@@ -29,6 +29,10 @@ pub(super) struct EpochDecider {
     /// The core without its schedules, until the boot of the epoch is decided. No record states
     /// whether a pump ran schedules.
     without_schedules: Option<Core>,
+    /// Gates of attempts that were in flight at a reload.
+    earlier: EarlierGates,
+    /// The config of the reload that is decided next.
+    next: Option<CoreConfig>,
 }
 
 impl EpochDecider {
@@ -44,12 +48,27 @@ impl EpochDecider {
 
         let WorkflowRuns { config, .. } = workflow_runs::at_start(config, &core);
         let core = core.with_contracts(Arc::new(config.contracts.clone()));
-        let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
-        let gate = gate.with_payload_bytes(config.payload_bytes);
+        let gate = gate_of(&config);
 
         let without_schedules = (!config.schedules.is_empty()).then(|| core.clone());
         let core = with_schedules(core, &config, &gate)?;
-        Ok(Self { core, gate, without_schedules })
+        let earlier = EarlierGates::default();
+        Ok(Self { core, gate, without_schedules, earlier, next: None })
+    }
+
+    /// Takes the config of the reload whose record is decided next.
+    ///
+    /// # Errors
+    ///
+    /// As [`EpochDecider::start`].
+    pub fn reload(&mut self, config: &Config) -> Result<(), Error> {
+        let gate = gate_of(config);
+        self.next = Some(core_config(config, &gate, self.core.has_schedules())?);
+        let in_flight = self.core.deliveries_in_flight();
+        let in_flight = in_flight.map(|(call, attempt, _)| (call, attempt));
+        self.earlier.keep(in_flight, &self.gate, &gate.contracts);
+        self.gate = gate;
+        Ok(())
     }
 
     pub fn state(&self) -> &State {
@@ -58,7 +77,18 @@ impl EpochDecider {
 
     /// Processes the input of a record again, and compares the result with the record.
     pub fn decide(&mut self, record: &Record) -> DecisionOutcome {
-        let outcome = process(&mut self.core, &self.gate, record);
+        if let Some(config) = self.next.take() {
+            return compared(&mut self.core, record, reload_of(record, config));
+        }
+
+        let ended = match &record.input {
+            Input::Outcome { call, attempt, .. }
+            | Input::Failed { call, attempt, .. }
+            | Input::NotTaken { call, attempt, .. } => self.earlier.take(*call, *attempt),
+            _ => None,
+        };
+        let gate = ended.as_ref().unwrap_or(&self.gate);
+        let outcome = process(&mut self.core, gate, record);
         let Some(mut other) = self.without_schedules.take() else { return outcome };
         if let DecisionOutcome::Differs(_) = outcome
             && matches!(record.input, Input::Boot { .. })
@@ -72,7 +102,12 @@ impl EpochDecider {
 }
 
 fn process(core: &mut Core, gate: &Gate, record: &Record) -> DecisionOutcome {
-    let Some(event) = event_of(record, gate) else {
+    compared(core, record, event_of(record, gate))
+}
+
+/// Processes the event of a record, if it can be had, and compares the result with the record.
+fn compared(core: &mut Core, record: &Record, event: Option<Event>) -> DecisionOutcome {
+    let Some(event) = event else {
         if record.payloads().any(Payload::is_redacted) {
             return DecisionOutcome::Redacted;
         }

@@ -99,11 +99,15 @@ impl ReplayRun {
         self.ledger.take(record).map_err(broken)?;
 
         if let Some(boot) = BootConfig::of_record(record) {
-            self.end_epoch();
-            if self.report.difference.is_some() {
-                return Ok(());
+            if boot.is_reload {
+                self.reload(&boot);
+            } else {
+                self.end_epoch();
+                if self.report.difference.is_some() {
+                    return Ok(());
+                }
+                self.begin_epoch(&boot);
             }
-            self.begin_epoch(&boot);
         }
 
         let decided = self.decider.as_mut().map(|decider| decider.decide(record));
@@ -155,6 +159,26 @@ impl ReplayRun {
             Err(reason) => epoch.reason = Some(reason),
         }
         self.report.epochs.push(epoch);
+    }
+
+    /// Takes the config of a reload. The epoch goes on with the state that its decisions led to.
+    fn reload(&mut self, reload: &BootConfig) {
+        let mut part = ReplayedEpoch::of_boot(reload);
+        if let Some(mut decider) = self.decider.take() {
+            let config = self.config_of(reload);
+            let reloaded = config.and_then(|config| {
+                decider
+                    .reload(&config)
+                    .map_err(|error| UndecidedReason::Config { detail: error.to_string() })
+            });
+            match reloaded {
+                Ok(()) => self.decider = Some(decider),
+                Err(reason) => part.reason = Some(reason),
+            }
+        } else {
+            part.reason = self.report.epochs.last().and_then(|before| before.reason.clone());
+        }
+        self.report.epochs.push(part);
     }
 
     /// The config of an epoch that this program can decide again.

@@ -32,7 +32,7 @@ pub struct ReplayReport {
     pub difference: Option<DecisionDifference>,
 }
 
-/// The records of one start.
+/// The records of one start, or of a part of it that a reload began.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReplayedEpoch {
     #[serde(rename = "epoch")]

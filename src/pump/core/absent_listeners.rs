@@ -179,7 +179,7 @@ impl Core {
     /// Sets the deadline of a call's wait for its listener. The wait began at the call's first
     /// failed delivery, or begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
-        let timeout = self.contracts.get(listener).map_or(Duration::ZERO, |c| c.timeout);
+        let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
         let due = since.unwrap_or(step.time).plus(timeout);
         let due = self.scheduler.absences.expect(listener, call, due);
@@ -217,7 +217,7 @@ impl Core {
 
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
-        let Some(contract) = self.contracts.shared(&listener) else { return };
+        let Some(contract) = self.contract_of_work(&listener).cloned() else { return };
         if self.end_attempt(source, &contract).is_none() {
             return;
         }

@@ -2,10 +2,11 @@
 //! made, so that concurrent calls cannot spend the same amount twice.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::outcome::OutcomeContext;
 use super::{Core, Step, allotments};
-use crate::contract::{Budget, Contract, TreeLimits};
+use crate::contract::{Budget, TreeLimits};
 use crate::envelope::{Money, Reservation, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
@@ -59,7 +60,7 @@ impl Core {
     /// releases the reserved turn of `call`, if any.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        if !self.contracts.get(&open.callee).is_some_and(Contract::spends) {
+        if !self.contract_of_work(&open.callee).is_some_and(|contract| contract.spends()) {
             return;
         }
 
@@ -72,9 +73,9 @@ impl Core {
     }
 
     fn will_take_turn(&self, call: &Call) -> bool {
-        let contract = self.contracts.get(&call.callee);
+        let contract = self.contract_of_work(&call.callee);
         let is_under_way = self.is_busy_with(call.id) || call.held.is_some();
-        is_under_way && contract.is_some_and(Contract::spends)
+        is_under_way && contract.is_some_and(|contract| contract.spends())
     }
 
     /// Reason why the budgets allow `listener` no further turn in `thread`. `None` if they allow
@@ -85,7 +86,8 @@ impl Core {
         listener: &ListenerName,
         thread: &ThreadId,
     ) -> Option<String> {
-        let contract = self.contracts.get(listener).filter(|contract| contract.spends())?;
+        let contract = self.contract_of_work(listener).filter(|contract| contract.spends())?;
+        let contract = Arc::clone(contract);
         let tree = self.state.tree(thread)?;
         let usage = tree.usage;
         let request = tree.request_usage();
@@ -136,7 +138,7 @@ impl Core {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let running = running.ok_or("the call this would be for is closed")?;
         let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
-        let contract = self.contracts.get(&running.listener).ok_or("its listener is gone")?;
+        let contract = self.contract_of_work(&running.listener).ok_or("its listener is gone")?;
         let agent = &running.listener;
         let (of_others, of_agents_others) = tree.reserved_beside(call, attempt, agent);
         let of_all = of_others.plus(tree.usage.spending());
@@ -182,7 +184,7 @@ impl Core {
         budgets.extend(BudgetUse::of_budget(None, limits.budget(), usage.spending()));
         budgets.extend(BudgetUse::of_request(limits.request_budget(), request.spending()));
         let own = tree.by_agent.get(&context.listener).copied().unwrap_or_default();
-        if let Some(contract) = self.contracts.get(&context.listener) {
+        if let Some(contract) = self.contract_of_work(&context.listener) {
             budgets.extend(BudgetUse::of_budget(Some(&context.listener), contract.budget, own));
         }
 

@@ -7,11 +7,14 @@ use uuid::Uuid;
 
 use crate::bus::Delivery;
 use crate::clock::Time;
+use crate::contract::{Contracts, TreeLimits};
 use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
+
+use super::Schedules;
 
 /// Thread that a client's payload goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,6 +162,29 @@ pub enum Event {
         ticket: Uuid,
         action: OperatorAction,
     },
+    /// An operator puts another config in force.
+    Reload(Box<ReloadRequest>),
+}
+
+/// Another config for a running pump.
+#[derive(Debug)]
+pub struct ReloadRequest {
+    /// Identifies the caller that waits until the reload is durable. Not recorded.
+    pub ticket: Uuid,
+    pub action: OperatorAction,
+    pub config: CoreConfig,
+    /// Digests of texts that the organism uses from now on.
+    pub blobs: Vec<Digest>,
+}
+
+/// The parts of a config that decide what the core does.
+#[derive(Debug, Clone)]
+pub struct CoreConfig {
+    pub contracts: Arc<Contracts>,
+    pub limits: TreeLimits,
+    /// `None` for a pump that does not run schedules.
+    pub schedules: Option<Arc<Schedules>>,
+    pub digest: Digest,
 }
 
 /// Time that counts for no deadline. Both parts may be non-zero.

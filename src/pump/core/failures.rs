@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::event::{Alarm, Effect};
 use super::outcome::AttemptSource;
 use super::{Core, Step};
-use crate::contract::Contract;
 use crate::envelope::{AttemptFailure, Disposition};
 use crate::ids::{CallId, ListenerName, TimerId};
 use crate::limits;
@@ -44,7 +43,7 @@ impl Core {
 
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
-        let Some(contract) = self.contracts.shared(&listener) else { return };
+        let Some(contract) = self.contract_of_work(&listener).cloned() else { return };
         if self.end_attempt(source, &contract).is_none() {
             return;
         }
@@ -141,8 +140,8 @@ impl Core {
             return true;
         }
 
-        let contract = self.contracts.get(&listener);
-        if contract.is_none_or(Contract::spends) {
+        let contract = self.contract_of_work(&listener);
+        if contract.is_none_or(|contract| contract.spends()) {
             return false;
         }
 
@@ -154,8 +153,8 @@ impl Core {
 
     /// Number of consecutive failed rounds of the call, or 0 if the bound does not apply to it.
     fn failed_rounds(&self, open: &Call) -> u32 {
-        let contract = self.contracts.get(&open.callee);
-        let is_bounded = contract.is_none_or(Contract::has_bounded_rounds);
+        let contract = self.contract_of_work(&open.callee);
+        let is_bounded = contract.is_none_or(|contract| contract.has_bounded_rounds());
         if is_bounded { open.rounds_failed() } else { 0 }
     }
 
@@ -202,8 +201,12 @@ impl Core {
         let thread = open.thread.clone();
         let is_there = self.contracts.get(&listener).is_some();
         step.begin_record(thread.root(), Input::Gone { call });
-        if is_there {
+        if is_there && self.lacks_its_previews(open) {
             return self.fail_without_previews(step, call);
+        }
+        if is_there {
+            // The next reload has brought the listener back.
+            return self.wake(step, call);
         }
 
         let text = format!("{listener} is no longer part of this organism");

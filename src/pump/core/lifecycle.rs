@@ -7,6 +7,7 @@ use super::call_table::CallTable;
 use super::event::{Alarm, Cancellation, Effect};
 use super::holds::Holds;
 use super::previews::Previews;
+use super::reload::RemovedListeners;
 use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
 use super::timeouts::Timeouts;
@@ -32,6 +33,7 @@ impl Core {
         self.timeouts = Timeouts::default();
         self.holds = Holds::default();
         self.previews = Previews::default();
+        self.removed = RemovedListeners::default();
         self.budgets.release_all_turns();
         self.draining = false;
 
@@ -159,9 +161,7 @@ impl Core {
         ticket: Uuid,
         action: OperatorAction,
     ) {
-        let action = action.shortened();
-        step.begin_record(ThreadId::organism(), Input::Operator(action.clone()));
-        self.organism_note(step, &CorePayload::OperatorAction(action.report()));
+        self.record_action(step, action);
         step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
     }
 

@@ -28,6 +28,7 @@ mod outcome;
 mod previews;
 mod primitives;
 mod refusals;
+mod reload;
 pub mod replay;
 mod reservations;
 mod residency;
@@ -43,8 +44,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use event::{
-    Alarm, BusyCount, CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Standstill,
-    Submission, Target,
+    Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Effect, Event, GatedAnswer, Receipt,
+    ReloadRequest, Standstill, Submission, Target,
 };
 pub use open_work::OpenWork;
 pub use schedules::Schedules;
@@ -61,6 +62,7 @@ use call_table::CallTable;
 use holds::Holds;
 use outcome::AttemptSource;
 use previews::Previews;
+use reload::RemovedListeners;
 use scheduler::Scheduler;
 use timeouts::Timeouts;
 
@@ -75,6 +77,8 @@ pub struct Core {
     holds: Holds,
     previews: Previews,
     contracts: Arc<Contracts>,
+    /// Contracts of listeners that a reload has removed, for the work that they still have.
+    removed: RemovedListeners,
     /// Keys of operators. If there are none, decisions need no signature.
     operators: OperatorKeys,
     /// Schedules of this pump; `None` for a pump that does not run schedules.
@@ -100,6 +104,7 @@ impl Core {
             holds: Holds::default(),
             previews: Previews::default(),
             contracts,
+            removed: RemovedListeners::default(),
             operators: OperatorKeys::default(),
             schedules: None,
             budgets: Budgets::new(limits),
@@ -166,6 +171,7 @@ impl Core {
     /// something must be recorded.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Step {
         let mut step = Step::new(position, now, self.state.journal);
+        let ending = self.removed_listeners_call(&event);
         match event {
             Event::Boot { journal, epoch, detail, blobs } => {
                 self.boot(&mut step, journal, epoch, detail, blobs);
@@ -213,7 +219,9 @@ impl Core {
             }
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),
             Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),
+            Event::Reload(request) => self.reload(&mut step, *request),
         }
+        self.end_removed_call(&mut step, ending);
 
         if let Some((tree, _)) = &step.record {
             self.state.set_head(tree, position);

@@ -113,7 +113,7 @@ impl Core {
     fn context(&self, source: &AttemptSource) -> Option<(OutcomeContext, Arc<Contract>)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
-        let contract = self.contracts.shared(&open.callee)?;
+        let contract = self.contract_of_work(&open.callee).cloned()?;
         let judged_alone = contract.receives_refusals();
         let context = OutcomeContext::new(source.call, &open.callee, &open.thread, judged_alone);
         Some((context, contract))

@@ -5,7 +5,6 @@
 use super::Core;
 use super::outcome::OutcomeContext;
 use super::step::Step;
-use crate::contract::Contract;
 use crate::envelope::{BrokenPayload, Refusal, RefusalRule};
 use crate::ids::ListenerName;
 use crate::pump::gate::Checked;
@@ -54,7 +53,7 @@ impl Core {
     }
 
     fn spends(&self, listener: &ListenerName) -> bool {
-        self.contracts.get(listener).is_some_and(Contract::spends)
+        self.contract_of_work(listener).is_some_and(|contract| contract.spends())
     }
 
     pub(super) fn broken(

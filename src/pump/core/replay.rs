@@ -5,8 +5,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::event::{
-    Alarm, BusyCount, CallDecision, Cancellation, Event, GatedAnswer, Standstill, Submission,
-    Target,
+    Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Event, GatedAnswer, ReloadRequest,
+    Standstill, Submission, Target,
 };
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
 use crate::ids::{Digest, ListenerName};
@@ -89,6 +89,17 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     };
 
     Some(event)
+}
+
+/// The event of a reload to `config`. Returns `None` if the record is none.
+pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
+    let Input::Operator(action) = record.input.clone() else { return None };
+    let blobs = record.facts.iter().find_map(|fact| match fact {
+        Fact::Reloaded { blobs, .. } => Some(blobs.clone()),
+        _ => None,
+    })?;
+    let ticket = Uuid::nil();
+    Some(Event::Reload(Box::new(ReloadRequest { ticket, action, config, blobs })))
 }
 
 fn denied(listener: ListenerName, operations: String, count: u64) -> Event {

@@ -31,7 +31,8 @@ impl Core {
             | Event::Standstill(_)
             | Event::Busy(_)
             | Event::Shutdown { .. }
-            | Event::Operator { .. } => None,
+            | Event::Operator { .. }
+            | Event::Reload(_) => None,
         };
 
         named.filter(|root| self.state.trees.resident(root).is_none())

@@ -128,7 +128,7 @@ impl Core {
 
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some(running) = self.calls.running(call) else { return };
-        let contract = self.contracts.get(&running.listener);
+        let contract = self.contract_of_work(&running.listener);
         // The time-out of a model call bounds the time without progress, and each heartbeat is
         // progress.
         let spender = contract.filter(|contract| contract.spends() && !mutant("cut-a-live-stream"));
@@ -145,7 +145,7 @@ impl Core {
         let Some(running) = self.calls.running(call) else { return };
         let listener = running.listener.clone();
         let thread = running.thread.clone();
-        let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
+        let timeout = self.contract_of_work(&listener).map_or(Duration::ZERO, |c| c.timeout);
 
         step.begin_record(thread.root(), Input::Deadline { call, attempt });
         let text = format!("{listener} did not answer within {} s", timeout.as_secs_f64());

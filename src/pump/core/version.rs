@@ -77,6 +77,7 @@ const CHANGES: &[(u32, &str)] = &[
     ),
     (42, "operations that NATS servers denied to a listener are recorded"),
     (43, "a client key that is kept for a time is new after it"),
+    (44, "a running pump takes another config, and its work in flight keeps the earlier one"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

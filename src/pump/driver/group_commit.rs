@@ -33,15 +33,19 @@ impl Pump {
         };
 
         match first {
+            Ok(PumpCommand::Reload(reload)) => self.reload = Some(reload),
             Ok(command) => batch.push(command),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => batch.push(PumpCommand::Stop),
         }
 
-        while batch.len() < limits::GROUP_COMMIT_MAX {
+        while batch.len() < limits::GROUP_COMMIT_MAX && self.reload.is_none() {
             let command = self.waiters.take_deferred().or_else(|| self.inbox.try_recv().ok());
-            let Some(command) = command else { break };
-            batch.push(command);
+            match command {
+                Some(PumpCommand::Reload(reload)) => self.reload = Some(reload),
+                Some(command) => batch.push(command),
+                None => break,
+            }
         }
 
         let now = self.watch.now();

@@ -10,6 +10,7 @@ use super::PumpCommand;
 use super::busy_counter::BusyCounter;
 use super::call_waits::CallWait;
 use super::completions::{CompletionSender, Completions};
+use super::shared_gate::SharedGate;
 use super::spans;
 use super::submission_limit::{InboxBound, InboxPermit, SubmissionLimiter};
 use crate::bus::Delivery;
@@ -22,7 +23,6 @@ use crate::limits;
 use crate::pump::core::{
     CallDecision, Cancellation, Event, GatedAnswer, Receipt, Submission, Target,
 };
-use crate::pump::gate::Gate;
 use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction};
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
@@ -71,6 +71,8 @@ pub(in crate::pump) struct Reserve {
 /// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
+    /// Number of reloads before the gate that checked the payload.
+    pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission.
     pub completions: Option<CompletionSender>,
@@ -122,7 +124,7 @@ fn long_key(text: &[u8]) -> Refusal {
 #[derive(Clone)]
 pub struct Handle {
     outbox: Sender<PumpCommand>,
-    gate: Gate,
+    gates: SharedGate,
     intake: SubmissionLimiter,
     inbox: InboxBound,
     busy: BusyCounter,
@@ -152,7 +154,7 @@ fn busy(text: &[u8], message: &str) -> Refusal {
 impl Handle {
     pub(super) fn new(
         outbox: Sender<PumpCommand>,
-        gate: Gate,
+        gates: SharedGate,
         busy: BusyCounter,
         recorded: watch::Receiver<Position>,
     ) -> Self {
@@ -160,7 +162,7 @@ impl Handle {
         let inbox = InboxBound::default();
         let tracer = SpanTracer::default();
         let live = Arc::default();
-        Self { outbox, gate, intake, inbox, busy, recorded, tracer, live }
+        Self { outbox, gates, intake, inbox, busy, recorded, tracer, live }
     }
 
     /// The live channel of this pump.
@@ -221,10 +223,11 @@ impl Handle {
         text: &[u8],
         waits: Option<mpsc::Sender<CallWait>>,
     ) -> Result<(Receipt, Completions), PumpStopped> {
+        let (gate, generation) = self.gates.current();
         let (key, payload) =
             match key.as_ref().filter(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX) {
                 Some(_) => (None, Err(long_key(text))),
-                None => (key, self.gate.check(client, text)),
+                None => (key, gate.check(client, text)),
             };
 
         let turn = match &target {
@@ -249,7 +252,8 @@ impl Handle {
         let (receipt, answer) = oneshot::channel();
         let (completions, completed) = Completions::channel();
         let completions = Some(completions);
-        let submit = Box::new(Submit { submission, receipt, completions, waits, permit });
+        let submit =
+            Box::new(Submit { submission, generation, receipt, completions, waits, permit });
         self.outbox.send(PumpCommand::Submit(submit)).map_err(|_| PumpStopped)?;
         let receipt = answer.await.map_err(|_| PumpStopped)?;
         drop(turn);
@@ -291,7 +295,10 @@ impl Handle {
         let permit = self.inbox_permit().await?;
         let completions = None;
         let waits = None;
-        let submit = Box::new(Submit { submission, receipt, completions, waits, permit });
+        // A refusal is not checked again.
+        let generation = 0;
+        let submit =
+            Box::new(Submit { submission, generation, receipt, completions, waits, permit });
         self.outbox.send(PumpCommand::Submit(submit)).map_err(|_| PumpStopped)?;
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
@@ -337,7 +344,8 @@ impl Handle {
 
     /// Checks an answer at the gate, with the human listener as its sender.
     pub fn gated(&self, listener: ListenerName, text: &[u8]) -> GatedAnswer {
-        let payload = self.gate.check(&listener, text);
+        let (gate, _) = self.gates.current();
+        let payload = gate.check(&listener, text);
         GatedAnswer { listener, payload }
     }
 

@@ -40,6 +40,13 @@ impl MetricsRecorder {
             .then(|| Box::new(PumpSpans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
+    /// Sets the contracts after which spans are named.
+    pub fn set_contracts(&mut self, contracts: &Arc<Contracts>) {
+        if let Some(spans) = &mut self.spans {
+            spans.set_contracts(contracts);
+        }
+    }
+
     pub fn counts(&self) -> &Arc<PumpMetrics> {
         &self.counts
     }

@@ -17,6 +17,8 @@ mod metrics_recorder;
 mod pump_clock;
 mod pump_metrics;
 mod queries;
+mod reload;
+mod shared_gate;
 mod sink;
 mod spans;
 mod standstill_detector;
@@ -33,6 +35,7 @@ pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
 pub(crate) use queries::{DeliveryInFlight, TimePassage};
 pub use queries::{HeldPreview, HeldRequest};
+pub(crate) use reload::{ConfigExchange, RetireHost};
 pub use sink::PumpSink;
 
 use uuid::Uuid;
@@ -57,6 +60,8 @@ use leadership::LeadershipProof;
 use metrics_recorder::{Lifetime, MetricsRecorder};
 use pump_clock::PumpClock;
 use queries::PumpQuery;
+use reload::RetiringHost;
+use shared_gate::SharedGate;
 use sink::PendingHeartbeats;
 use waiters::Waiters;
 
@@ -81,6 +86,8 @@ pub(super) enum PumpCommand {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
     },
+    /// Exchange the config. Ends the collection of a batch, and is carried out after it.
+    Reload(Box<reload::Reload>),
     /// Stop at once.
     Stop,
 }
@@ -93,9 +100,16 @@ pub struct Pump {
     snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
     gate: Gate,
+    /// The gate as other threads use it.
+    gates: SharedGate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
     /// Hosts that were given deliveries and not flushed since.
     unflushed_hosts: Vec<Arc<dyn Host>>,
+    /// Hosts that a reload has replaced and that still work.
+    retiring: Vec<RetiringHost>,
+    has_reloaded: bool,
+    /// The reload to carry out after this batch.
+    reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
     handle: Handle,
     alarms: AlarmQueue,
@@ -133,7 +147,8 @@ impl Pump {
         let busy = BusyCounter::default();
         let last = Position(journal.next().0.saturating_sub(1));
         let (recorded, follow) = tokio::sync::watch::channel(last);
-        let handle = Handle::new(outbox, gate.clone(), busy.clone(), follow);
+        let gates = SharedGate::new(gate.clone());
+        let handle = Handle::new(outbox, gates.clone(), busy.clone(), follow);
 
         let alarms = AlarmQueue::default();
         let waiters = Waiters::default();
@@ -148,8 +163,12 @@ impl Pump {
             core,
             journal,
             gate,
+            gates,
             hosts,
             unflushed_hosts,
+            retiring: Vec::new(),
+            has_reloaded: false,
+            reload: None,
             inbox,
             handle,
             alarms,
@@ -219,7 +238,7 @@ impl Pump {
         let heartbeats = self.heartbeats.clone();
         let arrivals = self.arrivals.clone();
         let watched = (self.counts(), Arc::clone(self.handle.live()));
-        Arc::new(PumpSink::new(self.gate.clone(), outbox, heartbeats, arrivals, watched))
+        Arc::new(PumpSink::new(self.gates.clone(), outbox, heartbeats, arrivals, watched))
     }
 
     /// Metrics of the pump. They remain readable after the pump's end.
@@ -261,6 +280,7 @@ impl Pump {
             failpoint("stepped");
             self.commit(steps)?;
             self.answer_queries()?;
+            self.reload_if_requested()?;
             // Ordering rule: after the effects of the batch, which read the state.
             self.core.let_rest();
             self.meter.update_gauges(&self.core, &*self.journal);
@@ -318,7 +338,10 @@ impl Pump {
                     drop(permit);
                     self.queries.push(*query);
                 }
-                command => {
+                mut command => {
+                    if let PumpCommand::Submit(submit) = &mut command {
+                        self.recheck_submission(&mut submit.submission, submit.generation);
+                    }
                     if let Some(event) = self.waiters.open(command) {
                         steps.push(self.step(&mut position, now, event)?);
                     }
@@ -354,6 +377,7 @@ impl Pump {
             self.inputs.extend(turn.inputs.take());
         }
 
+        let event = if self.has_reloaded { self.recheck(event) } else { event };
         let step = self.core.step(*position, now, event)?;
         if step.record.is_some() {
             position.0 += 1;
@@ -391,7 +415,8 @@ impl Pump {
                 failpoint_in("after-deliver", thread.as_str());
             }
             Effect::Withdraw { listener, call, attempt } => {
-                if let Some(host) = self.hosts.get(&listener) {
+                let host = self.retiring_host(call, attempt).cloned();
+                if let Some(host) = host.as_ref().or_else(|| self.hosts.get(&listener)) {
                     host.cancel(call, attempt);
                     keep_unflushed(&mut self.unflushed_hosts, host);
                 }

@@ -12,6 +12,7 @@ use super::arrivals::Arrivals;
 use super::call_waits::ModelReport;
 use super::handle::Reserve;
 use super::pump_metrics::PumpMetrics;
+use super::shared_gate::SharedGate;
 use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
 use crate::clock::Time;
@@ -25,7 +26,7 @@ use crate::pump::gate::Gate;
 use crate::xml::element::Element;
 
 pub struct PumpSink {
-    gate: Gate,
+    gates: SharedGate,
     outbox: Sender<PumpCommand>,
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
@@ -50,13 +51,13 @@ impl PendingHeartbeats {
 
 impl PumpSink {
     pub(super) fn new(
-        gate: Gate,
+        gates: SharedGate,
         outbox: Sender<PumpCommand>,
         heartbeats: PendingHeartbeats,
         arrivals: Arrivals,
         (counts, live): (Arc<PumpMetrics>, Arc<LiveChannel>),
     ) -> Self {
-        Self { gate, outbox, heartbeats, arrivals, counts, live }
+        Self { gates, outbox, heartbeats, arrivals, counts, live }
     }
 
     fn send(&self, event: Event) {
@@ -81,12 +82,13 @@ impl PumpSink {
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
 
-        if let Err(detail) = self.note_of(listener, call, &outcome) {
+        let gate = self.gates.of_attempt(call, attempt);
+        if let Err(detail) = note_of(&gate, listener, call, &outcome) {
             let failure = AttemptFailure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
 
-        let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
+        let payloads = outcome.payloads.iter().map(|text| gate.check(listener, text));
         let payloads: Vec<_> = payloads.collect();
         if outcome.turn.is_none() {
             // An agent gets refusals in its thread. The author of any other listener finds them
@@ -103,31 +105,27 @@ impl PumpSink {
     }
 }
 
-impl PumpSink {
-    /// Checks the note of a turn at the gate as a payload of the core, and verifies that it names
-    /// this agent and call.
-    fn note_of(
-        &self,
-        listener: &ListenerName,
-        call: CallId,
-        outcome: &Outcome,
-    ) -> Result<(), String> {
-        let Some(turn) = outcome.turn.as_ref().filter(|turn| !turn.note.is_empty()) else {
-            return Ok(());
-        };
+/// Checks the note of a turn at the gate as a payload of the core, and verifies that it names this
+/// agent and call.
+fn note_of(
+    gate: &Gate,
+    listener: &ListenerName,
+    call: CallId,
+    outcome: &Outcome,
+) -> Result<(), String> {
+    let Some(turn) = outcome.turn.as_ref().filter(|turn| !turn.note.is_empty()) else {
+        return Ok(());
+    };
 
-        match self.gate.check_core(turn.note.as_bytes()) {
-            Ok((name, payload))
-                if *name.local == *"model-turn" && payload.as_str() == turn.note =>
-            {
-                if !is_of(&turn.note, listener, call) && !mutant("believe-the-note") {
-                    return Err("its turn is noted as another's".to_owned());
-                }
-                check_token_counts(turn)
+    match gate.check_core(turn.note.as_bytes()) {
+        Ok((name, payload)) if *name.local == *"model-turn" && payload.as_str() == turn.note => {
+            if !is_of(&turn.note, listener, call) && !mutant("believe-the-note") {
+                return Err("its turn is noted as another's".to_owned());
             }
-            Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
-            Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
+            check_token_counts(turn)
         }
+        Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
+        Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
     }
 }
 
@@ -210,7 +208,8 @@ impl Sink for PumpSink {
 
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let taken = payloads.iter().take(limits::OUTCOME_PAYLOADS_MAX);
-        let payloads = taken.map(|text| self.gate.check(listener, text)).collect();
+        let (gate, _) = self.gates.current();
+        let payloads = taken.map(|text| gate.check(listener, text)).collect();
         self.send(Event::Stray { listener: listener.clone(), named, payloads });
     }
 
@@ -274,7 +273,7 @@ mod tests {
         let counts = Arc::new(PumpMetrics::new(&gate.contracts, None));
         (
             PumpSink::new(
-                gate,
+                SharedGate::new(gate),
                 outbox,
                 PendingHeartbeats::default(),
                 Arrivals::default(),

@@ -30,6 +30,10 @@ pub(super) struct PumpSpans {
 }
 
 impl PumpSpans {
+    pub fn set_contracts(&mut self, contracts: &Arc<Contracts>) {
+        self.contracts = Arc::clone(contracts);
+    }
+
     /// Starts spans for the calls that were open when the previous pump ended.
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let calls = Map::default();

@@ -46,7 +46,7 @@ impl Waiters {
         match command {
             PumpCommand::Event(event) => Some(event),
             PumpCommand::Submit(submit) => {
-                let Submit { submission, receipt, completions, waits, permit } = *submit;
+                let Submit { submission, receipt, completions, waits, permit, .. } = *submit;
                 drop(permit);
                 let waiter = Waiter { receipt, completions, waits };
                 self.receipts.insert(submission.id, waiter);
@@ -81,8 +81,16 @@ impl Waiters {
                 None
             }
             // The driver takes these commands before it calls this method.
-            PumpCommand::ModelState(_) | PumpCommand::Query(..) | PumpCommand::Deadlines => None,
+            PumpCommand::ModelState(_)
+            | PumpCommand::Query(..)
+            | PumpCommand::Deadlines
+            | PumpCommand::Reload(_) => None,
         }
+    }
+
+    /// Registers the caller that waits for the ruling of this ticket.
+    pub fn await_ruling(&mut self, ticket: Uuid, ruling: oneshot::Sender<Result<(), Refusal>>) {
+        self.rulings.insert(ticket, ruling);
     }
 
     pub fn stop(&mut self) {

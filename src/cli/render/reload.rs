@@ -1,0 +1,27 @@
+//! The result of a reload, for people.
+
+use crate::service::ReloadReport;
+
+/// Prints the result of a reload to stderr.
+pub fn note_reload(report: &ReloadReport) {
+    match report {
+        ReloadReport::Applied { before, config, changes } => {
+            note!("the config {config} is in force, in place of {before}; changed:");
+            changes.iter().for_each(|key| note!("  {key}"));
+        }
+        ReloadReport::Unchanged { config } => {
+            note!("the config is unchanged: {config} stays in force");
+        }
+        ReloadReport::Invalid { problems } => {
+            problems.iter().for_each(|problem| note!("{problem}"));
+            note!(
+                "the config is invalid, and the organism goes on with the one in force; `organism \
+                 check` shows each problem at its place"
+            );
+        }
+        ReloadReport::NeedsRestart { keys } => {
+            note!("nothing was changed, because these differences take effect at a restart alone:");
+            keys.iter().for_each(|key| note!("  {key}"));
+        }
+    }
+}

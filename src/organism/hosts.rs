@@ -1,0 +1,168 @@
+//! Makes the hosts of a config's listeners, at a start and at a reload.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime;
+
+use super::model_metrics::ModelCounts;
+use super::workflow_runs::{self, JournalRuns};
+use super::{Error, HostedListener, NativeHostBuilder, local_agents};
+use crate::bus::native_host::NativeHost;
+use crate::bus::process::{Options, ProcessHost, PumpMark};
+use crate::bus::{Host, Sink};
+use crate::config::{Config, ProcessSpec};
+use crate::ids::ListenerName;
+use crate::memory::JournalMemory;
+use crate::pump::driver::PumpSink;
+use crate::trace::SpanTracer;
+use crate::workflow::{RunDefinitions, WorkflowHandler};
+
+/// Everything that hosts of one pump share.
+pub(super) struct HostFactory {
+    pub sink: Arc<PumpSink>,
+    pub runtime: runtime::Handle,
+    pub models: Arc<ModelCounts>,
+    pub tracer: SpanTracer,
+    pub memory: Arc<JournalMemory>,
+    pub mark: PumpMark,
+}
+
+/// The hosts in use. A reload replaces them.
+#[derive(Clone, Default)]
+pub(super) struct SharedHosts(Arc<Mutex<Vec<HostedListener>>>);
+
+impl SharedHosts {
+    pub fn new(hosts: Vec<HostedListener>) -> Self {
+        Self(Arc::new(Mutex::new(hosts)))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<HostedListener>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn of(&self, listener: &ListenerName) -> Option<Arc<dyn Host>> {
+        let hosts = self.all();
+        let found = hosts.iter().find(|(name, _)| name == listener);
+        found.map(|(_, host)| Arc::clone(host))
+    }
+
+    pub fn replace(&self, hosts: Vec<HostedListener>) {
+        *self.all() = hosts;
+    }
+
+    pub fn take(&self) -> Vec<Arc<dyn Host>> {
+        let hosts = std::mem::take(&mut *self.all());
+        hosts.into_iter().map(|(_, host)| host).collect()
+    }
+}
+
+impl HostFactory {
+    /// Hosts of the agents that run in this process.
+    pub fn agents(&self, config: &Arc<Config>) -> Result<Vec<HostedListener>, Error> {
+        let memory = Arc::clone(&self.memory);
+        let Self { sink, runtime, models, tracer, .. } = self;
+        local_agents::agents(config, sink, runtime, models, tracer, memory)
+    }
+
+    /// Hosts of child processes and of handlers in this process.
+    pub fn listeners(
+        &self,
+        config: &Config,
+        mut natives: HashMap<ListenerName, NativeHostBuilder>,
+    ) -> Vec<HostedListener> {
+        let mut hosts: Vec<HostedListener> = Vec::new();
+        for spec in &config.processes {
+            let host = match natives.remove(&spec.name) {
+                Some(native) => native(self.sink.clone(), &self.runtime),
+                None => self.process(config, spec),
+            };
+            hosts.push((spec.name.clone(), host));
+        }
+
+        // Handlers in place of agents, or of listeners that the config has elsewhere.
+        let handlers = natives.into_iter().map(|(name, native)| {
+            let host = native(self.sink.clone(), &self.runtime);
+            (name, host)
+        });
+        hosts.extend(handlers);
+        hosts
+    }
+
+    /// Hosts of workflows: each run is a function of its definition and the messages of its call.
+    pub fn workflows(
+        &self,
+        config: &Config,
+        definitions: BTreeMap<ListenerName, RunDefinitions>,
+    ) -> Vec<HostedListener> {
+        let hosts = definitions.into_iter().map(|(name, definitions)| {
+            let memory = Arc::clone(&self.memory);
+            let archive = Arc::new(JournalRuns { data: config.data.clone(), memory });
+            let contracts = &config.contracts;
+            let schemas = &config.schemas;
+            let handler =
+                WorkflowHandler::new(name.clone(), definitions, contracts, schemas, archive);
+            let sink: Arc<dyn Sink> = self.sink.clone();
+            let host = NativeHost::new(name.clone(), Arc::new(handler), sink, self.runtime.clone());
+            (name, Arc::new(host) as Arc<dyn Host>)
+        });
+        hosts.collect()
+    }
+
+    /// Hosts of another config. Those of listeners whose processes are the same stay.
+    pub fn hosts_after(
+        &self,
+        before: &Config,
+        after: &Arc<Config>,
+        hosts: &SharedHosts,
+    ) -> Result<Vec<HostedListener>, Error> {
+        let mut next = self.agents(after)?;
+        next.extend(self.workflows(after, workflow_runs::of_config(after)));
+
+        let is_kept = |spec: &ProcessSpec| {
+            before.processes.contains(spec)
+                && before.directory == after.directory
+                && before.withheld() == after.withheld()
+        };
+        for spec in &after.processes {
+            let kept = if is_kept(spec) { hosts.of(&spec.name) } else { None };
+            let host = kept.unwrap_or_else(|| self.process(after, spec));
+            next.push((spec.name.clone(), host));
+        }
+
+        let remotes = after.remotes.iter();
+        next.extend(remotes.filter_map(|name| Some((name.clone(), hosts.of(name)?))));
+        Ok(next)
+    }
+
+    fn process(&self, config: &Config, spec: &ProcessSpec) -> Arc<dyn Host> {
+        let options = self.process_options(config, spec);
+        Arc::new(ProcessHost::start(options, self.sink.clone(), &self.runtime))
+    }
+
+    fn process_options(&self, config: &Config, spec: &ProcessSpec) -> Options {
+        let mut options = Options::new(spec.name.clone(), spec.command.clone());
+        options.instances = spec.instances;
+        options.working_dir = Some(config.directory.clone());
+        let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
+        options.env = exposed.collect();
+        options.withheld = config.withheld();
+        options.launcher.clone_from(&config.launcher);
+        options.pump = Some(self.mark.clone());
+        options
+    }
+}
+
+/// Drains all hosts at the same time, so that a slow host does not delay the others.
+pub(super) async fn drain_all(hosts: &[Arc<dyn Host>]) {
+    let drains = hosts.iter().cloned().map(|host| {
+        tokio::spawn(async move {
+            host.drain().await;
+        })
+    });
+    for drain in drains.collect::<Vec<_>>() {
+        if let Err(error) = drain.await {
+            tracing::error!("the task that stops a listener's host panicked: {error}");
+        }
+    }
+}

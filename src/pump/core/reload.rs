@@ -1,0 +1,126 @@
+//! Reload: the pump takes another config while work is in flight.
+//!
+//! Everything that is queued, or comes later, follows the new config, as after a restart. A delivery
+//! in flight goes on: its attempt is neither aborted nor counted as failed. A listener that the new
+//! config lacks may end the deliveries that it has, and gets no more.
+
+use std::sync::Arc;
+
+use super::event::{Alarm, CoreConfig, Effect, Event, ReloadRequest};
+use super::{CORE_VERSION, Core, Step};
+use crate::contract::{Contract, Contracts};
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::mutant::mutant;
+use crate::thread::{Fact, Input, Map, OperatorAction};
+
+/// Contracts of listeners that the config has no more. Empty after a boot.
+///
+/// **Invariant:** nothing is delivered to a removed listener.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
+
+impl RemovedListeners {
+    /// Keeps the contracts of listeners that `before` has and `after` lacks, and drops those of
+    /// listeners that have come back.
+    fn replace(&mut self, before: &Contracts, after: &Contracts) {
+        let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
+        for name in names {
+            if let Some(contract) = before.shared(&name) {
+                self.0.insert(name, contract);
+            }
+        }
+
+        self.0.retain(|name, _| after.get(name).is_none());
+    }
+}
+
+impl Core {
+    /// The contract of a listener that may have work in flight, also if the config has lost the
+    /// listener since.
+    pub(super) fn contract_of_work(&self, listener: &ListenerName) -> Option<&Arc<Contract>> {
+        self.contracts.entry(listener).or_else(|| self.removed.0.get(listener))
+    }
+
+    /// Whether this core plans and runs schedules.
+    pub fn has_schedules(&self) -> bool {
+        self.schedules.is_some()
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Puts another config in force. The recorded action names the operator.
+    pub(super) fn reload(&mut self, step: &mut Step, request: ReloadRequest) {
+        let ReloadRequest { ticket, action, config, blobs } = request;
+        let CoreConfig { contracts, limits, schedules, digest } = config;
+        self.removed.replace(&self.contracts, &contracts);
+        self.contracts = contracts;
+        self.budgets.limits = limits;
+        self.schedules = schedules;
+        self.config = digest;
+
+        step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
+        self.record_action(step, action);
+        let epoch = self.state.epoch;
+        let core_version = CORE_VERSION;
+        self.fact(step, Fact::Reloaded { epoch, config: digest, core_version, blobs });
+        self.pick_up_queued_calls(step);
+
+        // A listener may have become able to take more.
+        let names: Vec<_> = self.contracts.iter().map(|contract| contract.name.clone()).collect();
+        names.iter().for_each(|name| self.scheduler.mark_runnable(name));
+    }
+
+    /// Does with the calls that no listener works on what a start with this config does. Queued
+    /// calls of other listeners stay in their queues.
+    fn pick_up_queued_calls(&mut self, step: &mut Step) {
+        let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
+        let idle = calls.filter(|call| call.handed_over.is_none());
+        let mut idle: Vec<_> = idle.map(|call| (call.thread.clone(), call.id)).collect();
+        idle.sort();
+
+        for (_, id) in idle {
+            let Some(call) = self.state.call(id) else { continue };
+            let is_removed = self.contracts.get(&call.callee).is_none();
+            if is_removed || self.lacks_its_previews(call) {
+                step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
+            } else {
+                self.request_preview(step, id);
+            }
+        }
+    }
+
+    /// The call of a removed listener whose delivery the event ends.
+    pub(super) fn removed_listeners_call(&self, event: &Event) -> Option<CallId> {
+        if self.removed.0.is_empty() || mutant("wait-for-a-removed-listener") {
+            return None;
+        }
+
+        let call = match event {
+            Event::Outcome { call, .. }
+            | Event::Failed { call, .. }
+            | Event::NotTaken { call, .. }
+            | Event::Alarm(Alarm::Lost { call, .. }) => *call,
+            _ => return None,
+        };
+        let open = self.state.call(call)?;
+        self.removed.0.contains_key(&open.callee).then_some(call)
+    }
+
+    /// Ends the call of a removed listener whose last delivery did not end it: no listener is left
+    /// that could go on.
+    pub(super) fn end_removed_call(&self, step: &mut Step, call: Option<CallId>) {
+        let Some(call) = call else { return };
+        if self.state.call(call).is_some_and(|open| open.handed_over.is_none()) {
+            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call } });
+        }
+    }
+
+    pub(super) fn record_action(&mut self, step: &mut Step, action: OperatorAction) {
+        let action = action.shortened();
+        step.begin_record(ThreadId::organism(), Input::Operator(action.clone()));
+        let report = crate::system::CorePayload::OperatorAction(action.report());
+        self.organism_note(step, &report);
+    }
+}

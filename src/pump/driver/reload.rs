@@ -1,0 +1,206 @@
+//! Exchanges the config of a running pump between two batches: gate, hosts, and the core's part.
+//!
+//! Ordering rule: everything that was stepped before has been performed with the earlier hosts, and
+//! everything after is stepped with the new gate.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::{Handle, Pump, PumpCommand, PumpStopped};
+use crate::bus::Host;
+use crate::envelope::Refusal;
+use crate::ids::{Attempt, CallId, Digest, ListenerName};
+use crate::journal::Error;
+use crate::mutant::mutant;
+use crate::pump::core::{CallDecision, CoreConfig, Event, ReloadRequest, Submission};
+use crate::pump::gate::{Checked, Gate};
+use crate::thread::{Map, OperatorAction};
+
+/// Gets each host that is no longer used, after its last delivery has ended.
+pub(crate) type RetireHost = dyn Fn(Arc<dyn Host>) + Send + Sync;
+
+/// Everything that a pump needs of another config.
+pub(crate) struct ConfigExchange {
+    /// The recorded action, which names the operator.
+    pub action: OperatorAction,
+    pub core: CoreConfig,
+    pub gate: Gate,
+    /// Texts that the journal stores, as at a start.
+    pub texts: Vec<String>,
+    /// All hosts of the new config, also those that stay.
+    pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,
+    pub retire: Arc<RetireHost>,
+}
+
+/// A request to exchange the config, and the channel to the caller that waits until it is durable.
+pub(in crate::pump) struct Reload {
+    exchange: ConfigExchange,
+    done: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// A host that gets no more deliveries, and still works on these.
+pub(super) struct RetiringHost {
+    host: Arc<dyn Host>,
+    in_flight: HashSet<(CallId, Attempt)>,
+    retire: Arc<RetireHost>,
+}
+
+impl Handle {
+    /// Puts another config in force. Returns when this is on record.
+    pub(crate) async fn reload(&self, exchange: ConfigExchange) -> Result<(), PumpStopped> {
+        let (done, recorded) = oneshot::channel();
+        let reload = Box::new(Reload { exchange, done });
+        self.outbox().send(PumpCommand::Reload(reload)).map_err(|_| PumpStopped)?;
+        recorded.await.map(drop).map_err(|_| PumpStopped)
+    }
+}
+
+impl Pump {
+    /// Carries out the reload that ended the collection of this batch. A pump that is stopping
+    /// keeps its config: the next start reads the config anew.
+    pub(super) fn reload_if_requested(&mut self) -> Result<(), Error> {
+        let Some(reload) = self.reload.take() else { return Ok(()) };
+        if self.core.is_draining() || self.waiters.is_stopping() {
+            return Ok(());
+        }
+
+        let Reload { exchange, done } = *reload;
+        let ConfigExchange { action, core, gate, texts, hosts, retire } = exchange;
+        let in_flight: Vec<_> = self
+            .core
+            .deliveries_in_flight()
+            .map(|(call, attempt, listener)| (call, attempt, listener.clone()))
+            .collect();
+
+        let attempts = in_flight.iter().map(|(call, attempt, _)| (*call, *attempt));
+        let attempts = attempts.filter(|_| !mutant("check-by-the-new-schemas"));
+        self.gates.replace(gate.clone(), attempts);
+        self.has_reloaded = true;
+        self.meter.set_contracts(&gate.contracts);
+        self.gate = gate;
+        self.replace_hosts(hosts, &in_flight, &retire);
+
+        let blobs = texts.iter().map(|text| Digest::of(text.as_bytes())).collect();
+        self.inputs.extend(texts);
+        let ticket = Uuid::now_v7();
+        self.waiters.await_ruling(ticket, done);
+
+        let now = self.watch.now();
+        let mut position = self.journal.next();
+        self.meter.begins_to_step();
+        let request = ReloadRequest { ticket, action, config: core, blobs };
+        let event = Event::Reload(Box::new(request));
+        let step = self.step(&mut position, now, event)?;
+        self.meter.record_step();
+        self.commit(vec![step])?;
+        self.retire_idle_hosts();
+        Ok(())
+    }
+
+    fn replace_hosts(
+        &mut self,
+        hosts: Vec<(ListenerName, Arc<dyn Host>)>,
+        in_flight: &[(CallId, Attempt, ListenerName)],
+        retire: &Arc<RetireHost>,
+    ) {
+        let before = std::mem::replace(&mut self.hosts, hosts.into_iter().collect::<Map<_, _>>());
+        for (listener, host) in before {
+            let now = self.hosts.get(&listener);
+            if now.is_some_and(|now| Arc::ptr_eq(now, &host)) {
+                continue;
+            }
+
+            let own = in_flight.iter().filter(|(call, attempt, of)| {
+                let is_retiring =
+                    |retiring: &RetiringHost| retiring.in_flight.contains(&(*call, *attempt));
+                *of == listener && !self.retiring.iter().any(is_retiring)
+            });
+            let in_flight = own.map(|(call, attempt, _)| (*call, *attempt)).collect();
+            self.retiring.push(RetiringHost { host, in_flight, retire: Arc::clone(retire) });
+        }
+    }
+
+    /// Lets every host end that has been replaced and has no delivery left.
+    fn retire_idle_hosts(&mut self) {
+        let is_idle = |retiring: &mut RetiringHost| retiring.in_flight.is_empty();
+        for RetiringHost { host, retire, .. } in self.retiring.extract_if(.., is_idle) {
+            retire(host);
+        }
+    }
+
+    /// The replaced host that has this delivery.
+    pub(super) fn retiring_host(&self, call: CallId, attempt: Attempt) -> Option<&Arc<dyn Host>> {
+        let mut retiring = self.retiring.iter();
+        let found = retiring.find(|retiring| retiring.in_flight.contains(&(call, attempt)));
+        found.map(|retiring| &retiring.host)
+    }
+
+    /// Notes the end of a delivery of a replaced host.
+    fn end_at_retiring_host(&mut self, call: CallId, attempt: Attempt) {
+        if self.retiring.is_empty() {
+            return;
+        }
+
+        for retiring in &mut self.retiring {
+            retiring.in_flight.remove(&(call, attempt));
+        }
+        self.retire_idle_hosts();
+    }
+
+    /// Checks payloads again that may have been checked before the last reload.
+    pub(super) fn recheck(&mut self, event: Event) -> Event {
+        match event {
+            Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
+                self.end_at_retiring_host(call, attempt);
+                let payloads = match self.gates.take_earlier(call, attempt) {
+                    Some(gate) => check_all_again(&gate, &listener, payloads),
+                    None => payloads,
+                };
+                Event::Outcome { listener, call, attempt, payloads, turn, arrived }
+            }
+            Event::Failed { call, attempt, .. } | Event::NotTaken { call, attempt, .. } => {
+                self.end_at_retiring_host(call, attempt);
+                self.gates.take_earlier(call, attempt);
+                event
+            }
+            Event::Stray { listener, named, payloads } => {
+                let payloads = check_all_again(&self.gate, &listener, payloads);
+                Event::Stray { listener, named, payloads }
+            }
+            Event::Decide(decision) => {
+                let gate = &self.gate;
+                let decided = decision.decision.map_answer(|mut answer| {
+                    answer.payload = answer
+                        .payload
+                        .and_then(|checked| gate.check_again(&answer.listener, &checked));
+                    answer
+                });
+                Event::Decide(CallDecision { decision: decided, ..decision })
+            }
+            other => other,
+        }
+    }
+
+    /// As [`Pump::recheck`], for a submission that was checked after `generation` reloads.
+    pub(super) fn recheck_submission(&self, submission: &mut Submission, generation: u64) {
+        if !self.has_reloaded || generation == self.gates.generation() {
+            return;
+        }
+
+        if let Ok(checked) = &submission.payload {
+            submission.payload = self.gate.check_again(&submission.client, checked);
+        }
+    }
+}
+
+fn check_all_again(
+    gate: &Gate,
+    sender: &ListenerName,
+    payloads: Vec<Result<Checked, Refusal>>,
+) -> Vec<Result<Checked, Refusal>> {
+    let payloads = payloads.into_iter();
+    payloads.map(|payload| payload.and_then(|own| gate.check_again(sender, &own))).collect()
+}

@@ -1,0 +1,61 @@
+//! The gate that hosts and clients check payloads with, on their own threads. A reload replaces it.
+//!
+//! A payload may be checked just before the reload, and processed after it. The pump checks such a
+//! payload again, so that every record is decided with the config in force at its position.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::ids::{Attempt, CallId};
+use crate::pump::gate::{EarlierGates, Gate};
+
+/// The gate in force, and the gates of attempts from before the last reload. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
+
+struct GatesInForce {
+    /// Number of reloads since the start of the pump.
+    generation: u64,
+    current: Gate,
+    earlier: EarlierGates,
+}
+
+impl SharedGate {
+    pub fn new(current: Gate) -> Self {
+        let gates = GatesInForce { generation: 0, current, earlier: EarlierGates::default() };
+        Self(Arc::new(RwLock::new(gates)))
+    }
+
+    /// The gate in force, with the number of reloads before it.
+    pub fn current(&self) -> (Gate, u64) {
+        // The lock is held for a copy alone, and never during a check.
+        let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        (gates.current.clone(), gates.generation)
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).generation
+    }
+
+    /// The gate for the answer to an attempt.
+    pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Gate {
+        let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        gates.earlier.of_attempt(call, attempt).unwrap_or(&gates.current).clone()
+    }
+
+    /// Puts another gate in force. Attempts in flight keep the gate that they have.
+    pub fn replace(&self, gate: Gate, in_flight: impl Iterator<Item = (CallId, Attempt)>) {
+        let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = gates.current.clone();
+        gates.earlier.keep(in_flight, &before, &gate.contracts);
+        gates.current = gate;
+        gates.generation += 1;
+    }
+
+    /// Removes and returns the gate of an attempt that has ended, if it is an earlier one.
+    pub fn take_earlier(&self, call: CallId, attempt: Attempt) -> Option<Gate> {
+        if self.0.read().unwrap_or_else(PoisonError::into_inner).earlier.is_empty() {
+            return None;
+        }
+        self.0.write().unwrap_or_else(PoisonError::into_inner).earlier.take(call, attempt)
+    }
+}
