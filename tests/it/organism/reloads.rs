@@ -136,7 +136,7 @@ fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     let house = house();
     let running = house.run();
     let held = ["1", "2", "3"].map(|n| sending(&house, &numbered("hold", n), n));
-    let order = sending(&house, &numbered("order", "1"), "order");
+    let mut order = sending(&house, &numbered("order", "1"), "order");
     until("three are handed over, and one waits", || {
         (handed_over(&house) == 3 && house.recorded("hold") == 3).then_some(())
     });
@@ -166,6 +166,8 @@ fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     }
     codes.sort_unstable();
     assert_eq!(codes, [0, 0, 1], "two were in flight, and one waited");
+    // A call that nobody ends would hold up this test for ever.
+    until("the order has ended", || order.try_wait().unwrap());
     let order = ended(order);
     assert!(order.out.contains("front is no longer part of this organism"), "{order:?}");
 
