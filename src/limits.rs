@@ -411,6 +411,10 @@ pub const SCAN_WORKERS_MAX: usize = 8;
 
 /// Number of records that an index takes with one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
+/// Number of records that the index may lack for a command that could read the journal instead.
+pub const INDEX_NEAR_RECORDS: u64 = 5_000;
+/// Number of records of a tree from which on a page of its threads is read with the index.
+pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of one kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
 /// Maximum names of a tree that a writer of an index keeps in memory, to write each once.
@@ -423,6 +427,8 @@ pub const INDEX_RARE_MATCHES: u64 = 10_000;
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
+/// Maximum bytes of words that a writer of an index keeps in memory between commits.
+pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// How long a query waits until another process has brought the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 /// How long the follower of a journal collects records for one commit of the index.

@@ -1,6 +1,7 @@
 //! Calls that wait for a person: for an approval, or for the answer to a question.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Time;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::index::{self, IndexReader, WaitingTree};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
@@ -137,9 +139,25 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
         from = Position(to.0 + 1);
     }
 
-    let mut held: Vec<_> = open.calls.into_values().filter_map(WaitingCall::held).collect();
-    HeldCall::sort(&mut held);
-    Ok(held)
+    Ok(open.held())
+}
+
+/// Returns all held calls, oldest first, from the trees in which the index knows of some. Reads only
+/// these trees, and only back to the first call that waits.
+pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
+    let journal = index.journal();
+    let mut open = OpenCalls::default();
+    for WaitingTree { root, first } in index.waiting_trees()? {
+        let Some(head) = journal.head(&root)? else { continue };
+        let mut records = Vec::new();
+        journal.walk_back(head, |walked| {
+            let is_first = walked.record().position <= first;
+            records.push(walked.with_payloads()?);
+            Ok(if is_first { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        records.iter().rev().for_each(|sealed| open.take(&sealed.record));
+    }
+    Ok(open.held())
 }
 
 /// Calls that have no result yet, while the journal is read.
@@ -156,6 +174,13 @@ struct WaitingCall {
 }
 
 impl OpenCalls {
+    /// The calls that wait for a person.
+    fn held(self) -> Vec<HeldCall> {
+        let mut held: Vec<_> = self.calls.into_values().filter_map(WaitingCall::held).collect();
+        HeldCall::sort(&mut held);
+        held
+    }
+
     fn take(&mut self, record: &Record) {
         for fact in &record.facts {
             match fact {

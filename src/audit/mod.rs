@@ -15,13 +15,14 @@ mod search;
 mod stats;
 mod threads;
 mod timeline;
+mod timeline_first_page;
 mod timeline_page;
 mod verify;
 mod views;
 
 pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFormat, export};
-pub use held::{CallPreviewView, HeldCall, held};
+pub use held::{CallPreviewView, HeldCall, held, held_in};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use message_report::{
     CausedMessages, ChainedRecord, FoundMessage, GateVerdict, MessageDecision, MessageHold,
@@ -37,6 +38,7 @@ pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
 pub use timeline::{
     RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline,
 };
+pub use timeline_first_page::first_page;
 pub use timeline_page::{EventClass, TimelineRest};
 pub use verify::{VerifyOptions, verify, verify_with};
 pub use views::{BusyRefusals, MessageView, RefusalView};

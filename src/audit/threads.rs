@@ -42,6 +42,19 @@ impl ThreadPhase {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// The phase with this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let all = [
+            Self::Idle,
+            Self::Running,
+            Self::Draining,
+            Self::Completed,
+            Self::Failed,
+            Self::Cancelled,
+        ];
+        all.into_iter().find(|phase| phase.as_str() == name)
+    }
 }
 
 impl From<Closing> for ThreadPhase {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Disposition, RefusalRule, Spending};
+use crate::envelope::{AttemptFailure, Disposition, Message, RefusalRule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
@@ -177,7 +177,7 @@ pub fn thread_timeline(
 }
 
 #[derive(Default)]
-struct TimelineBuilder {
+pub(super) struct TimelineBuilder {
     timelines: HashMap<ThreadId, ThreadTimeline>,
     /// For each message, its thread and the index of its event.
     places: HashMap<MessageId, (ThreadId, usize)>,
@@ -185,7 +185,7 @@ struct TimelineBuilder {
 }
 
 impl TimelineBuilder {
-    fn take(&mut self, record: &Record) {
+    pub(super) fn take(&mut self, record: &Record) {
         // Read before the facts are applied: calls that this record closes still name the thread.
         let thread = self.thread_of_record(record);
         self.take_input(record, &thread);
@@ -365,7 +365,7 @@ impl TimelineBuilder {
         }
     }
 
-    fn take_timeline(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
+    pub(super) fn take_timeline(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         let mut timeline = self.timelines.remove(thread)?;
         timeline.status = self.calls.status(thread);
         for item in &mut timeline.items {
@@ -392,6 +392,11 @@ fn currency_in(message: &MessageView) -> Option<String> {
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let payload = message.payload.as_deref().filter(|_| is_core)?;
     Element::head(payload)?.attribute("currency").map(str::to_owned)
+}
+
+/// Currency that a message states, if it is the core's note of a model call.
+pub(super) fn currency_of(position: Position, message: &Message) -> Option<String> {
+    currency_in(&MessageView::new(position, message))
 }
 
 /// Whether a cancellation was refused: its signature is missing, or its thread had ended.

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use crate::audit::{self, CallPreviewView, HeldCall};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, MessageId, Position};
+use crate::index;
 use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Error, partitions_in};
 use crate::limits;
@@ -54,7 +55,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
             all.extend(held);
             continue;
         }
-        match JournalReader::open(&journal).and_then(|reader| audit::held(&reader)) {
+        match held_on_record(&journal) {
             // There are no held calls in a journal that does not exist.
             Err(Error::Missing { .. }) => {}
             held => {
@@ -71,6 +72,15 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     all.retain(|call| call.hold == hold);
     HeldCall::sort(&mut all);
     Ok(all)
+}
+
+/// The held calls of one journal. The index names the trees with such calls, if it is up to date;
+/// otherwise, the whole journal is read.
+fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
+    match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
+        Some(held) => Ok(held),
+        None => JournalReader::open(journal).and_then(|reader| audit::held(&reader)),
+    }
 }
 
 /// Like [`waiting`], but fails if there is no journal.

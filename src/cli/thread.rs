@@ -6,7 +6,9 @@ use anyhow::Context as _;
 
 use crate::audit::{self, EventClass, RecordedMoment, ThreadTimeline};
 use crate::ids::{Position, ThreadId};
+use crate::index::{self, IndexReader};
 use crate::journal::sqlite::JournalReader;
+use crate::limits;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
@@ -66,11 +68,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let mut found = false;
     for reader in journal_target::readers_of(&args.place, &thread)? {
-        let timeline = audit::thread_timeline(&reader, &thread, at);
-        let timeline = timeline.map_err(|error| journal_target::failed_in(&reader, error))?;
-        let Some(mut timeline) = timeline else { continue };
+        let page = first_page(&args, &reader, &thread);
+        let timeline = match page {
+            Some(page) => page,
+            None => {
+                let timeline = audit::thread_timeline(&reader, &thread, at);
+                let timeline =
+                    timeline.map_err(|error| journal_target::failed_in(&reader, error))?;
+                let Some(mut timeline) = timeline else { continue };
+                select(&args, &mut timeline);
+                timeline
+            }
+        };
         found = true;
-        select(&args, &mut timeline);
 
         if args.json {
             put_json(&timeline)?;
@@ -85,6 +95,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(_) => Err(not_yet(&args, &thread)?.into()),
         None => Err(unknown(&thread).into()),
     }
+}
+
+/// The first page of a long thread, made with the index. `None` if other entries are wanted, or if
+/// reading the thread is as quick.
+fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
+    let is_first = args.at.is_none()
+        && args.from_seq.is_none()
+        && args.only.is_empty()
+        && !(args.all || args.last);
+    let limit = args.limit.or((!args.json).then_some(PAGE_EVENTS)).filter(|_| is_first)?;
+    let records = reader.records_of(&thread.root()).ok()?;
+    if records < limits::INDEX_PAGE_RECORDS {
+        return None;
+    }
+
+    let mut make = |index: &mut IndexReader| audit::first_page(index, thread, limit);
+    index::read_if_current(reader.data(), &mut make).flatten()
 }
 
 /// Keeps the part of a timeline that the arguments select.

@@ -142,6 +142,9 @@ fn create(db: &Connection, journal: &JournalReader) -> Result<(), CreateError> {
         db.execute_batch("BEGIN IMMEDIATE")?;
         db.execute_batch(SCHEMA)?;
         db.execute_batch(&views::definitions())?;
+        // Few large segments of words need fewer merges than many small ones.
+        let sql = "INSERT INTO word(word, rank) VALUES ('hashsize', ?1)";
+        db.execute(sql, [limits::INDEX_WORDS_BYTES])?;
         let values = [
             ("format", FORMAT_VERSION.to_string()),
             ("schema", SCHEMA_VERSION.to_string()),

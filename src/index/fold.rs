@@ -13,6 +13,7 @@ use crate::thread::{Closing, Fact, Hold, Input, Opener, Opening, Record};
 
 use super::actions;
 use super::calls::{CallRow, CallRows, OpenDelivery, OpenHold};
+use super::events;
 use super::messages::{MessageRows, UnwrittenMessage};
 use super::names::NameTable;
 use super::threads::{FirstCall, ThreadRows, TreeNameRole, closing};
@@ -49,9 +50,12 @@ impl<'d> IndexFold<'d> {
 
     pub fn take(&mut self, record: &Record) -> rusqlite::Result<()> {
         self.threads.count_record(record)?;
+        // Before the facts, because a timeline attributes a record to the calls before it.
+        let thread = events::thread_of(self, record)?;
         for fact in &record.facts {
             self.take_fact(record, fact)?;
         }
+        events::count(self, record, thread)?;
         actions::take(self, record)?;
         match &record.input {
             Input::Busy { client, since, count } => {
@@ -254,6 +258,7 @@ impl<'d> IndexFold<'d> {
         if !message.payload.is_redacted() {
             words::add_payload_words(message.payload.as_str(), &mut self.text);
         }
+        self.add_tree_word(thread)?;
         self.add_text(n)?;
 
         self.messages.add(UnwrittenMessage {
@@ -301,6 +306,9 @@ impl<'d> IndexFold<'d> {
         self.text.clear();
         for text in [sender.as_str(), refusal.rule.code(), &refusal.message, &refusal.head] {
             words::add_words(text, &mut self.text);
+        }
+        if let Some(thread) = thread {
+            self.add_tree_word(thread)?;
         }
         self.add_text(self.last)?;
 
@@ -385,6 +393,13 @@ impl<'d> IndexFold<'d> {
             && let Some(thread) = self.thread_of_call(id)?
         {
             self.threads.add(thread, record, |sums| sums.held -= 1)?;
+        }
+        Ok(())
+    }
+
+    fn add_tree_word(&mut self, thread: i64) -> rusqlite::Result<()> {
+        if let Some(tree) = self.threads.tree_of(thread)? {
+            words::add_tree_word(tree, &mut self.text);
         }
         Ok(())
     }

@@ -12,6 +12,7 @@
 mod actions;
 mod calls;
 mod catch_up;
+mod events;
 mod file;
 mod fold;
 mod follow;
@@ -22,9 +23,11 @@ mod reader;
 mod search;
 mod sql;
 mod threads;
+mod timelines;
 mod trees;
 mod turns;
 mod views;
+mod waiting;
 mod words;
 
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
@@ -33,11 +36,13 @@ pub use lookup::{
     IndexedAttempt, IndexedCall, IndexedError, IndexedHold, IndexedMessage, IndexedTurn,
     MessageSelector,
 };
-pub use reader::{IndexReader, read};
+pub use reader::{IndexReader, read, read_if_current};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
+pub use timelines::TimelineSummary;
 pub use trees::{ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
+pub use waiting::WaitingTree;
 
 use std::path::PathBuf;
 
@@ -45,7 +50,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is made again.
-const FORMAT_VERSION: u32 = 5;
+const FORMAT_VERSION: u32 = 6;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

@@ -76,6 +76,55 @@ pub fn read<T>(
     }
 }
 
+/// Answers a query from the index, like [`read`], if the index lacks so few records that bringing it
+/// up to date takes less time than reading the journal. Otherwise, and if the index cannot be used,
+/// returns `None`: the caller reads the journal instead.
+pub fn read_if_current<T>(
+    data: &Path,
+    query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
+) -> Option<T> {
+    let answer = open_if_near(data).transpose()?.and_then(|mut reader| query(&mut reader));
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            tracing::debug!("the journal is read instead of its index: {error}");
+            None
+        }
+    }
+}
+
+/// The index if it is complete, or complete after a short time.
+fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
+    let journal = JournalReader::open(data)?;
+    let last = journal.last()?;
+    let path = data.join(INDEX_DATABASE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    if let Some(db) = current(&path, &journal, last)? {
+        return finish(db, journal, last, path).map(Some);
+    }
+
+    let db = connect(&path)?;
+    let known = file::position(&db).map_err(failed(&path))?;
+    let is_near = last.0.saturating_sub(known.0) <= limits::INDEX_NEAR_RECORDS
+        && file::check(&path, &db, &journal)?;
+    drop(db);
+    if !is_near {
+        return Ok(None);
+    }
+
+    let mut is_enough = || matches!(current(&path, &journal, last), Ok(Some(_)));
+    match IndexLock::take(data, limits::INDEX_WAIT, &mut is_enough)? {
+        LockResult::Locked(_lock) => update(&path, &journal, last, &mut |_, _| {})?,
+        LockResult::Busy | LockResult::ReadOnly => {}
+    }
+    match current(&path, &journal, last)? {
+        Some(db) => finish(db, journal, last, path).map(Some),
+        None => Ok(None),
+    }
+}
+
 fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, Error> {
     let journal = JournalReader::open(data)?;
     let last = journal.last()?;

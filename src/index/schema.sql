@@ -38,6 +38,9 @@ CREATE TABLE thread_row(
   open_calls INTEGER NOT NULL,
   -- Calls that wait for a person.
   held INTEGER NOT NULL,
+  -- Entries of the timeline of `organism thread`, and the time of the last one.
+  events INTEGER NOT NULL,
+  last_event INTEGER NOT NULL,
   -- How and when the last call from outside the thread ended.
   ended_how TEXT,
   ended INTEGER
@@ -66,7 +69,8 @@ CREATE TABLE tree_row(
   tokens_charged INTEGER NOT NULL,
   cost INTEGER NOT NULL,
   open_calls INTEGER NOT NULL,
-  held INTEGER NOT NULL
+  held INTEGER NOT NULL,
+  events INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX tree_head ON tree_row(head);
 CREATE INDEX tree_status ON tree_row(status, head);
@@ -217,6 +221,7 @@ CREATE TABLE hold_row(
   outcome TEXT,
   PRIMARY KEY(call, position)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX hold_open ON hold_row(call) WHERE ended IS NULL;
 
 -- Decisions and actions of people.
 CREATE TABLE action_row(
@@ -269,8 +274,8 @@ CREATE TABLE config_blob(
   PRIMARY KEY(position, digest)
 ) STRICT, WITHOUT ROWID;
 
--- The words of messages and refusals, by their numbers; words.rs says what a word is. The texts
--- themselves stay in the journal alone.
+-- The words of messages and refusals, by their numbers; words.rs says what a word is. One further
+-- word names the tree. The texts themselves stay in the journal alone.
 CREATE VIRTUAL TABLE word USING fts5(
   text,
   content = '',

@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::limits;
 
-use super::words::match_query;
+use super::words::{match_in_tree, match_query};
 use super::{Error, IndexReader};
 
 /// Properties that messages and refusals must have to be found.
@@ -106,6 +106,15 @@ impl SearchFilter {
         match_query(&self.words).is_some()
     }
 
+    /// Whether nothing but words and a thread is wanted.
+    fn has_words_alone(&self) -> bool {
+        let texts =
+            [&self.payload, &self.from, &self.to, &self.kind, &self.disposition, &self.rule];
+        self.has_words()
+            && texts.into_iter().all(Option::is_none)
+            && (self.since.or(self.until), self.id) == (None, None)
+    }
+
     /// Whether a message can be found. Otherwise, only refusals can.
     fn has_messages(&self) -> bool {
         self.rule.is_none() && self.kind.as_deref() != Some("refusal")
@@ -117,10 +126,11 @@ impl SearchFilter {
     }
 
     /// The part of a statement from `FROM` on, for messages or for refusals.
-    fn query(&self, is_message: bool, range: (i64, i64)) -> SearchQuery {
+    fn query(&self, is_message: bool, scope: &SearchScope) -> SearchQuery {
+        let range = scope.range;
         let table = if is_message { "message_row" } else { "refusal_row" };
         let mut query = SearchQuery { text: String::new(), values: Vec::new() };
-        match match_query(&self.words) {
+        match scope.words_of(self) {
             // The words come first: they leave less than anything else, mostly.
             Some(words) => {
                 query.text = format!(" FROM word CROSS JOIN {table} m ON m.n = word.rowid WHERE 1");
@@ -163,7 +173,7 @@ impl SearchFilter {
         if let Some(until) = self.until {
             query.add("m.time < ?", until.0.into());
         }
-        if let Some(thread) = &self.within {
+        if let Some(thread) = self.within.as_ref().filter(|_| !scope.is_whole_tree(self)) {
             // The ids beneath a thread are those between `id.` and `id/`.
             let condition =
                 "m.thread IN (SELECT n FROM thread_row WHERE id = ? OR (id > ? AND id < ?))";
@@ -172,6 +182,30 @@ impl SearchFilter {
             query.values.push(format!("{thread}/").into());
         }
         query
+    }
+}
+
+/// The part of an index in which a search looks.
+struct SearchScope {
+    /// First and last number of messages and refusals.
+    range: (i64, i64),
+    /// Number of the tree within which the search is; 0 if there is no such tree.
+    tree: Option<i64>,
+}
+
+impl SearchScope {
+    /// The query of the full-text table; `None` if the filter has no words.
+    fn words_of(&self, filter: &SearchFilter) -> Option<String> {
+        let words = match_query(&filter.words)?;
+        Some(match self.tree {
+            Some(tree) => match_in_tree(&words, tree),
+            None => words,
+        })
+    }
+
+    /// Whether the query of the full-text table finds nothing outside the wanted threads.
+    fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
+        filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
 }
 
@@ -192,15 +226,19 @@ impl IndexReader {
         before: Option<i64>,
         limit: usize,
     ) -> Result<Vec<SearchHit>, Error> {
-        let range = self.range_of(filter, before)?;
+        let scope = self.scope_of(filter, before)?;
+        if scope.is_whole_tree(filter) && filter.has_words_alone() {
+            return self.search_words(filter, &scope, limit);
+        }
+
         let mut hits = Vec::new();
         if filter.has_messages() {
-            let query = filter.query(true, range);
+            let query = filter.query(true, &scope);
             let sql = format!("SELECT m.n, m.position, m.id{} ORDER BY m.n DESC", query.text);
             hits.extend(self.hits(&sql, query.values, limit, message_hit)?);
         }
         if filter.has_refusals() {
-            let query = filter.query(false, range);
+            let query = filter.query(false, &scope);
             let before = "SELECT count(*) FROM refusal_row b WHERE b.n < m.n AND b.n > m.n - 100 \
                           AND b.position = m.position";
             let sql = format!("SELECT m.n, m.position, ({before}){} ORDER BY m.n DESC", query.text);
@@ -214,20 +252,29 @@ impl IndexReader {
 
     /// Number of messages and refusals that `filter` leaves, up to `most`.
     pub fn count(&self, filter: &SearchFilter, most: Option<u64>) -> Result<HitCount, Error> {
-        let range = self.range_of(filter, None)?;
+        let scope = self.scope_of(filter, None)?;
+        let bound = most.map_or(String::new(), |most| format!(" LIMIT {}", most + 1));
         let mut all = 0;
         for is_message in [true, false] {
             let is_meant = if is_message { filter.has_messages() } else { filter.has_refusals() };
             if !is_meant {
                 continue;
             }
-            let query = filter.query(is_message, range);
-            let bound = most.map_or(String::new(), |most| format!(" LIMIT {}", most + 1));
+            let is_both = scope.is_whole_tree(filter) && filter.has_words_alone();
+            let mut query = filter.query(is_message, &scope);
+            if is_both {
+                // Every row of the full-text table is a message or a refusal.
+                query.text =
+                    " FROM word WHERE word MATCH ? AND rowid >= ? AND rowid <= ?".to_owned();
+            }
             let sql = format!("SELECT count(*) FROM (SELECT 1{}{bound})", query.text);
             let count = |row: &Row<'_>| row.get::<_, u64>(0);
             let db = self.connection();
             let found = db.query_row(&sql, params_from_iter(query.values), count);
             all += found.map_err(|error| self.failed(error))?;
+            if is_both {
+                break;
+            }
         }
         Ok(match most {
             Some(most) if all > most => HitCount::MoreThan(most),
@@ -255,12 +302,60 @@ impl IndexReader {
         found().map_err(|error| self.failed(error))
     }
 
-    /// First and last number that a tree leaves. Numbers rise with positions, so a query by words
-    /// need not look at others.
-    fn range_of(&self, filter: &SearchFilter, before: Option<i64>) -> Result<(i64, i64), Error> {
-        let last = before.map_or(i64::MAX, |before| before - 1);
-        let Some(thread) = &filter.within else { return Ok((0, last)) };
+    /// The newest messages and refusals with the words, without other conditions: the full-text table
+    /// alone finds them.
+    fn search_words(
+        &self,
+        filter: &SearchFilter,
+        scope: &SearchScope,
+        limit: usize,
+    ) -> Result<Vec<SearchHit>, Error> {
+        let sql = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid <= ? \
+                   ORDER BY rowid DESC LIMIT ?";
+        let message = "SELECT n, position, id FROM message_row WHERE n = ?1";
+        let refusal = "SELECT n, position, (SELECT count(*) FROM refusal_row b WHERE b.n < m.n \
+                       AND b.n > m.n - 100 AND b.position = m.position) \
+                       FROM refusal_row m WHERE n = ?1";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (first, last) = scope.range;
 
+        let found = || -> rusqlite::Result<Vec<SearchHit>> {
+            let db = self.connection();
+            let mut numbers = db.prepare(sql)?;
+            let values = (scope.words_of(filter), first, last, limit);
+            let numbers = numbers.query_map(values, |row| row.get::<_, i64>(0))?;
+            let mut message = db.prepare(message)?;
+            let mut refusal = db.prepare(refusal)?;
+            let mut hits = Vec::new();
+            for n in numbers {
+                let n = n?;
+                let hit = match message.query_row([n], message_hit).optional()? {
+                    None => refusal.query_row([n], refusal_hit).optional()?,
+                    found => found,
+                };
+                hits.extend(hit);
+            }
+            Ok(hits)
+        };
+        found().map_err(|error| self.failed(error))
+    }
+
+    fn scope_of(&self, filter: &SearchFilter, before: Option<i64>) -> Result<SearchScope, Error> {
+        let last = before.map_or(i64::MAX, |before| before - 1);
+        let Some(thread) = &filter.within else {
+            return Ok(SearchScope { range: (0, last), tree: None });
+        };
+
+        let sql = "SELECT tree FROM thread_row WHERE id = ?1";
+        let tree = self.connection().query_row(sql, [thread.as_str()], |row| row.get(0));
+        let tree: Option<i64> = tree.optional().map_err(|error| self.failed(error))?;
+        let range = self.range_of(thread, last)?;
+        Ok(SearchScope { range, tree: Some(tree.unwrap_or(0)) })
+    }
+
+    /// First and last number that a tree leaves, up to `last`. Numbers rise with positions, so a
+    /// query need not look at others.
+    fn range_of(&self, thread: &ThreadId, last: i64) -> Result<(i64, i64), Error> {
         // Not `min(n)`, which would read all messages after the position.
         let sql = "SELECT \
                    (SELECT n FROM message_row WHERE position >= r.first ORDER BY position, n \

@@ -22,10 +22,12 @@ pub struct RowTotals {
     pub cost: i64,
     pub open_calls: i64,
     pub held: i64,
+    /// Entries of timelines.
+    pub events: i64,
 }
 
 const TOTALS: &str = "messages, settled, refusals, errors, turns, tokens_in, tokens_out, \
-                      tokens_charged, cost, open_calls, held";
+                      tokens_charged, cost, open_calls, held, events";
 
 impl RowTotals {
     fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Self> {
@@ -41,6 +43,7 @@ impl RowTotals {
             cost: row.get(from + 8)?,
             open_calls: row.get(from + 9)?,
             held: row.get(from + 10)?,
+            events: row.get(from + 11)?,
         })
     }
 }
@@ -67,6 +70,7 @@ struct IndexedThread {
     first: Option<FirstCall>,
     totals: RowTotals,
     ended: Option<(String, i64)>,
+    last_event: i64,
     is_changed: bool,
 }
 
@@ -105,7 +109,8 @@ pub struct ThreadRows<'d> {
 }
 
 const COLUMNS: &str = "tree, parent, opened_by, opened, updated, position, requested_by, listener, \
-                       request, first_words, ended_how, ended";
+                       request, first_words, ended_how, ended, \
+                       last_event";
 
 impl<'d> ThreadRows<'d> {
     pub fn new(db: &'d Connection) -> rusqlite::Result<Self> {
@@ -164,6 +169,7 @@ impl<'d> ThreadRows<'d> {
             first: None,
             totals: RowTotals::default(),
             ended: None,
+            last_event: time,
             is_changed: true,
         };
         self.threads.insert(n, row);
@@ -200,6 +206,21 @@ impl<'d> ThreadRows<'d> {
         let root = thread.tree;
         if let Some(tree) = self.tree(root)? {
             change(&mut tree.totals);
+        }
+        Ok(())
+    }
+
+    /// Number of the tree of a thread.
+    pub fn tree_of(&mut self, n: i64) -> rusqlite::Result<Option<i64>> {
+        self.load(n)?;
+        Ok(self.threads.get(&n).map(|thread| thread.tree))
+    }
+
+    /// Counts entries of the timeline of a thread.
+    pub fn count_events(&mut self, n: i64, record: &Record, events: i64) -> rusqlite::Result<()> {
+        self.add(n, record, |sums| sums.events += events)?;
+        if let Some(thread) = self.thread(n)? {
+            thread.last_event = record.time.0;
         }
         Ok(())
     }
@@ -314,7 +335,7 @@ impl<'d> ThreadRows<'d> {
         let sql = format!(
             "INSERT OR REPLACE INTO tree_row(n, status, opened, updated, first, head, records, \
              subthreads, {TOTALS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, \
-             ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
+             ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)"
         );
         let all = tree.totals;
         self.db.prepare_cached(&sql)?.execute(params![
@@ -336,7 +357,8 @@ impl<'d> ThreadRows<'d> {
             all.tokens_charged,
             all.cost,
             all.open_calls,
-            all.held
+            all.held,
+            all.events
         ])?;
         tree.is_changed = false;
         Ok(())
@@ -401,7 +423,8 @@ fn read_thread(row: &Row<'_>) -> rusqlite::Result<Option<IndexedThread>> {
         updated: row.get(5)?,
         position: row.get(6)?,
         first,
-        totals: RowTotals::read(row, 13)?,
+        last_event: row.get(13)?,
+        totals: RowTotals::read(row, 14)?,
         ended: how.zip(ended),
         is_changed: false,
     }))
@@ -425,7 +448,7 @@ fn save_thread(db: &Connection, n: i64, row: &IndexedThread) -> rusqlite::Result
     let sql = format!(
         "INSERT OR REPLACE INTO thread_row(n, id, {COLUMNS}, {TOTALS}) VALUES (?1, ?2, ?3, ?4, ?5, \
          ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, \
-         ?24, ?25)"
+         ?24, ?25, ?26, ?27)"
     );
     let first = row.first.as_ref();
     let ended = row.ended.as_ref();
@@ -445,6 +468,7 @@ fn save_thread(db: &Connection, n: i64, row: &IndexedThread) -> rusqlite::Result
         first.and_then(|first| first.words.as_deref()),
         ended.map(|(how, _)| how),
         ended.map(|(_, time)| time),
+        row.last_event,
         all.messages,
         all.settled,
         all.refusals,
@@ -455,7 +479,8 @@ fn save_thread(db: &Connection, n: i64, row: &IndexedThread) -> rusqlite::Result
         all.tokens_charged,
         all.cost,
         all.open_calls,
-        all.held
+        all.held,
+        all.events
     ])?;
     Ok(())
 }

@@ -9,6 +9,9 @@ use crate::envelope::Payload;
 use crate::limits;
 use crate::xml::element::{Element, Node};
 
+/// First character of the word that names a tree. No other word has it, and no query of a person.
+const TREE_MARK: char = '\u{f8f0}';
+
 /// Characters in one group of a run without spaces.
 const GROUP_CHARS: usize = 3;
 
@@ -113,12 +116,13 @@ pub fn add_words(text: &str, out: &mut String) {
         let after = chars.peek().map_or(' ', |(_, after)| *after);
         let shown = match char {
             '-' | '_' if !(before.is_alphanumeric() && after.is_alphanumeric()) => ' ',
+            TREE_MARK => ' ',
             '&' => {
                 if let Some((decoded, length)) = reference(text.get(at..).unwrap_or_default()) {
                     for _ in 1..length {
                         chars.next();
                     }
-                    decoded
+                    if decoded == TREE_MARK { ' ' } else { decoded }
                 } else {
                     ' '
                 }
@@ -159,6 +163,18 @@ fn add_groups(run: &mut Vec<char>, out: &mut String) {
         out.push(' ');
     }
     run.clear();
+}
+
+/// Adds the word that names the tree with this number.
+pub fn add_tree_word(tree: i64, out: &mut String) {
+    out.push(' ');
+    out.push(TREE_MARK);
+    out.push_str(&tree.to_string());
+}
+
+/// The query for messages of a tree that match `query`.
+pub fn match_in_tree(query: &str, tree: i64) -> String {
+    format!("{query} AND \"{TREE_MARK}{tree}\"")
 }
 
 /// Whether words of the character's script are not separated by spaces.

@@ -7,7 +7,9 @@ mod queries;
 mod rows;
 mod search;
 mod sums;
+mod timelines;
 mod trees;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -79,6 +79,14 @@ impl JournalReader {
         head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
+    /// About how many records a tree has: records since the last checkpoint do not count.
+    pub fn records_of(&self, root: &ThreadId) -> Result<u64, Error> {
+        let sql = "SELECT records FROM tree WHERE root = ?1";
+        let records = self.db.query_row(sql, [root.as_str()], |row| row.get(0)).optional();
+        let records = records.map_err(|error| self.read_error("a tree", error))?;
+        Ok(records.unwrap_or_default())
+    }
+
     /// Whether the table alone agrees with `heads`. A table with wrong values does not agree and
     /// can be rewritten. A torn table could not be rewritten, so it is an error before anything is
     /// written.

@@ -161,3 +161,44 @@ fn the_output_states_the_total() {
     assert_eq!(last(&["sheep", "--count"]), "11011");
     assert_eq!(last(&["nowhere"]), "");
 }
+
+/// A search within a tree finds what a test of each match would, also for words that look like the
+/// mark of a tree, and its total is that of the tree.
+#[test]
+fn a_search_within_a_tree_finds_nothing_of_other_trees() {
+    let mut script = Script::default();
+    let mut records = Vec::new();
+    for number in 0..4 {
+        let tree = thread(&format!("sess-question{number}"));
+        // The marks of trees, as the index writes them.
+        let marks: String = (1..9).map(|tree| format!(" \u{f8f0}{tree} &#xf8f0;{tree}")).collect();
+        let (asked, first) = script.question(&tree, &format!("login {number}{marks}"));
+        records.push(first);
+        let child = tree.child("depth");
+        let mut step = script.outcome(&tree, "researcher", asked);
+        step.open(&child, "researcher").within(&child);
+        let inner = format!("<question xmlns=\"{NAMESPACE}\">login beneath</question>");
+        step.say(MessageKind::Call, "researcher", "researcher", "question", &inner, None);
+        step.refuse("researcher", RefusalRule::SchemaInvalid, "login is wrong", "<login/>");
+        records.push(step.end());
+    }
+    let place = Place::with(&mut records);
+
+    for number in 0..4 {
+        let tree = format!("sess-question{number}");
+        let all = format!("{number} {number}.depth {number}.depth");
+        assert_eq!(found(&place, &["login", "--thread", &tree]), all);
+        assert_eq!(found(&place, &["login", "--thread", &tree, "--limit", "1"]), all[10..]);
+        let beneath = format!("{tree}.depth");
+        assert_eq!(found(&place, &["login", "--thread", &beneath]), all[2..]);
+        let args = ["search", "login", "--thread", &tree, "--count"];
+        assert_eq!(text(&organism(&place, &args).stdout), "3\n");
+        let refused = ["login", "--thread", &tree, "--kind", "refusal"];
+        assert_eq!(found(&place, &refused), format!("{number}.depth"));
+    }
+    assert_eq!(found(&place, &["login", "--thread", "sess-questionnone"]), "");
+    for word in ["\u{f8f0}1", "\u{f8f0}1*"] {
+        // The mark separates words, so this is the word `1`.
+        assert_eq!(found(&place, &[word, "--thread", "sess-question1"]), "1");
+    }
+}

@@ -1,0 +1,141 @@
+//! Makes the first page of a long thread: the entries come from the records up to the end of the page,
+//! the totals from the index.
+
+use crate::envelope::Disposition;
+use crate::ids::{MessageId, Position, ThreadId};
+use crate::index::{Error, IndexReader};
+use crate::thread::Fact;
+
+use super::threads::ThreadPhase;
+use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
+
+/// Number of times that more records are read, because a subthread on the page goes on after them.
+const EXTENSIONS_MAX: usize = 4;
+
+/// The page of about `limit` events with which a thread begins. It is the same one that
+/// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] make of all records. Returns `None` if
+/// there is no such thread, or if the page would need most of its records.
+///
+/// # Errors
+///
+/// Those of the index and of its journal.
+pub fn first_page(
+    index: &IndexReader,
+    thread: &ThreadId,
+    limit: usize,
+) -> Result<Option<ThreadTimeline>, Error> {
+    FirstPage { index, limit }.make(thread)
+}
+
+struct FirstPage<'i> {
+    index: &'i IndexReader,
+    limit: usize,
+}
+
+impl FirstPage<'_> {
+    fn make(&self, thread: &ThreadId) -> Result<Option<ThreadTimeline>, Error> {
+        let mut last = self.end_of(thread)?;
+
+        for _ in 0..EXTENSIONS_MAX {
+            let Some(position) = last else { return Ok(None) };
+            let mut builder = TimelineBuilder::default();
+            for sealed in self.index.journal().walk(position)? {
+                builder.take(&sealed.record);
+            }
+            let Some(mut timeline) = builder.take_timeline(thread) else { return Ok(None) };
+
+            let mut room = self.limit;
+            let Some(incomplete) = self.incomplete(&timeline, &mut room)? else {
+                timeline.keep_page(0, self.limit);
+                self.complete(&mut timeline)?;
+                return Ok(Some(timeline));
+            };
+            last = self.end_of(&incomplete)?.filter(|next| *next > position);
+        }
+        Ok(None)
+    }
+
+    /// A record up to which a thread has as many messages as the page has room for, or all.
+    fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
+        let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
+        let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
+        self.index.message_at(thread, last.min(self.limit as u64))
+    }
+
+    /// A thread on the page whose further entries may belong to the page; `None` if the page ends
+    /// before them.
+    fn incomplete(
+        &self,
+        timeline: &ThreadTimeline,
+        room: &mut usize,
+    ) -> Result<Option<ThreadId>, Error> {
+        for item in &timeline.items {
+            if *room == 0 && matches!(item.what, TimelineEvent::Message(_)) {
+                return Ok(None);
+            }
+            *room = room.saturating_sub(1);
+            if let TimelineEvent::Subthread(child) = &item.what {
+                // The recursion is bounded, because the depth of threads is bounded.
+                if let Some(thread) = self.incomplete(child, room)? {
+                    return Ok(Some(thread));
+                }
+            }
+        }
+
+        let totals = self.index.timeline_summary(&timeline.thread)?;
+        let events = totals.map_or(u64::MAX, |totals| totals.events);
+        Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
+    }
+
+    /// Adds what later records say about the threads and the messages on the page. Returns the number
+    /// of events of the thread and the threads beneath it.
+    fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
+        let mut shown = 0;
+        for item in &mut timeline.items {
+            shown += 1;
+            match &mut item.what {
+                TimelineEvent::Message(view) if view.disposition.is_none() => {
+                    view.disposition = self.disposition(view.id)?;
+                }
+                TimelineEvent::Subthread(child) => shown += self.complete(child)?,
+                _ => {}
+            }
+        }
+
+        let Some(totals) = self.index.timeline_summary(&timeline.thread)? else { return Ok(shown) };
+        if let Some(rest) = &mut timeline.rest {
+            rest.events = totals.events_beneath.saturating_sub(shown);
+        }
+        timeline.messages = totals.messages;
+        timeline.updated = totals.updated;
+        timeline.spent = totals.spent;
+        if timeline.currency.is_none() {
+            timeline.currency = self.currency(&timeline.thread)?;
+        }
+        if let Some(status) = ThreadPhase::named(&totals.status) {
+            timeline.status = status;
+        }
+        Ok(totals.events_beneath)
+    }
+
+    /// The disposition of a message, from the record that the index names.
+    fn disposition(&self, message: MessageId) -> Result<Option<Disposition>, Error> {
+        let Some(position) = self.index.disposed_at(message)? else { return Ok(None) };
+        let sealed = self.index.journal().existing_record(position)?;
+        let how = |fact: &Fact| match fact {
+            Fact::Disposed { message: disposed, how } if *disposed == message => Some(*how),
+            _ => None,
+        };
+        Ok(sealed.record.facts.iter().find_map(how))
+    }
+
+    fn currency(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
+        let Some(position) = self.index.first_priced(thread)? else { return Ok(None) };
+        let sealed = self.index.journal().existing_record(position)?;
+        let currency = |fact: &Fact| match fact {
+            Fact::Accepted { message, .. } => currency_of(position, message),
+            _ => None,
+        };
+        Ok(sealed.record.facts.iter().find_map(currency))
+    }
+}

@@ -1,0 +1,85 @@
+//! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`), so that a page of a
+//! long thread can state how many are left without reading them.
+
+use crate::envelope::RefusalRule;
+use crate::ids::CallId;
+use crate::thread::{Fact, Input, Record};
+
+use super::fold::IndexFold;
+
+/// Number of the thread in whose timeline the entries of a record stand, unless a fact names another
+/// thread. Must be called before the facts of the record are taken.
+pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
+    let call = match &record.input {
+        Input::Outcome { call, .. }
+        | Input::Failed { call, .. }
+        | Input::Lost { call, .. }
+        | Input::Unsettled { call, .. }
+        | Input::Deadline { call, .. } => *call,
+        Input::Decided { message, .. } => CallId(*message),
+        Input::Cancel { thread, .. } => return fold.threads.find(thread),
+        _ => return Ok(None),
+    };
+    fold.thread_of_call(call)
+}
+
+/// Counts the entries of a record whose own thread is `thread`; without one, it is the tree's root.
+pub fn count(
+    fold: &mut IndexFold<'_>,
+    record: &Record,
+    thread: Option<i64>,
+) -> rusqlite::Result<()> {
+    let mut own = of_input(record);
+    for fact in &record.facts {
+        match fact {
+            Fact::Accepted { message, .. } => {
+                let n = fold.threads.number(&message.thread, None, record)?;
+                fold.threads.count_events(n, record, 1)?;
+            }
+            Fact::Refused { thread: named, .. } => {
+                // A refusal that names a thread that does not exist stands in no timeline.
+                if let Some(n) = fold.threads.find(named.as_ref().unwrap_or(&record.tree))? {
+                    fold.threads.count_events(n, record, 1)?;
+                }
+            }
+            Fact::AttemptFailed { .. } | Fact::Charged { .. } | Fact::TimerEnded { .. } => own += 1,
+            Fact::ThreadOpened { thread, .. } => {
+                if let Some(parent) = thread.parent() {
+                    let n = fold.threads.number(&parent, None, record)?;
+                    fold.threads.count_events(n, record, 1)?;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    if own == 0 {
+        return Ok(());
+    }
+    let n = match thread {
+        Some(n) => n,
+        None => fold.threads.number(&record.tree, None, record)?,
+    };
+    fold.threads.count_events(n, record, own)
+}
+
+/// Number of entries for the input of a record.
+fn of_input(record: &Record) -> i64 {
+    let is_shown = match &record.input {
+        Input::Decided { origin, .. } => origin.is_some(),
+        // A cancellation that is refused is a decision, if a person made it, and nothing else.
+        Input::Cancel { origin, .. } => {
+            return i64::from(origin.is_some()) + i64::from(!is_cancel_refused(record));
+        }
+        Input::Busy { .. } => true,
+        Input::Outcome { turn: Some(turn), .. } => !turn.findings.is_empty(),
+        _ => false,
+    };
+    i64::from(is_shown)
+}
+
+fn is_cancel_refused(record: &Record) -> bool {
+    let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
+    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));
+    record.facts.iter().any(refused)
+}

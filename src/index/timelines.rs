@@ -1,0 +1,92 @@
+//! Totals of the timelines of threads, and where their messages are, so that a page of a long thread
+//! can be made without reading the whole thread.
+
+use rusqlite::{OptionalExtension as _, Row, ToSql};
+
+use crate::clock::Time;
+use crate::envelope::{Money, Spending};
+use crate::ids::{MessageId, Position, ThreadId};
+
+use super::{Error, IndexReader};
+
+/// Totals of the timeline of one thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimelineSummary {
+    /// Phase of the thread, as the view `thread` names it.
+    pub status: String,
+    /// Number of messages of the thread itself.
+    pub messages: u64,
+    /// Number of entries of the thread itself. A subthread is one entry.
+    pub events: u64,
+    /// Time of the last entry.
+    pub updated: Time,
+    /// Number of entries of the thread and all threads beneath it.
+    pub events_beneath: u64,
+    /// Tokens and money of the thread and all threads beneath it.
+    pub spent: Spending,
+}
+
+/// Condition for a thread and all threads beneath it: their ids are those between `id.` and `id/`.
+const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
+
+impl IndexReader {
+    /// The totals of a thread; `None` if there is no such thread.
+    pub fn timeline_summary(&self, thread: &ThreadId) -> Result<Option<TimelineSummary>, Error> {
+        let id = thread.as_str();
+        let own = "SELECT CASE WHEN t.n = t.tree THEN r.status \
+                   WHEN t.open_calls > 0 THEN 'running' ELSE coalesce(t.ended_how, 'idle') END, \
+                   t.messages, t.events, t.last_event \
+                   FROM thread_row t JOIN tree_row r ON r.n = t.tree WHERE t.id = ?1";
+        let own = self.one(own, &[&id], |row| {
+            Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?, Time(row.get(3)?)))
+        })?;
+        let Some((status, messages, events, updated)) = own else { return Ok(None) };
+
+        let sums = format!(
+            "SELECT sum(t.events), sum(t.tokens_in + t.tokens_out + t.tokens_charged), sum(t.cost) \
+             FROM thread_row t WHERE {BENEATH}"
+        );
+        let sums = self.one(&sums, &[&id], |row| {
+            let spent = Spending { tokens: row.get(1)?, money: Money(row.get(2)?) };
+            Ok((row.get(0)?, spent))
+        })?;
+        let (events_beneath, spent) = sums.unwrap_or_default();
+
+        Ok(Some(TimelineSummary { status, messages, events, updated, events_beneath, spent }))
+    }
+
+    /// Record of the first model call with a currency, in the thread or else beneath it.
+    pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
+        let sql = format!(
+            "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \
+             WHERE {BENEATH} AND u.currency IS NOT NULL GROUP BY t.id = ?1 ORDER BY t.id = ?1 DESC \
+             LIMIT 1"
+        );
+        self.one(&sql, &[&thread.as_str()], |row| row.get(1).map(Position))
+    }
+
+    /// Record of the message with this index among the messages of a thread, counted from 0.
+    pub fn message_at(&self, thread: &ThreadId, at: u64) -> Result<Option<Position>, Error> {
+        let sql = "SELECT m.position FROM thread_row t CROSS JOIN message_row m ON m.thread = t.n \
+                   WHERE t.id = ?1 ORDER BY m.seq LIMIT 1 OFFSET ?2";
+        self.one(sql, &[&thread.as_str(), &at], |row| row.get(0).map(Position))
+    }
+
+    /// Record with the disposition of a message; `None` while the message is in flight.
+    pub fn disposed_at(&self, message: MessageId) -> Result<Option<Position>, Error> {
+        let sql = "SELECT disposed FROM message_row WHERE id = ?1";
+        let id = message.0.as_bytes().as_slice();
+        let disposed = self.one(sql, &[&id], |row| row.get::<_, Option<u64>>(0))?;
+        Ok(disposed.flatten().map(Position))
+    }
+
+    fn one<T>(
+        &self,
+        sql: &str,
+        values: &[&dyn ToSql],
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, Error> {
+        let found = || self.connection().prepare_cached(sql)?.query_row(values, read).optional();
+        found().map_err(|error| self.failed(error))
+    }
+}

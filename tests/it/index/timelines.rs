@@ -1,0 +1,171 @@
+//! Pages of threads that are made with the index are those of the whole journal.
+
+use organism::audit::{self, ThreadTimeline};
+use organism::clock::Time;
+use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, RefusalRule, Spending};
+use organism::ids::{Attempt, CallId, MessageId, ThreadId};
+use organism::index;
+use organism::thread::{
+    Closing, Decision, DecisionOrigin, Fact, Input, OperatorIdentity, Record, TimerEnd,
+};
+
+use super::rows::priced_turn;
+use super::{organism, rows, text, with_index};
+use crate::fixtures::stored_journals;
+use crate::journal::Place;
+use crate::journal::script::{CORE, Script, name, research, thread};
+
+const ROOT: &str = "sess-abcdefgh";
+const LIMITS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 25, 60];
+
+/// A thread with two subthreads whose messages alternate with its own, and every kind of event.
+fn nested() -> Vec<Record> {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let call = CallId(asked);
+    let attempt = Attempt { epoch: 1, n: 1 };
+    let mut records = vec![first];
+    let note = |script: &mut Script, at: &ThreadId, text: &str| {
+        let mut step = script.outcome(at, "researcher", asked);
+        let body = format!("<note>{text}</note>");
+        step.within(at);
+        step.say(MessageKind::Note, "researcher", "researcher", "note", &body, Some(asked));
+        step.end()
+    };
+
+    let children = ["left", "right"].map(|child| tree.child(child));
+    let beneath = children[0].child("deep");
+    let mut inner = Vec::new();
+    for child in children.iter().chain([&beneath]) {
+        records.push(note(&mut script, &tree, "before a subthread"));
+        let parent = child.parent().unwrap();
+        let mut step = script.outcome(&parent, "researcher", asked);
+        step.open(child, "researcher").within(child);
+        inner.push(step.say(MessageKind::Call, "researcher", "b", "question", "<q/>", None));
+        records.push(step.end());
+    }
+    for n in 0..12 {
+        for at in children.iter().chain([&tree, &beneath]) {
+            records.push(note(&mut script, at, &format!("{n}")));
+        }
+    }
+
+    let spent = Spending { tokens: 34, money: Money(700) };
+    let failure = AttemptFailure::Model {
+        reason: "timeout".to_owned(),
+        detail: "no answer".to_owned(),
+        spent,
+        passing: false,
+        tries: Vec::new(),
+    };
+    let mut failed = script.step(&children[1], Input::Retry { call }).end();
+    failed.facts = vec![
+        Fact::AttemptFailed { call, attempt, failure },
+        Fact::TimerEnded { timer: organism::ids::TimerId(asked.0), how: TimerEnd::Fired },
+        Fact::Charged { call, agent: name("researcher"), attempt, spending: spent },
+    ];
+    records.push(failed);
+
+    let mut step = script.outcome(&children[0], "b", inner[0]);
+    step.found("unclosed-element", "`<search>` was never closed");
+    step.refuse("b", RefusalRule::SchemaInvalid, "`sum` is not an expression", "<calculate/>");
+    records.push(step.end());
+
+    let who = OperatorIdentity::default();
+    let origin = Some(DecisionOrigin { who, note: String::new(), signature: None });
+    let by = name("operator");
+    let decision = Decision::Refuse { reason: "no".to_owned() };
+    let input =
+        Input::Decided { message: inner[1], by: by.clone(), decision, origin: origin.clone() };
+    records.push(script.step(&tree, input).end());
+    let reason = "enough".to_owned();
+    let input = Input::Cancel { thread: children[1].clone(), by: by.clone(), reason, origin };
+    let mut step = script.step(&tree, input);
+    step.close(inner[1], Closing::Cancelled);
+    records.push(step.end());
+    let busy = Input::Busy { client: by, since: Time(1), count: 3 };
+    records.push(script.step(&tree, busy).end());
+
+    let mut step = script.outcome(&tree, "researcher", asked);
+    let all: Vec<MessageId> = records.iter().flat_map(accepted).collect();
+    for message in all {
+        step.dispose(message, Disposition::Handled);
+    }
+    step.close(asked, Closing::Completed);
+    records.push(step.end());
+    records
+}
+
+fn accepted(record: &Record) -> Vec<MessageId> {
+    let id = |fact: &Fact| match fact {
+        Fact::Accepted { message, .. } => Some(message.id),
+        _ => None,
+    };
+    record.facts.iter().filter_map(id).collect()
+}
+
+fn json(timeline: &ThreadTimeline) -> String {
+    serde_json::to_string_pretty(timeline).unwrap()
+}
+
+/// Issue 17: the first page of a long thread, made without reading the whole thread.
+#[test]
+fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
+    let mut script = Script::default();
+    let priced = priced_turn(&mut script, ROOT).to_vec();
+    let written = [nested(), priced, research(&mut Script::default(), ROOT)];
+    let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
+    let mut cut = 0;
+
+    for (journal, place) in written.into_iter().chain(stored_journals()) {
+        let reader = place.reader();
+        for id in rows(&place.data(), "SELECT id FROM thread") {
+            let thread = ThreadId::parse(&id).unwrap();
+            let whole = audit::thread_timeline(&reader, &thread, None).unwrap().unwrap();
+            for limit in LIMITS {
+                let mut expected = whole.clone();
+                expected.keep_page(0, limit);
+                let made = with_index(&place.data(), &mut |index: &mut index::IndexReader| {
+                    audit::first_page(index, &thread, limit)
+                });
+                // A page that needs nearly all records is not made with the index.
+                let Some(page) = made.unwrap() else { continue };
+                assert_eq!(json(&page), json(&expected), "{journal}, {id}, {limit} events");
+                assert_eq!((page.opened, page.updated), (expected.opened, expected.updated));
+                cut += u64::from(page.rest.is_some());
+            }
+        }
+    }
+    assert!(cut > 100, "{cut}");
+}
+
+/// A long thread is not read beyond its first page, and the output is the same as without an index.
+#[test]
+fn the_first_page_of_a_long_thread_reads_no_later_record() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let mut records = vec![first];
+    for n in 0..3_100 {
+        let mut step = script.outcome(&tree, "researcher", asked);
+        let body = format!("<note xmlns=\"{CORE}\">number {n}</note>");
+        step.say(MessageKind::Note, "researcher", "researcher", "note", &body, Some(asked));
+        records.push(step.end());
+    }
+    let place = Place::with(&mut records);
+    let shown = || organism(&place, &["thread", ROOT]);
+    let without = shown();
+    assert!(!place.data().join(index::INDEX_DATABASE).exists());
+
+    assert_eq!(rows(&place.data(), "SELECT messages FROM thread"), ["3101"]);
+    let with = shown();
+    assert_eq!(text(&with.stdout), text(&without.stdout));
+    assert!(text(&with.stdout).contains("2601 more events"), "{}", text(&with.stdout));
+
+    let journal = rusqlite::Connection::open(place.data().join("journal.db")).unwrap();
+    journal.execute("UPDATE step SET hash = zeroblob(32) WHERE position = 2000", []).unwrap();
+    assert_eq!(text(&shown().stdout), text(&without.stdout));
+    let all = organism(&place, &["thread", ROOT, "--all"]);
+    assert!(!all.status.success(), "{}", text(&all.stdout));
+}

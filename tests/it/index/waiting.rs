@@ -1,0 +1,128 @@
+//! Held calls that are found with the index are those of the whole journal.
+
+use organism::audit::{self, HeldCall};
+use organism::clock::Time;
+use organism::envelope::MessageKind;
+use organism::ids::CallId;
+use organism::index;
+use organism::journal::Journal as _;
+use organism::thread::{Closing, Fact, Hold, Record};
+
+use super::{organism, text, with_index};
+use crate::fixtures::stored_journals;
+use crate::journal::Place;
+use crate::journal::script::{CORE, Script, research, thread};
+
+fn indexed(place: &Place) -> Vec<HeldCall> {
+    with_index(&place.data(), &mut |index| audit::held_in(index)).unwrap()
+}
+
+/// Trees of which every second one has a call that waits. Waits end in three ways.
+fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
+    let mut records = Vec::new();
+    for number in 0..trees {
+        let tree = thread(&format!("sess-waiting{number}"));
+        let (asked, mut first) = script.question(&tree, &format!("question {number}"));
+        let call = CallId(asked);
+        let until = Some(Time(first.time.0 + 3_600_000_000));
+        first.facts.push(Fact::Held { call, hold: Hold::Approval, until });
+        records.push(first);
+
+        let mut step = script.outcome(&tree, "researcher", asked);
+        let why =
+            format!("<approval-requested xmlns=\"{CORE}\" message_id=\"{asked}\" why=\"large\"/>");
+        step.say(MessageKind::System, "core", "operator", "approval-requested", &why, None);
+        let mut more = step.end();
+        let facts = match number % 6 {
+            1 => vec![Fact::Released { call, lapsed: false }],
+            3 => vec![Fact::CallClosed { call, how: Closing::Cancelled }],
+            // A wait that was renewed has not ended.
+            4 => vec![Fact::Held { call, hold: Hold::Answer, until: None }],
+            5 => vec![Fact::Released { call, lapsed: true }],
+            _ => Vec::new(),
+        };
+        more.facts.extend(facts);
+        records.push(more);
+    }
+    records
+}
+
+/// Design 8.17: no held call is missing, whatever its tree went through.
+#[test]
+fn held_calls_found_with_the_index_are_those_of_the_journal() {
+    let mut script = Script::default();
+    let mut records = research(&mut script, "sess-abcdefgh");
+    records.extend(waiting(&mut script, 60));
+    let place = Place::with(&mut records);
+    let held = audit::held(&place.reader()).unwrap();
+    assert_eq!(held.len(), 30);
+    assert!(held.iter().all(|call| call.why.as_deref() == Some("large")));
+    assert_eq!(indexed(&place), held);
+
+    let mut found = 0;
+    for (journal, place) in stored_journals() {
+        let held = audit::held(&place.reader()).unwrap();
+        assert_eq!(indexed(&place), held, "{journal}");
+        found += held.len();
+    }
+    assert!(found > 0);
+}
+
+/// `organism approvals` without an organism: with an index it reads only the trees that wait. An index
+/// that is missing, behind, damaged or of another journal hides no held call.
+#[test]
+fn approvals_are_complete_whatever_state_the_index_is_in() {
+    let mut script = Script::default();
+    let mut records = research(&mut script, "sess-abcdefgh");
+    records.extend(waiting(&mut script, 12));
+    let place = Place::with(&mut records);
+    let listed = |place: &Place| organism(place, &["approvals", "--json"]);
+    let file = |place: &Place| place.data().join(index::INDEX_DATABASE);
+
+    let expected = text(&listed(&place).stdout);
+    assert_eq!(expected.lines().count(), 4);
+    assert!(!file(&place).exists(), "a list of approvals makes no index");
+    assert_eq!(indexed(&place).len(), 6);
+    let indexed = listed(&place);
+    assert_eq!(text(&indexed.stdout), expected);
+    assert!(text(&indexed.stderr).contains("reads the journal"), "{}", text(&indexed.stderr));
+
+    // The first record is in no tree that waits, so it is read only without an index.
+    let damaged = place.copy();
+    let journal = rusqlite::Connection::open(damaged.data().join("journal.db")).unwrap();
+    journal.execute("UPDATE step SET hash = zeroblob(32) WHERE position = 2", []).unwrap();
+    assert_eq!(text(&listed(&damaged).stdout), expected);
+    std::fs::remove_file(file(&damaged)).unwrap();
+    assert!(!listed(&damaged).status.success());
+
+    let behind = place.copy();
+    let mut more = waiting(&mut script, 0);
+    let tree = thread("sess-latelatelate");
+    let (asked, mut late) = script.question(&tree, "late");
+    late.facts.push(Fact::Held { call: CallId(asked), hold: Hold::Approval, until: None });
+    more.push(late);
+    let mut opened = behind.open().unwrap();
+    opened.append(&mut more).unwrap();
+    let lock = index_lock(&behind);
+    let locked = listed(&behind);
+    assert_eq!(text(&locked.stdout).lines().count(), 5, "{}", text(&locked.stderr));
+    drop(lock);
+    assert_eq!(text(&listed(&behind).stdout).lines().count(), 5);
+
+    let other = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
+    assert!(!super::rows(&other.data(), "SELECT thread FROM tree").is_empty());
+    for bytes in [b"no database".to_vec(), std::fs::read(file(&other)).unwrap()] {
+        let copy = place.copy();
+        std::fs::write(file(&copy), bytes).unwrap();
+        assert_eq!(text(&listed(&copy).stdout), expected);
+    }
+}
+
+/// The lock of a writer of the index.
+fn index_lock(place: &Place) -> std::fs::File {
+    let mut options = std::fs::OpenOptions::new();
+    let lock =
+        options.create(true).append(true).open(place.data().join(index::INDEX_LOCK)).unwrap();
+    lock.lock().unwrap();
+    lock
+}
