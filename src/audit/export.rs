@@ -5,6 +5,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use crate::clock::Time;
 use crate::envelope::{self, Disposition, Message, Payload};
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
@@ -24,20 +25,36 @@ pub enum ExportFormat {
     Jsonl,
 }
 
-/// Writes the current records of all trees, or only of `tree`. Several journals become one XML
+/// Which records are written.
+#[derive(Debug, Clone, Default)]
+pub struct ExportFilter {
+    /// Only the tree with this root thread.
+    pub tree: Option<ThreadId>,
+    /// First moment of the records.
+    pub since: Option<Time>,
+    /// Moment before which the records are.
+    pub until: Option<Time>,
+}
+
+/// Writes the current records that the filter leaves. Several journals become one XML
 /// document with a part for each journal, or JSON lines in the order of time.
 pub fn export(
     readers: &[JournalReader],
-    tree: Option<&ThreadId>,
+    filter: &ExportFilter,
     format: ExportFormat,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    let tree = filter.tree.as_ref();
     let source = |reader| -> Result<_, Error> {
         let head = match tree {
             Some(root) => JournalReader::head(reader, root)?.unwrap_or_default(),
             None => reader.last()?,
         };
-        Ok(ExportSource { reader, tree, head })
+        let since = filter.since.map(|since| reader.first_since(since)).transpose()?;
+        let first = since.unwrap_or(Position(1));
+        let until = filter.until.map(|until| reader.first_since(until)).transpose()?;
+        let last = until.map_or(head, |until| head.min(Position(until.0.saturating_sub(1))));
+        Ok(ExportSource { reader, tree, head, first, last })
     };
 
     let sources = readers.iter().map(source).collect::<Result<Vec<_>, _>>()?;
@@ -56,7 +73,11 @@ pub fn export(
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
+    /// Last record of the tree or of the journal.
     head: Position,
+    /// First and last record to write.
+    first: Position,
+    last: Position,
 }
 
 /// Yields the records of several journals, in the order of time as far as possible. Records of one
@@ -71,7 +92,8 @@ fn each_in_time(
 
     let mut ahead = Vec::new();
     for source in sources {
-        ahead.push(PeekedJournal { source, from: 1, read: source.first()?.into() });
+        let from = source.first.0;
+        ahead.push(PeekedJournal { source, from, read: source.first()?.into() });
     }
 
     loop {
@@ -104,32 +126,42 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
+    /// The same source with all records after those to write, too.
+    fn to_head(&self) -> Self {
+        Self { last: self.head, ..*self }
+    }
+
     /// Reads all records of the tree, or the first batch of the whole journal.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
-        match (self.tree, self.head) {
-            (Some(_), Position(0)) => Ok(Vec::new()),
-            (Some(_), head) => self.reader.walk(head),
-            (None, _) => self.some(1),
+        if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
+    }
+
+    fn tree_records(&self) -> Result<Vec<HashedRecord>, Error> {
+        if self.head == Position(0) {
+            return Ok(Vec::new());
         }
+        let mut records = self.reader.walk(self.head)?;
+        records.retain(|sealed| (self.first..=self.last).contains(&sealed.record.position));
+        Ok(records)
     }
 
     /// Reads one batch of records from position `from`.
     fn some(&self, from: u64) -> Result<Vec<HashedRecord>, Error> {
-        if from > self.head.0 {
+        if from > self.last.0 {
             return Ok(Vec::new());
         }
-        let to = self.head.0.min(from + limits::SCAN_RECORDS - 1);
+        let to = self.last.0.min(from + limits::SCAN_RECORDS - 1);
         self.reader.records(Position(from), Position(to))
     }
 
     fn each(&self, visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>) -> Result<(), Error> {
         if self.tree.is_some() {
-            return self.reader.walk(self.head)?.iter().try_for_each(visit);
+            return self.tree_records()?.iter().try_for_each(visit);
         }
 
-        let mut from = 1;
-        while from <= self.head.0 {
-            let to = self.head.0.min(from + limits::SCAN_RECORDS - 1);
+        let mut from = self.first.0;
+        while from <= self.last.0 {
+            let to = self.last.0.min(from + limits::SCAN_RECORDS - 1);
             self.reader.records(Position(from), Position(to))?.iter().try_for_each(&mut *visit)?;
             from = to + 1;
         }
@@ -155,7 +187,8 @@ enum ExportLine {
 
 fn jsonl(sources: &[ExportSource<'_>], out: &mut dyn Write) -> Result<(), Error> {
     let mut ended: HashMap<MessageId, Disposition> = HashMap::new();
-    each_in_time(sources, &mut |sealed| {
+    let to_head: Vec<_> = sources.iter().map(ExportSource::to_head).collect();
+    each_in_time(&to_head, &mut |sealed| {
         for fact in &sealed.record.facts {
             if let Fact::Disposed { message, how } = fact {
                 ended.insert(*message, *how);

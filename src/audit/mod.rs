@@ -21,7 +21,7 @@ mod verify;
 mod views;
 
 pub use duration_histogram::DurationHistogram;
-pub use export::{ExportFormat, export};
+pub use export::{ExportFilter, ExportFormat, export};
 pub use held::{CallPreviewView, HeldCall, held, held_in};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use message_report::{

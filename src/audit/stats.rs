@@ -50,7 +50,7 @@ pub struct StatsQuery {
     pub by: Vec<StatsKey>,
     /// First moment that counts.
     pub since: Option<Time>,
-    /// Last moment that counts.
+    /// Moment before which everything is that counts.
     pub until: Option<Time>,
 }
 
@@ -176,7 +176,7 @@ impl Groups<'_> {
 
     fn take_turns(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let sql = "SELECT time, agent, coalesce(answered_by, model, -1), failovers, tokens_in, \
-                   tokens_out, cost, latency FROM turn_row WHERE time BETWEEN ?1 AND ?2";
+                   tokens_out, cost, latency FROM turn_row WHERE time >= ?1 AND time < ?2";
         self.each_row(db, sql, |groups, row| {
             let agent = row.get(1)?;
             let time = row.get(0)?;
@@ -194,10 +194,10 @@ impl Groups<'_> {
     }
 
     fn take_refusals(&mut self, db: &Connection) -> rusqlite::Result<()> {
-        let sql = "SELECT time, sender, rule, 1 FROM refusal_row WHERE time BETWEEN ?1 AND ?2 \
+        let sql = "SELECT time, sender, rule, 1 FROM refusal_row WHERE time >= ?1 AND time < ?2 \
                    UNION ALL \
                    SELECT time, client, coalesce((SELECT n FROM name WHERE text = 'busy'), -1), \
-                   count FROM busy_row WHERE time BETWEEN ?1 AND ?2";
+                   count FROM busy_row WHERE time >= ?1 AND time < ?2";
         self.each_row(db, sql, |groups, row| {
             let sender = row.get(1)?;
             let time = row.get(0)?;
@@ -214,7 +214,7 @@ impl Groups<'_> {
     fn take_deliveries(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let sql = "SELECT ended, listener, outcome = 'handled', handed_over - ready, \
                    ended - handed_over FROM delivery_row \
-                   WHERE ended BETWEEN ?1 AND ?2 AND outcome <> 'not-taken'";
+                   WHERE ended >= ?1 AND ended < ?2 AND outcome <> 'not-taken'";
         self.each_row(db, sql, |groups, row| {
             let time = row.get(0)?;
             let listener = row.get(1)?;

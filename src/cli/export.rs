@@ -8,12 +8,14 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::audit;
+use crate::clock::Time;
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
 use super::output::StdoutWriter;
+use super::past_time;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,6 +24,12 @@ pub struct Args {
     /// Export only the tree of this thread.
     #[arg(value_name = "ID")]
     thread: Option<String>,
+    /// Export only what was recorded from this time on: 2026-11-20, 2026-11-20T10:00, 2h.
+    #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
+    since: Option<Time>,
+    /// Export only what was recorded before this time.
+    #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
+    until: Option<Time>,
     #[arg(long, value_enum, default_value_t = OutputFormat::Xml)]
     format: OutputFormat,
     /// Output file. Default: stdout.
@@ -71,7 +79,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     // The command only produces output, so it ends when the reader closes the output.
-    match audit::export(&readers, tree.as_ref(), format, &mut out) {
+    let filter = audit::ExportFilter { tree, since: args.since, until: args.until };
+    match audit::export(&readers, &filter, format, &mut out) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
         exported => exported.map_err(|error| match readers.as_slice() {
             [reader] => journal_target::failed_in(reader, error),

@@ -24,7 +24,7 @@ pub struct Args {
     /// Count from this time on: 2026-11-20, 2026-11-20T10:00, 2h.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
     since: Option<Time>,
-    /// Count up to this time.
+    /// Count what was before this time.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
     until: Option<Time>,
     /// Write a line of JSON for each group.

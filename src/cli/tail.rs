@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::audit::{BusyRefusals, MessageView, RefusalView};
+use crate::clock::Time;
 use crate::ids::{Position, ThreadId};
-use crate::journal::HashedRecord;
 use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, HashedRecord};
 use crate::limits;
 use crate::service::{BearerSecret, LiveRequest};
 use crate::thread::Fact;
@@ -21,6 +22,7 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known};
 use super::organism_reach;
 use super::output;
+use super::past_time;
 use super::render::{self, RenderOutput, put, put_json};
 use super::startup::{self, ConfigArg};
 use thread_calls::ThreadCalls;
@@ -35,6 +37,12 @@ pub struct Args {
     /// Number of records before the current end to start with.
     #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
     lines: u64,
+    /// Start with what was recorded at this time: 2026-11-20, 2026-11-20T10:00, 2h.
+    #[arg(long, value_name = "TIME", value_parser = past_time::parse, conflicts_with = "lines")]
+    since: Option<Time>,
+    /// Show what was recorded before this time, and stop.
+    #[arg(long, value_name = "TIME", value_parser = past_time::parse, conflicts_with = "live")]
+    until: Option<Time>,
     /// Stop at the current end; without it, at the end of the organism.
     #[arg(long)]
     no_follow: bool,
@@ -61,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
     let data = journal_target::data_dir(&args.place)?;
     let output = RenderOutput::stdout(args.full);
-    let is_following = !args.no_follow;
+    let is_following = !args.no_follow && args.until.is_none();
     let mut tail = JournalTail { args, data, within, output, seen: BTreeMap::new(), calls: None };
 
     match tail.show_new() {
@@ -191,9 +199,8 @@ impl JournalTail {
         let readers = journal_target::readers_in(&self.args.place, &self.data)?;
         for (partition, reader) in &readers {
             if !self.seen.contains_key(partition) {
-                let last =
-                    reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
-                let begin = Position(last.0.saturating_sub(self.args.lines));
+                let begin = self.begin(reader);
+                let begin = begin.map_err(|error| journal_target::failed_in(reader, error))?;
                 self.seen.insert(*partition, begin);
             }
         }
@@ -201,7 +208,7 @@ impl JournalTail {
             let mut records = Vec::new();
             for (partition, reader) in &readers {
                 if let Some(seen) = self.seen.get_mut(partition) {
-                    records.extend(after(reader, seen)?);
+                    records.extend(after(reader, seen, self.args.until)?);
                 }
             }
             if records.is_empty() {
@@ -219,12 +226,34 @@ impl JournalTail {
             }
         }
     }
+
+    /// The last record of a journal that is not shown.
+    fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
+        if let Some(since) = self.args.since {
+            return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));
+        }
+        let end = end_of(reader, self.args.until)?;
+        Ok(Position(end.0.saturating_sub(self.args.lines)))
+    }
 }
 
-/// Reads the records after `seen`, at most `limits::SCAN_RECORDS`, and advances `seen`. The bound
-/// gives the journals of other partitions their turn.
-fn after(reader: &JournalReader, seen: &mut Position) -> anyhow::Result<Vec<HashedRecord>> {
-    let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
+/// The last record of a journal before `until`, or the last of all.
+fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error> {
+    match until {
+        Some(until) => Ok(Position(reader.first_since(until)?.0.saturating_sub(1))),
+        None => reader.last(),
+    }
+}
+
+/// Reads the records after `seen` and before `until`, at most `limits::SCAN_RECORDS`, and advances
+/// `seen`. The bound gives the journals of other partitions their turn.
+fn after(
+    reader: &JournalReader,
+    seen: &mut Position,
+    until: Option<Time>,
+) -> anyhow::Result<Vec<HashedRecord>> {
+    let last = end_of(reader, until);
+    let last = last.map_err(|error| journal_target::failed_in(reader, error))?;
     if *seen >= last {
         return Ok(Vec::new());
     }

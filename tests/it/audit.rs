@@ -1,11 +1,12 @@
 //! Queries of an auditor, and the format of the answers.
 
 mod pages;
+mod times;
 
 use std::process::{Command, Output};
 
 use expect_test::expect;
-use organism::audit::{self, ExportFormat, OutsideVerdict};
+use organism::audit::{self, ExportFilter, ExportFormat, OutsideVerdict};
 use organism::envelope::{Disposition, MessageKind};
 use organism::ids::{Attempt, CallId, MessageId};
 use organism::journal::sqlite::DATABASE;
@@ -340,7 +341,13 @@ fn an_export_is_one_well_formed_document_or_a_line_per_message() {
     let place = researched();
     let reader = place.reader();
     let mut out = Vec::new();
-    audit::export(std::slice::from_ref(&reader), None, ExportFormat::Xml, &mut out).unwrap();
+    audit::export(
+        std::slice::from_ref(&reader),
+        &ExportFilter::default(),
+        ExportFormat::Xml,
+        &mut out,
+    )
+    .unwrap();
     let xml = String::from_utf8(out).unwrap();
     let document = libxml::parser::Parser::default().parse_string(&xml).unwrap();
     let root = document.get_root_element().unwrap();

@@ -79,6 +79,26 @@ impl JournalReader {
         head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
+    /// Position of the first record at or after a time, or that after the last record. Times of
+    /// records never go back.
+    pub fn first_since(&self, time: Time) -> Result<Position, Error> {
+        let sql = "SELECT time FROM step WHERE position = ?1";
+        let failed = |error| self.read_error("the time of a record", error);
+        let mut query = self.db.prepare(sql).map_err(failed)?;
+        let mut first = 1;
+        let mut end = self.last()?.0 + 1;
+        while first < end {
+            let middle = first + (end - first) / 2;
+            let at: i64 = query.query_row([middle], |row| row.get(0)).map_err(failed)?;
+            if at < time.0 {
+                first = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        Ok(Position(first))
+    }
+
     /// About how many records a tree has: records since the last checkpoint do not count.
     pub fn records_of(&self, root: &ThreadId) -> Result<u64, Error> {
         let sql = "SELECT records FROM tree WHERE root = ?1";

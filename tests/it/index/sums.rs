@@ -133,6 +133,7 @@ fn percentiles_agree(data: &std::path::Path, groups: &[Json]) {
     }
 }
 
+/// Issue 17, 4.5: `--since` includes its moment, and `--until` excludes it.
 #[test]
 fn a_time_bounds_what_is_summed() {
     let place = turns(&[("writer", "m", 10), ("writer", "m", 20), ("writer", "m", 30)]);
@@ -143,8 +144,10 @@ fn a_time_bounds_what_is_summed() {
     };
     let second = organism::clock::Time(times[1].parse().unwrap()).to_string();
     assert_eq!(counted(&["--since", &second]), 2);
-    assert_eq!(counted(&["--until", &second]), 2);
-    assert_eq!(counted(&["--since", &second, "--until", &second]), 1);
+    assert_eq!(counted(&["--until", &second]), 1);
+    assert_eq!(counted(&["--since", &second, "--until", &second]), 0);
+    let third = organism::clock::Time(times[2].parse().unwrap()).to_string();
+    assert_eq!(counted(&["--since", &second, "--until", &third]), 1);
     assert_eq!(counted(&["--since", "2027-01-01"]), 0);
 }
 

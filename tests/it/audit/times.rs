@@ -1,0 +1,76 @@
+//! `--since` and `--until` of commands that read records: from a time on, and before a time.
+
+use organism::ids::Position;
+use serde_json::Value as Json;
+
+use super::{ROOT, organism, researched, stdout};
+use crate::journal::Place;
+
+fn lines(place: &Place, args: &[&str]) -> Vec<Json> {
+    let text = stdout(organism(place, args));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn positions(lines: &[Json]) -> Vec<u64> {
+    let mut positions: Vec<u64> =
+        lines.iter().map(|line| line["position"].as_u64().unwrap()).collect();
+    positions.dedup();
+    positions
+}
+
+fn time_of(place: &Place, position: u64) -> String {
+    place.reader().existing_record(Position(position)).unwrap().record.time.to_string()
+}
+
+/// Issue 17, 4.5: `tail` shows what was recorded from a time on and before another, and stops there.
+#[test]
+fn tail_shows_what_was_recorded_between_two_times() {
+    let place = researched();
+    let shown = |args: &[&str]| positions(&lines(&place, &[&["tail", "--json"], args].concat()));
+    let all = shown(&["--no-follow", "-n", "100"]);
+    let (third, sixth) = (time_of(&place, 3), time_of(&place, 6));
+
+    let between = shown(&["--since", &third, "--until", &sixth]);
+    let expected: Vec<u64> = all.iter().copied().filter(|at| (3..6).contains(at)).collect();
+    assert_eq!(between, expected);
+    assert!(!between.is_empty());
+    let from: Vec<u64> = all.iter().copied().filter(|at| *at >= 3).collect();
+    assert_eq!(shown(&["--no-follow", "--since", &third]), from);
+    let last_before: Vec<u64> = all.iter().copied().filter(|at| (4..6).contains(at)).collect();
+    assert_eq!(shown(&["--until", &sixth, "-n", "2"]), last_before);
+    assert_eq!(shown(&["--no-follow", "--since", "2100-01-01"]), [0; 0]);
+    assert_eq!(shown(&["--until", "2000-01-01"]), [0; 0]);
+
+    for wrong in
+        [&["--since", "noon"][..], &["--since", "1d", "-n", "3"], &["--until", "1d", "--live"]]
+    {
+        let refused = organism(&place, &[&["tail", "--no-follow"], wrong].concat());
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+/// Issue 17, 4.5: `export` writes what was recorded from a time on and before another, with the
+/// dispositions of now.
+#[test]
+fn an_export_has_what_was_recorded_between_two_times() {
+    let place = researched();
+    let exported =
+        |args: &[&str]| lines(&place, &[&["export", "--format", "jsonl"], args].concat());
+    let all = exported(&[]);
+    let (third, sixth) = (time_of(&place, 3), time_of(&place, 6));
+    let is_between = |line: &&Json| (3..6).contains(&line["position"].as_u64().unwrap());
+    let expected: Vec<Json> = all.iter().filter(is_between).cloned().collect();
+
+    let between = exported(&["--since", &third, "--until", &sixth]);
+    assert_eq!(between, expected);
+    assert!(!between.is_empty());
+    assert_eq!(exported(&[ROOT, "--since", &third, "--until", &sixth]), expected);
+    let later = |line: &&Json| line["disposition"].is_string();
+    assert!(between.iter().any(|line| later(&line)), "dispositions of later records are known");
+    assert_eq!(exported(&["--until", &third, "--since", &third]), [Json::Null; 0]);
+
+    let xml = stdout(organism(&place, &["export", "--since", &third, "--until", &sixth]));
+    assert_eq!(xml.matches("<e:record ").count(), 3, "{xml}");
+    let document = libxml::parser::Parser::default().parse_string(&xml).unwrap();
+    assert_eq!(document.get_root_element().unwrap().get_child_elements().len(), 3);
+}
