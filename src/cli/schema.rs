@@ -1,6 +1,7 @@
 //! `organism schema`: validates texts against a schema, and derives descriptions from it.
 
 mod from;
+mod output;
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config_error_carets;
 use super::exit::{CommandExit, CommandFailure};
-use super::output::{self, StdoutWriter, put};
+use super::output::{StdoutWriter, is_closed, put};
 use super::render::put_json;
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::PayloadName;
@@ -37,6 +38,8 @@ enum SchemaVerb {
     Example(SchemaArgs),
     /// Write the JSON Schema for native tool calls.
     Json(SchemaArgs),
+    /// Write the JSON Schema of what a command writes with --json.
+    Output(output::Args),
     /// Write a schema for a JSON Schema or an example payload.
     From(from::Args),
     /// Show the schemas that declare payloads of the config, also those that the config generates.
@@ -95,6 +98,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         SchemaVerb::Describe(args) => describe(&args),
         SchemaVerb::Example(args) => example(&args),
         SchemaVerb::Json(args) => json(&args),
+        SchemaVerb::Output(args) => output::run(&args),
         SchemaVerb::From(args) => from::run(&args),
         SchemaVerb::Show(args) => show(&args),
         SchemaVerb::Compile => {
@@ -276,7 +280,7 @@ fn batch(catalogue: &[PathBuf]) -> anyhow::Result<ExitCode> {
         };
         put_json(&answer)?;
         // The command only produces output, so it ends when the output is closed.
-        if output::is_closed() {
+        if is_closed() {
             break;
         }
     }

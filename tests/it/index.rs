@@ -2,6 +2,7 @@
 
 mod damage;
 mod follower;
+mod json_outputs;
 mod message;
 mod queries;
 mod rows;

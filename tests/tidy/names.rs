@@ -45,6 +45,7 @@ const HOSTS: &[&str] = &[
     "docs.oasis-open.org",
     "www.rfc-editor.org",
     "www.unicode.org",
+    "json-schema.org",
     "opentelemetry.io",
     "api.openai.com",
     "api.anthropic.com",

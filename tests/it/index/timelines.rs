@@ -19,7 +19,7 @@ const ROOT: &str = "sess-abcdefgh";
 const LIMITS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 25, 60];
 
 /// A thread with two subthreads whose messages alternate with its own, and every kind of event.
-fn nested() -> Vec<Record> {
+pub fn nested() -> Vec<Record> {
     let mut script = Script::default();
     let tree = thread(ROOT);
     let (asked, first) = script.question(&tree, "Who?");

@@ -18,7 +18,7 @@ fn indexed(place: &Place) -> Vec<HeldCall> {
 }
 
 /// Trees of which every second one has a call that waits. Waits end in three ways.
-fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
+pub fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
     let mut records = Vec::new();
     for number in 0..trees {
         let tree = thread(&format!("sess-waiting{number}"));

@@ -1,0 +1,166 @@
+//! The JSON of commands is what its JSON Schema says (`organism schema output`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::CommandFactory as _;
+use organism::cli::CommandLine;
+use serde_json::Value as Json;
+
+use super::timelines::nested;
+use super::waiting::waiting;
+use super::{organism, rows, text};
+use crate::fixtures::stored_journals;
+use crate::journal::Place;
+use crate::journal::script::Script;
+
+/// Commands with `--json` whose output has no schema yet. This list only shrinks.
+const WITHOUT: [&str; 22] = [
+    "backup",
+    "check",
+    "config",
+    "config diff",
+    "key show",
+    "listener list",
+    "listener test",
+    "models",
+    "promote",
+    "prompt",
+    "reload",
+    "repair",
+    "replay",
+    "schema describe",
+    "schema example",
+    "schema json",
+    "schema validate",
+    "send",
+    "workflow diff",
+    "workflow retry",
+    "workflow run",
+    "workflow test",
+];
+
+fn schema_of(place: &Place, command: &str) -> Json {
+    let output = organism_alone(place, &["schema", "output", command]);
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+/// Output of a command that takes no journal.
+fn organism_alone(place: &Place, args: &[&str]) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_organism"));
+    let output = command.args(args).current_dir(place.home.path()).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Commands that take `--json`, and `export`, which has JSON lines as a format.
+fn commands_with_json(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
+    if command.is_hide_set() {
+        return;
+    }
+    let is_json = |argument: &clap::Arg| argument.get_long() == Some("json");
+    if command.get_arguments().any(is_json) {
+        found.insert(path.to_owned());
+    }
+    for verb in command.get_subcommands() {
+        commands_with_json(verb, format!("{path} {}", verb.get_name()).trim(), found);
+    }
+}
+
+/// Issue 17, 4.7: each command with JSON has a schema.
+#[test]
+fn every_command_with_json_has_a_schema() {
+    let place = Place::new();
+    let listed = organism_alone(&place, &["schema", "output"]);
+    let described: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
+    for command in &described {
+        let schema = schema_of(&place, command);
+        assert_eq!(schema["title"], format!("organism {command}"));
+        jsonschema::meta::validate(&schema).unwrap_or_else(|error| panic!("{command}: {error}"));
+    }
+
+    let mut commands = BTreeSet::from(["export".to_owned()]);
+    commands_with_json(&CommandLine::command(), "", &mut commands);
+    let missing: Vec<&String> = commands.difference(&described).collect();
+    assert_eq!(missing, WITHOUT, "commands with --json and without a schema");
+    let unknown: Vec<&String> = described.difference(&commands).collect();
+    assert_eq!(unknown, [""; 0], "schemas of commands without --json");
+
+    let refused = organism(&place, &["schema", "output", "run"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+/// Runs of commands on one journal: name of the command, and its arguments.
+fn runs(place: &Place) -> Vec<Vec<String>> {
+    let mut runs = Vec::new();
+    let mut add = |args: &[&str]| runs.push(args.iter().map(|arg| (*arg).to_owned()).collect());
+    add(&["approvals", "--json"]);
+    add(&["answer", "--json"]);
+    add(&["export", "--format", "jsonl"]);
+    add(&["threads", "--json", "--all"]);
+    add(&["verify", "--json"]);
+    add(&["tail", "--json", "--no-follow", "-n", "1000"]);
+    add(&["search", "--json", "--since", "2000-01-01", "--limit", "1000"]);
+    add(&["sql", "--json", "SELECT * FROM message LIMIT 20"]);
+    add(&["sql", "--json", "SELECT * FROM tree LIMIT 20"]);
+    for key in ["agent", "model", "listener", "rule", "day", "agent,rule,day"] {
+        add(&["stats", "--json", "--by", key]);
+    }
+    for thread in rows(&place.data(), "SELECT thread FROM tree") {
+        add(&["thread", &thread, "--json"]);
+        add(&["thread", &thread, "--json", "--limit", "3"]);
+        add(&["approvals", "--json", "--all-from", &thread]);
+    }
+    let some = "SELECT id FROM message WHERE position % 7 = 1 OR kind = 'note' LIMIT 12";
+    for message in rows(&place.data(), some) {
+        add(&["message", &message, "--json"]);
+    }
+    runs
+}
+
+fn output_of(place: &Place, args: &[&str]) -> String {
+    if args[0] == "answer" {
+        // It takes no state directory.
+        return organism_alone(
+            place,
+            &[args, &["--data", place.data().to_str().unwrap()]].concat(),
+        );
+    }
+    text(&organism(place, args).stdout)
+}
+
+/// Issue 17, 4.7: what the commands write is what their schemas say, for every command with a schema.
+#[test]
+fn the_json_of_every_command_is_what_its_schema_says() {
+    let mut script = Script::default();
+    let held = waiting(&mut script, 12);
+    let written = [nested(), held].map(|mut records| Place::with(&mut records));
+    let mut schemas: BTreeMap<String, jsonschema::Validator> = BTreeMap::new();
+    let mut values: BTreeMap<String, usize> = BTreeMap::new();
+
+    for place in written.into_iter().chain(stored_journals().map(|(_, place)| place).step_by(7)) {
+        for args in runs(&place) {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let command = args[0];
+            let schema = schemas
+                .entry(command.to_owned())
+                .or_insert_with(|| jsonschema::validator_for(&schema_of(&place, command)).unwrap());
+            let output = output_of(&place, &args);
+            for value in serde_json::Deserializer::from_str(&output).into_iter::<Json>() {
+                let mut value = value.unwrap_or_else(|error| panic!("{args:?}: {error}"));
+                let wrong: Vec<String> =
+                    schema.iter_errors(&value).map(|error| error.to_string()).collect();
+                assert!(wrong.is_empty(), "{args:?}: {wrong:?}\n{value}");
+                *values.entry(command.to_owned()).or_default() += 1;
+
+                // A member that is new must be added to the schema.
+                value["member_of_tomorrow"] = Json::Bool(true);
+                assert!(!schema.is_valid(&value), "{args:?} permits any member");
+            }
+        }
+    }
+
+    let place = Place::new();
+    for command in organism_alone(&place, &["schema", "output"]).lines() {
+        assert!(values.contains_key(command), "no output of `{command}` was seen");
+    }
+}
