@@ -101,10 +101,11 @@ impl Core {
     }
 
     /// Handles uncounted time, such as a standstill, by extending deadlines. Records nothing if no
-    /// call is open and no time limit of a thread runs.
+    /// call is open, no time limit of a thread runs, and no client key is kept for a time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
-        if self.state.calls.is_empty() && !(is_stepped && self.has_thread_time()) {
+        let has_time_at_rest = self.has_thread_time() || self.has_key_time();
+        if self.state.calls.is_empty() && !(is_stepped && has_time_at_rest) {
             return;
         }
 

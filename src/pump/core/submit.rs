@@ -101,6 +101,11 @@ impl Core {
         !is_in_use && self.state.key_age(used, time) >= kept
     }
 
+    /// Whether the keys of any client are kept for a time.
+    pub(super) fn has_key_time(&self) -> bool {
+        self.contracts.iter().any(|client| client.keys_for.is_some())
+    }
+
     /// Chooses the thread of a submission, and applies the remaining rules in the gate's order.
     fn place(
         &self,
