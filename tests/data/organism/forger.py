@@ -33,6 +33,8 @@ def run(mode, verb, arguments, environment):
 
 
 def detached(verb, arguments):
+    """Returns when the command has ended: commands that nobody awaits would pile up."""
+    ended, held = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -44,7 +46,11 @@ def detached(verb, arguments):
             run("detached", verb, arguments, KEPT)
             note("detached end")
         os._exit(0)
+    os.close(held)
     os.waitpid(child, 0)
+    # The pipe closes with the command's parent, which alone keeps it open.
+    os.read(ended, 1)
+    os.close(ended)
 
 
 def forge():
