@@ -4,12 +4,14 @@
 //! **Invariant:** nothing here writes to a journal, and every answer comes from the journal's
 //! records, or from the index that is made from them.
 
+pub mod amounts;
 mod checkpoint_copies;
 mod duration_histogram;
 mod export;
 mod held;
 mod ledger;
 mod message_report;
+pub mod past_time;
 mod report;
 mod search;
 mod stats;

@@ -32,6 +32,9 @@ pub enum ThreadPhase {
 }
 
 impl ThreadPhase {
+    pub const ALL: [Self; 6] =
+        [Self::Idle, Self::Running, Self::Draining, Self::Completed, Self::Failed, Self::Cancelled];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -44,16 +47,8 @@ impl ThreadPhase {
     }
 
     /// The phase with this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let all = [
-            Self::Idle,
-            Self::Running,
-            Self::Draining,
-            Self::Completed,
-            Self::Failed,
-            Self::Cancelled,
-        ];
-        all.into_iter().find(|phase| phase.as_str() == name)
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == name)
     }
 }
 

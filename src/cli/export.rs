@@ -15,7 +15,7 @@ use crate::journal::sqlite::JournalReader;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
 use super::output::StdoutWriter;
-use super::past_time;
+use crate::audit::past_time;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -11,7 +11,7 @@ use crate::journal::partitions_in;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
-use super::past_time;
+use crate::audit::past_time;
 
 /// Number of records to index from which on progress is shown.
 const PROGRESS_RECORDS: u64 = 20_000;

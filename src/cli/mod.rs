@@ -49,7 +49,6 @@ mod operator;
 mod organism_reach;
 mod output;
 mod passphrase;
-mod past_time;
 mod promote;
 mod prompt;
 mod record;

@@ -10,9 +10,10 @@ use crate::envelope::Money;
 use crate::journal::partitions_in;
 
 use super::exit::CommandExit;
+use super::indexed;
 use super::journal_target::{self, JournalTarget};
 use super::render::{RenderOutput, micros, put, put_visible_json, table};
-use super::{indexed, past_time};
+use crate::audit::past_time;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -22,9 +22,9 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known};
 use super::organism_reach;
 use super::output;
-use super::past_time;
 use super::render::{self, RenderOutput, put, put_json};
 use super::startup::{self, ConfigArg};
+use crate::audit::past_time;
 use thread_calls::ThreadCalls;
 
 #[derive(Debug, clap::Args)]

@@ -12,8 +12,8 @@ use crate::limits;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
-use super::past_time;
 use super::render::{RenderOutput, TimelineColumns, draw_timeline, put, put_json};
+use crate::audit::past_time;
 
 /// Events on a page, unless `--limit` states another number.
 const PAGE_EVENTS: usize = 500;

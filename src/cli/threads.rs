@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use crate::audit::ThreadPhase;
 use crate::envelope::Money;
 use crate::ids::Position;
 use crate::index::{ListedTree, TreeFilter};
@@ -64,8 +65,6 @@ pub struct Args {
     json: bool,
 }
 
-const STATUSES: [&str; 6] = ["idle", "running", "draining", "completed", "failed", "cancelled"];
-
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = filter(&args)?;
     let limit = if args.all { usize::MAX } else { args.limit };
@@ -105,8 +104,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
-    if let Some(status) = args.status.as_deref().filter(|status| !STATUSES.contains(status)) {
-        let text = format!("--status {status}: it is one of {}", STATUSES.join(", "));
+    if let Some(status) = args.status.as_deref().filter(|name| ThreadPhase::named(name).is_none()) {
+        let all = ThreadPhase::ALL.map(ThreadPhase::as_str).join(", ");
+        let text = format!("--status {status}: it is one of {all}");
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
 

@@ -7,7 +7,7 @@ use crate::thread::Fact;
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::journal_target::{JournalTarget, data_dir, failed_in, readers_in, unknown};
-use super::super::past_time;
+use crate::audit::past_time;
 
 /// Minimum digits of a config's digest on the command line.
 const DIGITS_MIN: usize = 6;

@@ -15,9 +15,9 @@ mod wrap;
 
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 pub use super::output::put;
+pub use crate::audit::amounts::{count, duration, micros};
 pub use held::held;
 pub use live_printer::LivePrinter;
 pub use message_report::{draw_report, message_rows};
@@ -113,30 +113,4 @@ pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// Like [`put_json`], but escapes characters that a screen would hide or interpret.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
-}
-
-/// Formats a duration like `0.3 s`, `4 min 10 s` or `2 h 5 min`.
-pub fn duration(length: Duration) -> String {
-    let seconds = length.as_secs();
-    match seconds {
-        0..60 => format!("{:.1} s", length.as_secs_f64()),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
-    }
-}
-
-/// Formats a duration in microseconds with its unit, like `1.2 ms`.
-pub fn micros(time: impl TryInto<u64>) -> String {
-    let micros = time.try_into().unwrap_or_default();
-    match micros {
-        0..1_000 => format!("{micros} us"),
-        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
-        1_000_000..60_000_000 => format!("{:.2} s", micros as f64 / 1e6),
-        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
-    }
-}
-
-/// Formats a number with its noun, like `1 message` or `2 messages`.
-pub fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! Reads moments of the past from the command line.
+//! Reads moments of the past as people write them.
 
 use std::time::Duration;
 
