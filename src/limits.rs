@@ -504,6 +504,14 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 /// How long a client of the HTTP server for health and metrics may take to send the head of a
 /// request, and how long an idle connection is kept.
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum queries that the web view puts to indexes at once; further ones wait.
+pub const WEB_QUERIES_MAX: usize = 4;
+/// Rows of a list in the web view, unless its URL states another number.
+pub const WEB_PAGE_ROWS: usize = 100;
+/// Maximum rows of a list in the web view: browsers draw longer ones slowly.
+pub const WEB_ROWS_MAX: usize = 500;
+/// Maximum bytes of a form that the web view takes.
+pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
 
 // Telemetry.
 /// Maximum spans that wait for export; further spans are dropped and counted.

@@ -62,6 +62,7 @@ mod schema;
 mod search;
 mod secret;
 mod send;
+mod serve;
 mod sql;
 mod startup;
 mod stats;
@@ -126,6 +127,8 @@ enum CommandVerb {
     Search(search::Args),
     /// Ask the index of the record with SQL.
     Sql(sql::Args),
+    /// Show the record in a browser.
+    Serve(serve::Args),
     /// Sum costs, times and refusals by agent, model, listener, rule or day.
     Stats(stats::Args),
     /// Cancel a thread and everything beneath it.
@@ -204,6 +207,7 @@ impl CommandVerb {
             Self::Tail(args) => tail::run(args),
             Self::Search(args) => search::run(args),
             Self::Sql(args) => sql::run(args),
+            Self::Serve(args) => serve::run(args),
             Self::Stats(args) => stats::run(args),
             Self::Cancel(args) => cancel::run(args),
             Self::Approvals(args) => approvals::run(args),

@@ -60,6 +60,7 @@ use pump_runtime::PumpRuntime;
 use start::AbortOnDrop;
 use workflow_runs::WorkflowRuns;
 
+pub use access::is_hosted_peer;
 pub use agent_hosting::{HostedAgents, NotHosted, chosen};
 pub use client::OrganismClient;
 pub use health::{HealthMonitor, ReadinessProblem, UnprovedRecords};

@@ -13,8 +13,9 @@ use tokio::task::JoinSet;
 
 use crate::limits;
 
-/// Serves connections until the future is dropped, which also closes the connections.
-pub(super) async fn serve(listener: TcpListener, router: Router) {
+/// Serves connections until the future is dropped, which also closes the connections. `router_of`
+/// makes the router of a connection.
+pub(super) async fn serve(listener: TcpListener, router_of: impl Fn(&TcpStream) -> Router) {
     let permits = Arc::new(Semaphore::new(limits::HTTP_CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -23,7 +24,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router) {
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let router = router.clone();
+                let router = router_of(&stream);
                 connections.spawn(async move {
                     converse(stream, router).await;
                     drop(permit);

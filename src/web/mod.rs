@@ -1,11 +1,14 @@
-//! HTTP for this machine only: health, readiness and metrics.
+//! HTTP for this machine only: health, readiness and metrics; and the web view, which is a server of
+//! its own.
 //!
-//! This module must not know how these are computed, and asks [`crate::organism`]. There is no
-//! authentication. Therefore nothing here changes anything or shows threads and payloads. Only
-//! loopback clients get responses, and web pages in a browser get none (see `only_here`).
+//! The server for health and metrics must not know how these are computed, and asks
+//! [`crate::organism`]. It has no authentication. Therefore it changes nothing and shows no threads
+//! and payloads. Only loopback clients get responses, and web pages in a browser get none (see
+//! `only_here`).
 
 mod connections;
 mod health;
+mod view;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -22,6 +25,7 @@ use tokio::task::JoinHandle;
 use crate::config::Config;
 use crate::journal;
 use crate::organism::{Error, HealthMonitor};
+pub use view::{ViewError, ViewOptions, ViewPerson, ViewToken, WebView};
 
 /// Source of health reports. Empty until the organism has started.
 type HealthSource = Arc<OnceLock<HealthMonitor>>;
@@ -56,7 +60,10 @@ impl WebServer {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);
         let health = HealthSource::default();
-        let serving = tokio::spawn(connections::serve(listener, router(Arc::clone(&health))));
+        let serving = {
+            let router = router(Arc::clone(&health));
+            tokio::spawn(connections::serve(listener, move |_| router.clone()))
+        };
         Ok(Self { address, health, serving })
     }
 

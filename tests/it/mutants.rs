@@ -412,6 +412,20 @@ const GUARDS: &[(&str, &str)] = &[
     ("take-signatures-of-other-threads", "pump::signed::a_signature_of_anything_else_is_refused"),
     ("take-old-signatures", "pump::signed::a_signature_holds_for_five_minutes"),
     ("use-a-signature-twice", "pump::signed::a_signature_is_used_once_also_after_a_restart"),
+    #[cfg(target_os = "linux")]
+    ("trust-the-browser", "web::view::hosted::a_hosted_process_gets_no_page_even_with_the_cookie"),
+    (
+        "answer-any-host",
+        "web::view::access::a_rebound_name_a_strange_origin_and_another_site_get_no_page",
+    ),
+    (
+        "answer-any-origin",
+        "web::view::access::a_rebound_name_a_strange_origin_and_another_site_get_no_page",
+    ),
+    (
+        "answer-without-token",
+        "web::view::access::nothing_is_shown_without_the_token_and_its_cookie",
+    ),
     ("trust-the-process", "organism::access::a_hosted_process_uses_no_verb_of_the_control_socket"),
     #[cfg(target_os = "linux")]
     (

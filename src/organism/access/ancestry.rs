@@ -76,6 +76,15 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     ProcessAncestry::Hosted(None)
 }
 
+/// Whether a pump hosts the process `pid`: one of `pumps`, or an earlier pump of this organism. A
+/// process of unknown origin counts as not hosted.
+pub fn is_hosted(pid: i32, pumps: &[u32], is_own: impl Fn(Uuid) -> bool) -> bool {
+    let is_beneath = |pump: &u32| matches!(walk(pid, *pump).1, WalkEnd::Here(_));
+    processes_are_ours()
+        && (pumps.iter().any(is_beneath)
+            || matches!(of(Some(pid), is_own), ProcessAncestry::Hosted(_)))
+}
+
 /// Whether `/proc` shows the PID namespace of this process.
 fn processes_are_ours() -> bool {
     if !cfg!(target_os = "linux") {

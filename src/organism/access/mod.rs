@@ -6,6 +6,7 @@
 //! caller of unknown ancestry needs a client's secret or an operator's signature.
 
 mod ancestry;
+mod loopback_peer;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ use crate::service::{
 };
 use crate::thread::OperatorKeys;
 use ancestry::ProcessAncestry;
+pub use loopback_peer::is_hosted_peer;
 
 /// Environment variable with the listener's name, which every hosted process has.
 const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";

@@ -1,0 +1,38 @@
+//! The process at the other end of a connection. One that the organism hosts gets nothing from the
+//! web view, even if it knows the token.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+use crate::organism::is_hosted_peer;
+
+/// The other end of one connection, which all requests of the connection share.
+#[derive(Debug, Clone)]
+pub(super) struct ConnectionPeer {
+    /// Address of the client, and that of this server.
+    ends: Option<(SocketAddr, SocketAddr)>,
+    is_hosted: Arc<OnceCell<bool>>,
+}
+
+impl ConnectionPeer {
+    pub fn of(stream: &TcpStream) -> Self {
+        let ends = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?)));
+        Self { ends: ends.ok(), is_hosted: Arc::default() }
+    }
+
+    /// Whether the client is a process that a pump of the journals in `data` hosts. The processes
+    /// are looked at once for each connection.
+    pub async fn is_hosted(&self, data: PathBuf) -> bool {
+        // Without its address, the connection has already ended.
+        let Some((peer, server)) = self.ends else { return true };
+        let look = || async move {
+            let looked = tokio::task::spawn_blocking(move || is_hosted_peer(&data, peer, server));
+            looked.await.unwrap_or(true)
+        };
+        *self.is_hosted.get_or_init(look).await
+    }
+}

@@ -1,0 +1,148 @@
+//! The frame of every page, and how texts of others are written into it.
+//!
+//! **Invariant:** a text of the record becomes part of a page only through [`shown`] or [`inline`].
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::clock::Time;
+use crate::xml::invisible_characters::visible;
+
+use super::ViewPerson;
+
+/// Pages of the navigation, with their paths.
+const SECTIONS: [(&str, &str); 1] = [("Threads", "/threads")];
+
+/// Keys of the script, with what they do.
+const KEYS: [(&str, &str); 5] = [
+    ("/", "go to the first field"),
+    ("j", "go to the next entry"),
+    ("k", "go to the previous entry"),
+    ("n", "go to the next page"),
+    ("?", "show these keys"),
+];
+
+/// Content of the frame of a page.
+pub(super) struct PageFrame<'p> {
+    pub title: &'p str,
+    /// Path of the page's section.
+    pub section: &'p str,
+    /// Name of the organism, if its config is known.
+    pub organism: Option<&'p str>,
+    /// The person that the session belongs to; `None` before the token is known.
+    pub person: Option<&'p ViewPerson>,
+}
+
+/// Draws a whole page.
+pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
+    let organism = frame.organism.unwrap_or("organism");
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (frame.title) " · " (organism) }
+                link rel="icon" href="/icon.svg" type="image/svg+xml";
+                link rel="stylesheet" href="/view.css";
+                script src="/view.js" defer {}
+            }
+            body {
+                a.skip href="#content" { "To the content" }
+                header {
+                    p.name { (organism) }
+                    @if let Some(person) = frame.person {
+                        nav aria-label="Pages" {
+                            @for (name, path) in SECTIONS {
+                                a href=(path) aria-current=[(path == frame.section).then_some("page")] {
+                                    (name)
+                                }
+                            }
+                        }
+                        p.person { (person.describe()) }
+                    }
+                }
+                main #content tabindex="-1" { (content) }
+                @if frame.person.is_some() { (footer()) }
+            }
+        }
+    }
+}
+
+fn footer() -> Markup {
+    html! {
+        footer {
+            details #keys {
+                summary { "Keys" }
+                dl {
+                    @for (key, what) in KEYS {
+                        div { dt { kbd { (key) } } dd { (what) } }
+                    }
+                }
+            }
+            p { "Times are in UTC." }
+        }
+    }
+}
+
+/// A text with each hidden character as its code point.
+pub(super) fn shown(text: &str) -> Markup {
+    html! { (visible(text)) }
+}
+
+/// A text on one line, kept apart from the direction of the text around it.
+pub(super) fn inline(text: &str) -> Markup {
+    html! { bdi { (visible(text).replace(['\n', '\t'], " ")) } }
+}
+
+/// A time of day with its date, in whole seconds.
+pub(super) fn moment(time: Time) -> Markup {
+    let text = time.to_string();
+    let day = text.get(..10).unwrap_or(&text);
+    let clock = text.get(11..19).unwrap_or_default();
+    html! { time datetime=(text) { (day) " " (clock) } }
+}
+
+/// A number with spaces between groups of three digits; nothing for 0, which is the usual value.
+pub(super) fn unless_zero(number: u64) -> String {
+    if number == 0 { String::new() } else { grouped(number) }
+}
+
+/// A number with narrow spaces between groups of three digits.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && at % 3 == first {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_others_is_only_text() {
+        let hostile = "<script>alert(1)</script>\u{202e}&\n\"'\u{1b}";
+        let written = inline(hostile).into_string();
+        assert_eq!(
+            written,
+            "<bdi>&lt;script&gt;alert(1)&lt;/script&gt;\\u{202e}&amp; &quot;'\\u{1b}</bdi>"
+        );
+        assert!(!shown(hostile).into_string().contains('<'));
+    }
+
+    #[test]
+    fn digits_stand_in_groups_of_three() {
+        let cases = [(1, "1"), (999, "999"), (1000, "1 000"), (1_234_567, "1 234 567")];
+        for (number, expected) in cases {
+            assert_eq!(grouped(number).replace('\u{202f}', " "), expected);
+        }
+        assert_eq!(unless_zero(0), "");
+    }
+}

@@ -1,0 +1,277 @@
+//! The web view: pages about the record for a person with a browser, drawn on the server.
+//!
+//! **Invariant:** the pages change nothing. Their content comes from [`crate::audit`] and
+//! [`crate::index`], as that of the commands does. A person needs the token of this server, and the
+//! server listens on loopback alone.
+
+mod access;
+mod connection_peer;
+mod journals;
+mod layout;
+mod threads;
+mod token_page;
+mod url_query;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use maud::{Markup, html};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::connections;
+use crate::ids::ListenerName;
+use crate::index;
+use access::RequestGuard;
+pub use access::ViewToken;
+use connection_peer::ConnectionPeer;
+use journals::ViewedJournals;
+use layout::{PageFrame, page};
+
+/// Content policy of every response: our own style sheet, script and icon, and forms that lead here.
+const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
+                              img-src 'self'; form-action 'self'; base-uri 'none'; \
+                              frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// Headers of every response.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Files of the view that contain nothing of a record, with their types.
+const FILES: [(&str, &str, &str); 3] = [
+    ("/view.css", "text/css; charset=utf-8", include_str!("view.css")),
+    ("/view.js", "text/javascript; charset=utf-8", include_str!("view.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("icon.svg")),
+];
+
+/// The person that a token belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ViewPerson {
+    /// No named person: the token permits reading alone.
+    Viewer,
+    Operator(ListenerName),
+    Client(ListenerName),
+}
+
+impl ViewPerson {
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Viewer => "viewer, read-only".to_owned(),
+            Self::Operator(name) => format!("operator {name}"),
+            Self::Client(name) => format!("client {name}"),
+        }
+    }
+}
+
+/// Content of a web view, its person, and its address.
+#[derive(Debug)]
+pub struct ViewOptions {
+    /// Loopback address on which it listens.
+    pub listen: SocketAddr,
+    /// Directory of the journal, or of the journals of all partitions.
+    pub data: PathBuf,
+    /// Name of the organism, if its config is known.
+    pub organism: Option<String>,
+    pub person: ViewPerson,
+}
+
+/// The reason why a view cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    #[error(
+        "{0} is reachable from other machines, and the web view has no TLS yet; listen on \
+         127.0.0.1, and reach it from elsewhere over `ssh -L`"
+    )]
+    NotLoopback(SocketAddr),
+    #[error("cannot listen on {address}: {source}; --listen names another address")]
+    Listen { address: SocketAddr, source: std::io::Error },
+}
+
+/// A web view that runs until it is dropped.
+#[derive(Debug)]
+pub struct WebView {
+    address: SocketAddr,
+    state: Arc<ViewState>,
+    serving: JoinHandle<()>,
+}
+
+/// State that all requests share.
+#[derive(Debug)]
+struct ViewState {
+    guard: RequestGuard,
+    journals: ViewedJournals,
+    organism: Option<String>,
+    person: ViewPerson,
+}
+
+impl WebView {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    ///
+    /// If the address is beyond loopback, or in use.
+    pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
+        let ViewOptions { listen: address, data, organism, person } = options;
+        if !address.ip().is_loopback() {
+            return Err(ViewError::NotLoopback(address));
+        }
+
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| ViewError::Listen { address, source })?;
+        let address = listener.local_addr().unwrap_or(address);
+        let state = Arc::new(ViewState {
+            guard: RequestGuard::new(address),
+            journals: ViewedJournals::new(data),
+            organism,
+            person,
+        });
+        let serving = {
+            let router = router(Arc::clone(&state));
+            tokio::spawn(connections::serve(listener, move |stream| {
+                router.clone().layer(Extension(ConnectionPeer::of(stream)))
+            }))
+        };
+        Ok(Self { address, state, serving })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn token(&self) -> &ViewToken {
+        self.state.guard.token()
+    }
+}
+
+impl Drop for WebView {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn router(state: Arc<ViewState>) -> Router {
+    let pages = Router::new()
+        .route("/", get(async || Redirect::to("/threads")))
+        .route("/threads", get(threads::show))
+        .fallback(missing)
+        .layer(from_fn_with_state(Arc::clone(&state), require_session));
+
+    let files = FILES.into_iter().fold(Router::new(), |router, (path, kind, text)| {
+        router.route(path, get(async move || ([(header::CONTENT_TYPE, kind)], text)))
+    });
+
+    files
+        .route("/session", post(token_page::open))
+        .merge(pages)
+        .layer(from_fn_with_state(Arc::clone(&state), require_own_origin))
+        .layer(from_fn_with_state(Arc::clone(&state), refuse_hosted_process))
+        .layer(from_fn(add_headers))
+        .with_state(state)
+}
+
+/// Adds the headers that every response has.
+async fn add_headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Refuses requests of a process that the organism hosts, whatever it knows.
+async fn refuse_hosted_process(
+    State(view): State<Arc<ViewState>>,
+    Extension(peer): Extension<ConnectionPeer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if peer.is_hosted(view.journals.data()).await {
+        let text = "a process that the organism hosts gets nothing from the web view\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    next.run(request).await
+}
+
+/// Refuses requests that another site made a browser send.
+async fn require_own_origin(
+    State(view): State<Arc<ViewState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match view.guard.check_origin(request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(foreign) => (StatusCode::FORBIDDEN, format!("{}\n", foreign.explain())).into_response(),
+    }
+}
+
+/// Asks for the token, unless the request has a session.
+async fn require_session(
+    State(view): State<Arc<ViewState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if view.guard.has_session(request.headers()) {
+        return next.run(request).await;
+    }
+    let is_page = matches!(*request.method(), Method::GET | Method::HEAD);
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let next_path = if is_page { path } else { "/" };
+    let content = token_page::content(next_path, None);
+    (StatusCode::UNAUTHORIZED, view.page_without_person(&content)).into_response()
+}
+
+async fn missing(State(view): State<Arc<ViewState>>) -> Response {
+    let text = "This address leads to no page. The threads are the way to everything on record.";
+    view.failed(StatusCode::NOT_FOUND, "No such page", text)
+}
+
+impl ViewState {
+    /// A page of a section for the person of the session.
+    fn page(&self, title: &str, section: &str, content: &Markup) -> Response {
+        let organism = self.organism.as_deref();
+        let person = Some(&self.person);
+        written(page(&PageFrame { title, section, organism, person }, content))
+    }
+
+    /// A page without a session. It names neither the organism nor a person.
+    fn page_without_person(&self, content: &Markup) -> Response {
+        let frame = PageFrame { title: "Token", section: "", organism: None, person: None };
+        written(page(&frame, content))
+    }
+
+    fn failed(&self, status: StatusCode, title: &str, text: &str) -> Response {
+        let content = html! {
+            h1 { (title) }
+            p.problem { (layout::shown(text)) }
+        };
+        (status, self.page(title, "", &content)).into_response()
+    }
+
+    /// A page for a query that could not be answered.
+    fn unanswered(&self, error: &index::Error) -> Response {
+        let status = match error {
+            index::Error::Query { .. } => StatusCode::BAD_REQUEST,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        self.failed(status, "No answer from the record", &error.to_string())
+    }
+}
+
+fn written(markup: Markup) -> Response {
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    (kind, markup.into_string()).into_response()
+}

@@ -1,0 +1,370 @@
+//! The list of threads: the filters of `organism threads` in the URL, and those that wait for a
+//! person first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::journals::PartitionAnswer;
+use super::layout::{grouped, inline, moment, shown, unless_zero};
+use super::url_query::UrlQuery;
+use crate::audit::amounts::{count, duration};
+use crate::audit::{ThreadPhase, past_time};
+use crate::envelope::Money;
+use crate::ids::Position;
+use crate::index::{ListedTree, TreeFilter};
+use crate::limits;
+
+const PATH: &str = "/threads";
+
+/// Text filters that stand behind "More filters": name in the URL, label, example.
+const FILTERS: [(&str, &str, &str); 6] = [
+    ("listener", "Listener called", ""),
+    ("agent", "Agent at work", ""),
+    ("payload", "Payload", ""),
+    ("since", "Changed since", "2h, 2026-11-20"),
+    ("until", "Opened before", "1d, 2026-11-20"),
+    ("cost_over", "Cost over", "0.50"),
+];
+
+/// The trees of a page, and where the next one begins.
+struct TreePage {
+    trees: Vec<ListedTree>,
+    next: Option<String>,
+    /// Texts about indexes that lack records.
+    notes: Vec<String>,
+}
+
+/// Positions before which a page begins, by partition. In a URL: `0:1200,1:800`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct PageCursor(BTreeMap<u32, Position>);
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let (filter, cursor, limit) = match read(&query) {
+        Ok(read) => read,
+        Err(problem) => {
+            let content = html! {
+                h1 { "Threads" }
+                (form(&query))
+                p.problem role="alert" { (shown(&problem)) }
+            };
+            let page = view.page("Threads", PATH, &content);
+            return (StatusCode::BAD_REQUEST, page).into_response();
+        }
+    };
+
+    // The lane stands on the first page alone, and not where every row waits for a person.
+    let has_lane = cursor.0.is_empty() && !filter.needs_person;
+    let lane_filter = TreeFilter { needs_person: true, ..filter.clone() };
+    let list = list(&view, filter, cursor, limit).await;
+    let lane = if has_lane {
+        Some(self::list(&view, lane_filter, PageCursor::default(), LANE_ROWS).await)
+    } else {
+        None
+    };
+    let (list, lane) = match (list, lane.transpose()) {
+        (Ok(list), Ok(lane)) => (list, lane.filter(|lane| !lane.trees.is_empty())),
+        (Err(error), _) | (_, Err(error)) => return view.unanswered(&error),
+    };
+    view.page("Threads", PATH, &content(&query, &list, lane.as_ref()))
+}
+
+/// Rows of the lane of threads that wait for a person.
+const LANE_ROWS: usize = 20;
+
+/// Reads the filters, the cursor and the number of rows of a URL.
+fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
+    let text = |name: &str| query.get(name).map(str::to_owned);
+    let time = |name: &str| query.get(name).map(past_time::parse).transpose();
+    let status = text("status");
+    if let Some(status) = &status
+        && ThreadPhase::named(status).is_none()
+    {
+        return Err(format!("`{status}` is no status of a thread"));
+    }
+
+    let cost_over = match query.get("cost_over") {
+        Some(text) => {
+            let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite());
+            Some(Money::of_units(amount.ok_or_else(|| format!("`{text}` is no amount"))?))
+        }
+        None => None,
+    };
+    let cursor = match query.get("before") {
+        Some(text) => PageCursor::parse(text).ok_or_else(|| format!("`{text}` is no cursor"))?,
+        None => PageCursor::default(),
+    };
+
+    let limit = match query.get("limit") {
+        Some(text) => {
+            let limit = text.parse().ok().filter(|rows| (1..=limits::WEB_ROWS_MAX).contains(rows));
+            limit.ok_or_else(|| {
+                format!("`{text}` is no number from 1 to {}", limits::WEB_ROWS_MAX)
+            })?
+        }
+        None => limits::WEB_PAGE_ROWS,
+    };
+
+    let filter = TreeFilter {
+        status,
+        since: time("since")?,
+        until: time("until")?,
+        listener: text("listener"),
+        agent: text("agent"),
+        payload: text("payload"),
+        cost_over,
+        has_errors: query.get("errors").is_some(),
+        needs_person: query.get("needs_you").is_some(),
+        words: text("words").unwrap_or_default(),
+        is_without_organism: query.get("organism").is_none(),
+        before: None,
+    };
+    Ok((filter, cursor, limit))
+}
+
+impl PageCursor {
+    fn parse(text: &str) -> Option<Self> {
+        let entry = |entry: &str| {
+            let (partition, position) = entry.split_once(':')?;
+            Some((partition.parse().ok()?, Position(position.parse().ok()?)))
+        };
+        text.split(',').map(entry).collect::<Option<_>>().map(Self)
+    }
+
+    fn write(&self) -> String {
+        let entry = |(partition, position): (&u32, &Position)| format!("{partition}:{position}");
+        self.0.iter().map(entry).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The newest trees of all journals before the cursor, newest first.
+async fn list(
+    view: &ViewState,
+    filter: TreeFilter,
+    cursor: PageCursor,
+    limit: usize,
+) -> Result<TreePage, crate::index::Error> {
+    let before = cursor.clone();
+    let answers = view.journals.query(move |partition, reader| {
+        let before = before.0.get(&partition).copied();
+        // One more shows whether there is a further page.
+        reader.trees(&TreeFilter { before, ..filter.clone() }, limit + 1)
+    });
+    Ok(merge(answers.await?, cursor, limit))
+}
+
+fn merge(
+    answers: Vec<PartitionAnswer<Vec<ListedTree>>>,
+    mut cursor: PageCursor,
+    limit: usize,
+) -> TreePage {
+    let note = |answer: &PartitionAnswer<_>| {
+        answer.behind.map(|(position, last)| {
+            format!("The index is at record {position} of {last}: later records are missing here.")
+        })
+    };
+    let notes = answers.iter().filter_map(note).collect();
+
+    let mut rows: Vec<(u32, ListedTree)> = Vec::new();
+    for PartitionAnswer { partition, answer, .. } in answers {
+        rows.extend(answer.into_iter().map(|tree| (partition, tree)));
+    }
+    rows.sort_by_key(|(_, tree)| std::cmp::Reverse(tree.updated));
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    for (partition, tree) in &rows {
+        cursor.0.insert(*partition, tree.head);
+    }
+    TreePage {
+        trees: rows.into_iter().map(|(_, tree)| tree).collect(),
+        next: has_more.then(|| cursor.write()),
+        notes,
+    }
+}
+
+fn content(query: &UrlQuery, list: &TreePage, lane: Option<&TreePage>) -> Markup {
+    html! {
+        h1 { "Threads" }
+        (form(query))
+        @for note in &list.notes {
+            p.note role="status" { (note) }
+        }
+        @if let Some(lane) = lane {
+            section.needs-you aria-labelledby="needs-you" {
+                h2 #needs-you { "Needs you" }
+                (table(&lane.trees, "Threads that wait for a person"))
+                @if lane.next.is_some() {
+                    p.pages {
+                        a href=(query.with("needs_you", Some("on")).link(PATH)) {
+                            "All threads that wait for a person"
+                        }
+                    }
+                }
+            }
+            h2 { "All" }
+        }
+        @if list.trees.is_empty() {
+            p.empty { "No threads to list. " code { "organism send" } " starts one." }
+        } @else {
+            (table(&list.trees, "Threads, newest first"))
+        }
+        (pages(query, list))
+    }
+}
+
+fn pages(query: &UrlQuery, list: &TreePage) -> Markup {
+    html! {
+        nav.pages aria-label="Pages of the list" {
+            @if query.get("before").is_some() {
+                a href=(query.with("before", None).link(PATH)) { "Newest threads" }
+            }
+            @if let Some(next) = &list.next {
+                a rel="next" href=(query.with("before", Some(next)).link(PATH)) { "Older threads" }
+            }
+        }
+    }
+}
+
+fn form(query: &UrlQuery) -> Markup {
+    let value = |name: &str| query.get(name).unwrap_or_default().to_owned();
+    let is_open = FILTERS.iter().any(|(name, _, _)| query.get(name).is_some());
+    html! {
+        form.filters method="get" action=(PATH) role="search" aria-label="Threads" {
+            div {
+                label for="words" { "Words" }
+                input #words name="words" type="search" value=(value("words"));
+            }
+            div {
+                label for="status" { "Status" }
+                select #status name="status" {
+                    option value="" { "any" }
+                    @for phase in ThreadPhase::ALL.map(ThreadPhase::as_str) {
+                        option value=(phase) selected[query.get("status") == Some(phase)] { (phase) }
+                    }
+                }
+            }
+            (checkbox(query, "needs_you", "Needs you"))
+            (checkbox(query, "errors", "Errors"))
+            (checkbox(query, "organism", "With the organism's own"))
+            button type="submit" { "Filter" }
+            a href=(PATH) { "Clear" }
+            details open[is_open] {
+                summary { "More filters" }
+                div.more {
+                    @for (name, label, example) in FILTERS {
+                        div {
+                            label for=(name) { (label) }
+                            input id=(name) name=(name) value=(value(name)) placeholder=(example)
+                                autocomplete="off";
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn checkbox(query: &UrlQuery, name: &str, label: &str) -> Markup {
+    html! {
+        div.check {
+            input id=(name) name=(name) type="checkbox" checked[query.get(name).is_some()];
+            label for=(name) { (label) }
+        }
+    }
+}
+
+fn table(trees: &[ListedTree], caption: &str) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(caption) {
+            table.threads {
+                caption.unseen { (caption) }
+                thead {
+                    tr {
+                        th scope="col" { "Thread" }
+                        th scope="col" { "Status" }
+                        th scope="col" { "Changed" }
+                        th.number scope="col" { "Took" }
+                        th.number scope="col" { "Messages" }
+                        th.number scope="col" { "Refused" }
+                        th.number scope="col" { "Errors" }
+                        th.number scope="col" { "Tokens" }
+                        th.number scope="col" { "Cost" }
+                        th scope="col" { "Asked" }
+                    }
+                }
+                tbody {
+                    @for tree in trees { (row(tree)) }
+                }
+            }
+        }
+    }
+}
+
+fn row(tree: &ListedTree) -> Markup {
+    let open = tree.messages.saturating_sub(tree.settled);
+    let tokens = tree.tokens_in + tree.tokens_out + tree.tokens_charged;
+    let cost = if tree.cost.is_zero() { String::new() } else { tree.cost.to_string() };
+    html! {
+        tr {
+            th scope="row" { code { (inline(&tree.thread)) } }
+            td data-label="Status" {
+                span.status data-status=(tree.status) { (tree.status) }
+                @if tree.waiting > 0 {
+                    " " span.waits { (count(tree.waiting, "wait")) }
+                }
+            }
+            td data-label="Changed" { (moment(tree.updated)) }
+            td.number data-label="Took" { (duration(tree.updated.since(tree.opened))) }
+            td.number data-label="Messages" {
+                (grouped(tree.messages))
+                @if open > 0 { " " span.open { (grouped(open)) " open" } }
+            }
+            td.number data-label="Refused" { (unless_zero(tree.refusals)) }
+            td.number.errors data-label="Errors" { (unless_zero(tree.errors)) }
+            td.number data-label="Tokens" { (unless_zero(tokens)) }
+            td.number data-label="Cost" { (cost) }
+            td.request data-label="Asked" {
+                b { (inline(tree.request_local.as_deref().unwrap_or_default())) }
+                " "
+                (inline(tree.first_words.as_deref().unwrap_or_default()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_names_a_position_of_each_partition() {
+        let cursor = PageCursor::parse("0:1200,3:7").unwrap();
+        assert_eq!(cursor.0.get(&3), Some(&Position(7)));
+        assert_eq!(cursor.write(), "0:1200,3:7");
+        for text in ["", "12", "0:", ":1", "0:1,", "a:1", "0:-1"] {
+            assert_eq!(PageCursor::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_filter_is_named() {
+        for text in [
+            "status=done",
+            "since=yesterdayish",
+            "cost_over=much",
+            "before=7",
+            "cost_over=NaN",
+            "limit=501",
+        ] {
+            let query = UrlQuery::parse(text);
+            let (_, value) = text.split_once('=').unwrap();
+            assert!(read(&query).unwrap_err().contains(value), "{text}");
+        }
+    }
+}

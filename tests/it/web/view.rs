@@ -1,0 +1,174 @@
+//! The web view: a real `organism serve` on a terminal of its own, and requests as browsers and
+//! attackers send them.
+
+mod access;
+#[cfg(target_os = "linux")]
+mod hosted;
+mod threads;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use super::HttpResponse;
+use crate::organism::{House, PATIENCE};
+
+/// Runs a command on a terminal of its own, and copies what the terminal shows.
+const ON_TERMINAL: &str = "import pty, sys; \
+                           sys.exit(__import__('os').waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+
+/// A running `organism serve`, which is killed at the end of the test at the latest.
+pub struct ViewServer {
+    terminal: Child,
+    pub at: SocketAddr,
+    pub token: String,
+    cookie: String,
+}
+
+/// `organism serve` on a terminal. Its standard error goes to the file `view.log`.
+fn on_terminal(house: &House, arguments: &[&str]) -> Child {
+    let mut organism = house.command(&["serve"]);
+    organism.args(arguments).env("ORGANISM_LOG", "trace");
+    let mut command = Command::new("python3");
+    command.args([
+        "-c",
+        ON_TERMINAL,
+        "sh",
+        "-c",
+        "echo $$ > view.pid; exec \"$@\" 2> view.log",
+        "sh",
+    ]);
+    command.arg(organism.get_program()).args(organism.get_args()).current_dir(house.path("."));
+    for (name, value) in organism.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Terminal output, log and exit code of a `serve` that does not start.
+fn refused_start(house: &House, arguments: &[&str]) -> (String, Option<i32>) {
+    let ended = on_terminal(house, arguments).wait_with_output().unwrap();
+    let log = std::fs::read_to_string(house.path("view.log")).unwrap();
+    (String::from_utf8(ended.stdout).unwrap() + &log, ended.status.code())
+}
+
+impl ViewServer {
+    /// Starts it on any port, and opens a session with the token.
+    pub fn start(house: &House, arguments: &[&str]) -> Self {
+        let arguments: Vec<_> = ["--listen", "127.0.0.1:0"].iter().chain(arguments).collect();
+        let mut terminal = on_terminal(house, &arguments.into_iter().copied().collect::<Vec<_>>());
+        let mut line = String::new();
+        BufReader::new(terminal.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let log = || std::fs::read_to_string(house.path("view.log"));
+        let address =
+            line.trim().strip_prefix("http://").unwrap_or_else(|| panic!("{line}{:?}", log()));
+        let (at, token) = address.split_once("/#token=").unwrap();
+
+        let mut server = Self {
+            terminal,
+            at: at.parse().unwrap(),
+            token: token.to_owned(),
+            cookie: String::new(),
+        };
+        let opened = server.open_session(token);
+        assert_eq!(opened.status, 303, "{}", opened.head);
+        let cookie = header(&opened, "set-cookie").unwrap();
+        server.cookie = cookie.split(';').next().unwrap().to_owned();
+        server
+    }
+
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> HttpResponse {
+        let mut stream = TcpStream::connect(self.at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        write!(stream, "{request}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        HttpResponse { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
+    /// Sends the form with the token as a browser does.
+    pub fn open_session(&self, token: &str) -> HttpResponse {
+        let host = self.at.to_string();
+        let headers = [("Host", &*host), ("Origin", "null"), ("Sec-Fetch-Site", "same-origin")];
+        self.request("POST", "/session", &headers, &format!("token={token}&next=%2Fthreads"))
+    }
+
+    /// Requests a page with the session, as a browser does that shows another page of the view.
+    pub fn get(&self, path: &str) -> HttpResponse {
+        self.get_with(path, &[("Sec-Fetch-Site", "same-origin")])
+    }
+
+    pub fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> HttpResponse {
+        let host = self.at.to_string();
+        let mut all = vec![("Host", &*host), ("Cookie", &*self.cookie)];
+        all.retain(|(name, _)| headers.iter().all(|(known, _)| known != name));
+        all.extend(headers);
+        self.request("GET", path, &all, "")
+    }
+
+    /// A page that must be there.
+    pub fn page(&self, path: &str) -> String {
+        let response = self.get(path);
+        assert_eq!(response.status, 200, "{path}: {}", response.body);
+        assert_well_formed(&response.body);
+        response.body
+    }
+}
+
+impl Drop for ViewServer {
+    fn drop(&mut self) {
+        // With its terminal, the server ends, too. The process may have exited already.
+        self.terminal.kill().ok();
+        self.terminal.wait().ok();
+    }
+}
+
+pub fn header<'r>(response: &'r HttpResponse, name: &str) -> Option<&'r str> {
+    let mut lines = response.head.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// Asserts what every page needs for keyboards and screen readers, and that it has neither a script
+/// nor a style of its own.
+fn assert_well_formed(page: &str) {
+    for (tag, times) in [("<h1", 1), ("<main", 1), ("<html lang=\"en\">", 1), ("<title>", 1)] {
+        assert_eq!(page.matches(tag).count(), times, "{tag} in {page}");
+    }
+    assert_eq!(page.matches("<script").count(), 1, "{page}");
+    for absent in [" style=\"", "<style", " onclick", "javascript:", "http://", "https://"] {
+        assert!(!page.contains(absent), "{absent} in {page}");
+    }
+    let labels = page.matches("<label").count();
+    let fields = page.matches("<input").count() + page.matches("<select").count();
+    assert_eq!(fields - page.matches("type=\"hidden\"").count(), labels, "{page}");
+    assert_eq!(
+        page.matches("<th").count(),
+        page.matches(" scope=").count() + page.matches("<thead").count()
+    );
+    let ids: Vec<_> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next()).collect();
+    let unique: std::collections::BTreeSet<_> = ids.iter().collect();
+    assert_eq!(ids.len(), unique.len(), "an id stands twice: {ids:?}");
+}
+
+/// The texts of a page, without its tags.
+pub fn text_of(page: &str) -> String {
+    let parts = page.split('<').filter_map(|part| part.split_once('>'));
+    let text: String = parts.map(|(_, text)| text).collect();
+    let entities = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&amp;", "&")];
+    entities.iter().fold(text, |text, (entity, char)| text.replace(entity, char))
+}
