@@ -1,12 +1,11 @@
 //! Proves by counting that no message is lost: in every thread, accepted = settled + in flight.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde::Serialize;
 
 use crate::ids::{MessageId, ThreadId};
-use crate::thread::{Fact, Input, Record};
+use crate::thread::{Fact, Input, Map, Record};
 
 /// Message counts of one thread, or of several threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -34,9 +33,9 @@ impl ThreadCounts {
 /// All messages read so far, and whether each is settled.
 #[derive(Debug, Default)]
 pub struct MessageLedger {
-    messages: HashMap<MessageId, (u32, bool)>,
+    messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
-    by_thread: HashMap<ThreadId, u32>,
+    by_thread: Map<ThreadId, u32>,
     /// Number of refusals that belong to no thread, including those that are only counted.
     unplaced: u64,
 }

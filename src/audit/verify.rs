@@ -176,9 +176,15 @@ impl JournalProof {
             return Err(ends_early(last, &format!("records up to {} were acknowledged", mark.0)));
         }
 
-        reader.check_structure()?;
         let mut differs = self.copies.differences(&checkpoints);
-        self.read_all(data, last, mark, &checkpoints, progress)?;
+        // Both read the whole file, and neither needs the other's result.
+        let (structure, records) = std::thread::scope(|scope| {
+            let check = scope.spawn(|| JournalReader::open(data)?.check_structure());
+            let records = self.read_all(data, last, mark, &checkpoints, progress);
+            (check.join(), records)
+        });
+        structure.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        records?;
         differs.extend(self.copies.later_differences());
         self.judge_copies(differs)?;
         if let Some(beyond) = checkpoints.iter().find(|checkpoint| checkpoint.position > last) {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::ids::{Digest, Position};
 use crate::journal::record_codec::StoredRow;
 use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord};
+use crate::limits;
 use crate::metrics::Counter;
 use crate::thread::text::InternedNames;
 
@@ -190,7 +191,9 @@ impl JournalReader {
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
         let mut rows = query.query([from.0, to.0]).map_err(failed)?;
-        let mut sealed = Vec::new();
+        // Callers read at most a chunk: a range that an unsound journal states reserves no memory.
+        let expected = (to.0 + 1).saturating_sub(from.0).min(limits::SCAN_CHUNK_RECORDS);
+        let mut sealed = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
         let mut names = InternedNames::default();
 
         for position in (from.0..=to.0).map(Position) {
