@@ -24,17 +24,22 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let directories = startup::directories_alone(args.config.config.as_deref())?;
-    let data = directories.data;
-    let socket = socket_in(&data, handshake_in(&data)?);
+    let given = args.config.config.as_deref();
+    let data = startup::directories_alone(given)?.data;
+    // After a change of its name, the organism still runs on the directory of the earlier name.
+    let earlier = startup::directory_by_path(given).filter(|earlier| *earlier != data);
+    let places: Vec<_> = std::iter::once(data.clone()).chain(earlier).collect();
     let origin = DecisionOrigin { who: operator::this_user(), note: args.note, signature: None };
 
     let report = startup::runtime()?.block_on(async {
-        if !socket.locate().await? {
-            return anyhow::Ok(None);
+        for place in &places {
+            let socket = socket_in(place, handshake_in(place)?);
+            if socket.locate().await? {
+                let client = ServiceClient::new(place, ServiceTransport::Socket(socket));
+                return anyhow::Ok(Some(client.reload(origin).await?));
+            }
         }
-        let client = ServiceClient::new(&data, ServiceTransport::Socket(socket));
-        Ok(Some(client.reload(origin).await?))
+        Ok(None)
     })?;
     let Some(report) = report else {
         let text = format!(

@@ -125,6 +125,14 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
+/// The data directory of the only project that was started with this config file, whatever name the
+/// file states by now.
+pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
+    let around = ConfigEnvironment::of_process();
+    let file = config::locate(given, &around).ok()?;
+    Some(project::by_path(&file, &around)?.data)
+}
+
 /// Prints a note if the organism runs with another config than the file now contains. At most one
 /// note is printed in each command.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {

@@ -130,6 +130,27 @@ fn work_in_flight_ends_with_its_own_schemas_while_new_work_follows_the_new_confi
     proved(&house);
 }
 
+/// Design 12.3: limits change at once, also for trees that are under way.
+#[test]
+fn changed_limits_hold_for_the_next_message() {
+    let house = house();
+    let running = house.run();
+    let hold = ["--new", "sess-held0000", "--no-wait"];
+    assert_eq!(house.send_text(&numbered("hold", "1"), &hold).code, Some(0));
+    until("it is handed over", || (handed_over(&house) == 1).then_some(()));
+
+    let before = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    house.write("organism.toml", before + "\n[limits]\nmessages = 1\n");
+    reloaded(&house, 0);
+    let beyond = house.send_text(&numbered("hold", "2"), &["--thread", "sess-held0000"]);
+    assert_eq!(beyond.code, Some(65), "{beyond:?}");
+    assert!(beyond.err.contains("messages"), "{beyond:?}");
+
+    house.write("let-go-1", "");
+    assert_eq!(running.stop(), Some(0));
+    proved(&house);
+}
+
 /// Design 12.3: a removed listener ends its work and gets no more, as after a restart.
 #[test]
 fn a_removed_listener_may_end_its_work_and_gets_no_more() {
@@ -202,6 +223,11 @@ fn what_cannot_be_applied_changes_nothing_and_is_named() {
         assert!(restart.err.contains(key), "{restart:?}");
     }
     assert!(!restart.err.contains("attempts"), "{restart:?}");
+
+    // Under another name, the organism would have another journal.
+    house.write("organism.toml", before.replace("name = \"talk\"", "name = \"other\""));
+    let renamed = reloaded(&house, 78);
+    assert!(renamed.err.contains("organism.name"), "{renamed:?}");
 
     house.write("organism.toml", &before);
     let sent = house.send_text(&say("hello"), &[]);
