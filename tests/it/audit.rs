@@ -16,11 +16,12 @@ use uuid::Uuid;
 
 use crate::journal::Place;
 use crate::journal::script::{Script, name, research, thread};
+use crate::json_schemas::assert_described;
 
 const ROOT: &str = "sess-abcdefgh";
 
 fn organism(place: &Place, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_organism"))
+    let output = Command::new(env!("CARGO_BIN_EXE_organism"))
         .args(args)
         .arg("--data")
         .arg(place.data())
@@ -28,7 +29,9 @@ fn organism(place: &Place, args: &[&str]) -> Output {
         .arg(place.state())
         .env_remove("COLUMNS")
         .output()
-        .unwrap()
+        .unwrap();
+    assert_described(args, &String::from_utf8_lossy(&output.stdout));
+    output
 }
 
 fn stdout(output: Output) -> String {

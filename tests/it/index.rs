@@ -20,6 +20,7 @@ use std::time::Duration;
 use organism::index::{self, IndexReader, SqlValue, run_sql};
 
 use crate::journal::Place;
+use crate::json_schemas::assert_described;
 
 const VIEWS: [&str; 14] = [
     "tree",
@@ -85,7 +86,9 @@ fn contents(data: &Path) -> BTreeMap<&'static str, Vec<String>> {
 }
 
 fn organism(place: &Place, args: &[&str]) -> Output {
-    command(place, args).output().unwrap()
+    let output = command(place, args).output().unwrap();
+    assert_described(args, &text(&output.stdout));
+    output
 }
 
 fn command(place: &Place, args: &[&str]) -> Command {

@@ -20,6 +20,7 @@ mod fixtures;
 mod gate;
 mod index;
 mod journal;
+mod json_schemas;
 mod listeners;
 mod memory;
 mod model;

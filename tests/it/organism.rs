@@ -94,6 +94,8 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::json_schemas::assert_described;
+
 /// A time-out that is long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -312,7 +314,9 @@ impl House {
 
     /// Runs a command until it exits.
     pub fn organism(&self, arguments: &[&str]) -> CommandOutput {
-        self.command(arguments).output().unwrap().into()
+        let output = CommandOutput::from(self.command(arguments).output().unwrap());
+        assert_described(arguments, &output.out);
+        output
     }
 
     pub fn send_text(&self, text: &str, arguments: &[&str]) -> CommandOutput {
@@ -325,7 +329,9 @@ impl House {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(bytes).unwrap();
-        child.wait_with_output().unwrap().into()
+        let output = CommandOutput::from(child.wait_with_output().unwrap());
+        assert_described(&[&["send"], arguments].concat(), &output.out);
+        output
     }
 
     /// Starts `organism run` and waits until the control socket accepts connections.

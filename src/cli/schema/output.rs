@@ -7,38 +7,61 @@ use super::super::output::put;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The command, such as `threads`. Without it, the commands with a schema are listed.
-    command: Option<String>,
+    /// The command, such as `threads` or `config diff`. Without it, the commands are listed.
+    command: Vec<String>,
 }
 
 macro_rules! outputs {
-    ($($command:literal),* $(,)?) => {
-        [$(($command, include_str!(concat!("../../../schemas/json/", $command, ".json")))),*]
+    ($($command:literal: $file:literal),* $(,)?) => {
+        [$(($command, include_str!(concat!("../../../schemas/json/", $file, ".json")))),*]
     };
 }
 
 /// Commands and the schemas of their JSON, of each line where a command writes lines.
-const OUTPUTS: [(&str, &str); 11] = outputs![
-    "answer",
-    "approvals",
-    "export",
-    "message",
-    "search",
-    "sql",
-    "stats",
-    "tail",
-    "thread",
-    "threads",
-    "verify",
+const OUTPUTS: [(&str, &str); 33] = outputs![
+    "answer": "answer",
+    "approvals": "approvals",
+    "backup": "backup",
+    "check": "check",
+    "config": "config",
+    "config diff": "config-diff",
+    "export": "export",
+    "key show": "key-show",
+    "listener list": "listener-list",
+    "listener test": "listener-test",
+    "message": "message",
+    "models": "models",
+    "promote": "promote",
+    "prompt": "prompt",
+    "reload": "reload",
+    "repair": "repair",
+    "replay": "replay",
+    "schema describe": "schema-describe",
+    "schema example": "schema-example",
+    "schema json": "schema-json",
+    "schema validate": "schema-validate",
+    "search": "search",
+    "send": "send",
+    "sql": "sql",
+    "stats": "stats",
+    "tail": "tail",
+    "thread": "thread",
+    "threads": "threads",
+    "verify": "verify",
+    "workflow diff": "workflow-diff",
+    "workflow retry": "workflow-retry",
+    "workflow run": "workflow-run",
+    "workflow test": "workflow-test",
 ];
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Some(wanted) = &args.command else {
+    let wanted = args.command.join(" ");
+    if wanted.is_empty() {
         OUTPUTS.iter().try_for_each(|(command, _)| put(&format!("{command}\n")))?;
         return Ok(CommandExit::Done.into());
-    };
+    }
 
-    let found = OUTPUTS.iter().find(|(command, _)| command == wanted);
+    let found = OUTPUTS.iter().find(|(command, _)| *command == wanted);
     let Some((_, schema)) = found else {
         let known = OUTPUTS.map(|(command, _)| command).join(", ");
         let text = format!("the output of `{wanted}` has no schema; these have one: {known}");

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::harness::{repository, script};
 use super::kit_language::KitLanguage;
+use crate::json_schemas::assert_described;
 use crate::nats::shared;
 
 /// Runs the conformance kit. Returns the exit code, the checklist and the text on standard error.
@@ -13,7 +14,9 @@ fn test(arguments: &[&str]) -> (i32, String, String) {
     command.args(["listener", "test"]).args(arguments).current_dir(repository());
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    let lines = text(output.stdout);
+    assert_described(&[&["listener", "test"], arguments].concat(), &lines);
+    (output.status.code().unwrap(), lines, text(output.stderr))
 }
 
 const SCHEMA: &str = "listeners/shell-echo/schema/shell-echo.xsd";
@@ -45,6 +48,8 @@ fn the_shell_listener_keeps_to_the_protocol() {
     "#]]
     .assert_eq(&checklist.replace("  ok", "ok"));
     assert!(talk.starts_with("10 of 10 checks passed"), "{talk}");
+    let (code, lines, _) = test(&[&["--json"], &arguments[..]].concat());
+    assert_eq!((code, lines.lines().count()), (0, 10), "{lines}");
 }
 
 /// Runs the conformance kit on a listener of a kit, with these options.

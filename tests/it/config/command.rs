@@ -7,16 +7,19 @@ use expect_test::{Expect, expect};
 use organism::config::directory_name;
 
 use super::data;
+use crate::json_schemas::assert_described;
 
 fn organism(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_organism"))
+    let output = Command::new(env!("CARGO_BIN_EXE_organism"))
         .args(arguments)
         .current_dir(directory)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", "/home/me")
         .output()
-        .unwrap()
+        .unwrap();
+    assert_described(arguments, text(&output.stdout));
+    output
 }
 
 fn text(bytes: &[u8]) -> &str {

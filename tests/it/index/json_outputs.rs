@@ -13,34 +13,25 @@ use crate::fixtures::stored_journals;
 use crate::journal::Place;
 use crate::journal::script::Script;
 
-/// Commands with `--json` whose output has no schema yet. This list only shrinks.
-const WITHOUT: [&str; 22] = [
-    "backup",
-    "check",
-    "config",
-    "config diff",
-    "key show",
-    "listener list",
-    "listener test",
-    "models",
-    "promote",
-    "prompt",
-    "reload",
-    "repair",
-    "replay",
-    "schema describe",
-    "schema example",
-    "schema json",
-    "schema validate",
-    "send",
-    "workflow diff",
-    "workflow retry",
-    "workflow run",
-    "workflow test",
+/// Commands that read a record that no organism runs on. The output of the others is compared
+/// wherever tests run them: see [`crate::json_schemas`].
+const READS_RECORD: [&str; 11] = [
+    "answer",
+    "approvals",
+    "export",
+    "message",
+    "search",
+    "sql",
+    "stats",
+    "tail",
+    "thread",
+    "threads",
+    "verify",
 ];
 
 fn schema_of(place: &Place, command: &str) -> Json {
-    let output = organism_alone(place, &["schema", "output", command]);
+    let words: Vec<&str> = command.split(' ').collect();
+    let output = organism_alone(place, &[&["schema", "output"], &words[..]].concat());
     serde_json::from_str(&output).unwrap_or_else(|error| panic!("{command}: {error}"))
 }
 
@@ -81,7 +72,7 @@ fn every_command_with_json_has_a_schema() {
     let mut commands = BTreeSet::from(["export".to_owned()]);
     commands_with_json(&CommandLine::command(), "", &mut commands);
     let missing: Vec<&String> = commands.difference(&described).collect();
-    assert_eq!(missing, WITHOUT, "commands with --json and without a schema");
+    assert_eq!(missing, [""; 0], "commands with --json and without a schema");
     let unknown: Vec<&String> = described.difference(&commands).collect();
     assert_eq!(unknown, [""; 0], "schemas of commands without --json");
 
@@ -128,7 +119,7 @@ fn output_of(place: &Place, args: &[&str]) -> String {
     text(&organism(place, args).stdout)
 }
 
-/// Issue 17, 4.7: what the commands write is what their schemas say, for every command with a schema.
+/// Issue 17, 4.7: what the commands write is what their schemas say, and nothing beside it.
 #[test]
 fn the_json_of_every_command_is_what_its_schema_says() {
     let mut script = Script::default();
@@ -159,8 +150,7 @@ fn the_json_of_every_command_is_what_its_schema_says() {
         }
     }
 
-    let place = Place::new();
-    for command in organism_alone(&place, &["schema", "output"]).lines() {
+    for command in READS_RECORD {
         assert!(values.contains_key(command), "no output of `{command}` was seen");
     }
 }

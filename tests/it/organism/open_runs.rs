@@ -248,12 +248,14 @@ fn a_retry_takes_over_the_results_of_the_run_and_runs_the_other_goals() {
         .replace("verdict", "opinion")
         .replace("units = \"work/item\"", "more = \"outline\"");
     house.write("organism.toml", with_workflow(&edited));
-    let retried = house.organism(&["workflow", "retry", "sess-toured00", "--quiet"]);
+    let retried = house.organism(&["workflow", "retry", "sess-toured00", "--json"]);
     assert_eq!(retried.code, Some(0), "{retried:?}");
+    let lines = retried.json();
+    let result = lines.iter().find(|line| line["sent"] == "result").unwrap();
     assert_eq!(
-        retried.out,
+        result["replies"][0]["payload"],
         "<tour-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\"><text>Good.</text>\
-         <units><held xmlns=\"urn:example:talk\"><n>5</n></held></units></tour-output>\n"
+         <units><held xmlns=\"urn:example:talk\"><n>5</n></held></units></tour-output>"
     );
     assert_eq!(messages(&house, "tour-retry").len(), 1);
     // No goal with a result ran again.

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use super::data;
+use crate::json_schemas::assert_described;
 
 fn organism(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_organism"))
@@ -15,7 +16,9 @@ fn organism(arguments: &[&str], input: &str) -> Output {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    let output = child.wait_with_output().unwrap();
+    assert_described(&[&["schema"], arguments].concat(), &stdout(&output));
+    output
 }
 
 fn path(name: &str) -> String {
@@ -104,6 +107,11 @@ fn describe_example_and_json_write_to_stdout() {
     let output = organism(&["json", &schema, "{urn:t:search}search"], "");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["required"], serde_json::json!(["query"]));
+    for command in ["describe", "example", "json"] {
+        let output = organism(&[command, "--json", &schema], "");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(json.to_string().contains("search"), "{command}: {json}");
+    }
     let output = organism(&["describe", &schema, "serach"], "");
     assert_eq!(output.status.code(), Some(2));
 }
