@@ -378,6 +378,8 @@ pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 /// Time after which a checkpoint is due if records have been written.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes that are read for the last line of a file of checkpoints; more than a line has.
+pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
 /// Delay before the copy of a checkpoint is tried again after a failure.
 pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
 /// How long the close of a journal, or the verification of a journal in use, waits for copies of

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
+use crate::limits;
 
 use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
@@ -181,9 +182,32 @@ impl CheckpointFile {
         lines.collect::<Result<_, _>>().map_err(Error::io(context()))
     }
 
+    /// Returns the last line. Reads only the end of the file, which has a line for each checkpoint
+    /// since the first record.
+    pub fn last(&self) -> Result<Option<Checkpoint>, Error> {
+        let context = || format!("the checkpoints in {}", self.path.display());
+        let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);
+        let end = end.map_err(Error::io(context()))?.unwrap_or_default();
+        let whole = memchr::memrchr(b'\n', &end).and_then(|at| end.get(..at)).unwrap_or_default();
+        // Without the end of the line before, the last line may be longer than what was read.
+        match memchr::memrchr(b'\n', whole).and_then(|at| whole.get(at + 1..)) {
+            Some(line) => {
+                let line = serde_json::from_slice(line).map_err(std::io::Error::other);
+                line.map(Some).map_err(Error::io(context()))
+            }
+            None => Ok(self.read()?.pop()),
+        }
+    }
+
     /// Moves lines beyond `last` into a file of their own: an operator accepted the loss of those
     /// records.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
+        let latest = self.last().map_err(std::io::Error::other)?;
+        // The positions of the lines rise.
+        if latest.is_none_or(|line| line.position <= last) {
+            return Ok(());
+        }
+
         self.keep(|line| line.position <= last)
     }
 

@@ -1,7 +1,7 @@
 //! Small files beside a journal: read, replaced and removed as a whole.
 
 use std::fs::File;
-use std::io::{ErrorKind, Result, Write as _};
+use std::io::{ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 /// Reads a file; `None` if it does not exist.
@@ -11,6 +11,20 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Reads at most the last `bytes` of a file; `None` if it does not exist.
+pub fn read_end(path: &Path, bytes: u64) -> Result<Option<Vec<u8>>> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(bytes)))?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end)?;
+    Ok(Some(end))
 }
 
 /// Removes a file, if it exists.

@@ -1,6 +1,8 @@
 //! The heads of all trees: the last record of each, in order of first appearance. Checks that the
 //! next record follows from them.
 
+use std::collections::{BTreeMap, HashMap};
+
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::thread::{Map, Record};
@@ -148,12 +150,31 @@ impl TreeHeads {
         for index in &changed {
             let Some(head) = self.all.get_mut(*index) else { continue };
             head.unsummed = false;
-            let name = head.root.as_str().as_bytes();
-            self.merkle.set(*index, Digest::of_parts(&[b"\0", name, b"\0", &head.hash.0]));
+            self.merkle.set(*index, leaf(&head.root, head.hash));
         }
 
         self.merkle.update(changed);
         self.merkle.root()
+    }
+
+    /// The Merkle root after these next records, each with its hash. Costs the same however many
+    /// trees there are.
+    pub(super) fn merkle_root_after<'r>(
+        &mut self,
+        records: impl Iterator<Item = (&'r Record, Digest)>,
+    ) -> Digest {
+        self.merkle_root();
+        let mut added = HashMap::new();
+        let mut leaves = BTreeMap::new();
+        for (record, hash) in records {
+            let root = &record.tree;
+            let next = self.all.len() + added.len();
+            let known = self.by_root.get(root).copied();
+            let index = known.unwrap_or_else(|| *added.entry(root).or_insert(next));
+            leaves.insert(index, leaf(root, hash));
+        }
+
+        self.merkle.root_with(leaves)
     }
 
     /// Trees that changed since [`TreeHeads::saved`] was last called.
@@ -173,4 +194,9 @@ impl TreeHeads {
             }
         }
     }
+}
+
+/// The leaf of a tree with this head.
+fn leaf(root: &ThreadId, head: Digest) -> Digest {
+    Digest::of_parts(&[b"\0", root.as_str().as_bytes(), b"\0", &head.0])
 }

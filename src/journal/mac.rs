@@ -160,7 +160,7 @@ impl HeadSealer {
     }
 
     /// Makes the MAC for `records`, encoded in `rows`, which are appended to `heads`.
-    pub fn seal(&self, heads: &TreeHeads, records: &[Record], rows: &RecordBatch) -> HeadMac {
+    pub fn seal(&self, heads: &mut TreeHeads, records: &[Record], rows: &RecordBatch) -> HeadMac {
         let at = Position(heads.last().0 + records.len() as u64);
         let (kind, text) = match &self.last {
             Some(last) => {
@@ -168,11 +168,9 @@ impl HeadSealer {
                 (CHAINED, MacKey::chained(self.journal, at, last, &hashes))
             }
             None => {
-                let mut heads = heads.clone();
-                for (record, row) in records.iter().zip(rows.iter()) {
-                    heads.advance(record, row.hash);
-                }
-                (BASE, MacKey::base(self.journal, at, heads.merkle_root()))
+                let hashes = rows.iter().map(|row| row.hash);
+                let root = heads.merkle_root_after(records.iter().zip(hashes));
+                (BASE, MacKey::base(self.journal, at, root))
             }
         };
 

@@ -1,5 +1,7 @@
 //! A Merkle tree over a growing list of leaves: updating a few leaves recomputes only their paths.
 
+use std::collections::BTreeMap;
+
 use crate::ids::Digest;
 
 /// Levels of digests, leaves first. A node without a sibling is copied to the next level.
@@ -34,13 +36,36 @@ impl MerkleTree {
         self.levels.last().and_then(|level| level.first()).copied().unwrap_or(Digest::ZERO)
     }
 
+    /// The root with other leaves in place of those that are set, or beyond the last. Changes
+    /// nothing, and costs their paths alone. Leaves beyond the last have no gap between them.
+    pub fn root_with(&self, leaves: BTreeMap<usize, Digest>) -> Digest {
+        let set = self.levels.first().map_or(0, Vec::len);
+        let beyond = leaves.last_key_value().map_or(0, |(index, _)| index + 1);
+        let mut width = set.max(beyond);
+        let mut changed = leaves;
+        let mut height = 0;
+        while width > 1 {
+            let level = self.levels.get(height);
+            let node = |index: usize| {
+                let set = level.and_then(|level| level.get(index));
+                changed.get(&index).or(set).copied()
+            };
+            let parents = changed.keys().filter_map(|index| {
+                let parent = index / 2;
+                Some((parent, parent_of(node(2 * parent)?, node(2 * parent + 1))))
+            });
+            changed = parents.collect();
+            width = width.div_ceil(2);
+            height += 1;
+        }
+
+        changed.get(&0).copied().unwrap_or_else(|| self.root())
+    }
+
     fn node(&self, height: usize, parent: usize) -> Option<Digest> {
         let level = self.levels.get(height)?;
         let left = level.get(2 * parent)?;
-        Some(match level.get(2 * parent + 1) {
-            Some(right) => Digest::of_parts(&[b"\x01", &left.0, &right.0]),
-            None => *left,
-        })
+        Some(parent_of(*left, level.get(2 * parent + 1).copied()))
     }
 
     fn level(&mut self, height: usize) -> &mut Vec<Digest> {
@@ -48,6 +73,14 @@ impl MerkleTree {
             self.levels.resize_with(height + 1, Vec::new);
         }
         self.levels.get_mut(height).expect("the row was just made long enough")
+    }
+}
+
+/// The node above `left` and its sibling, if it has one.
+fn parent_of(left: Digest, right: Option<Digest>) -> Digest {
+    match right {
+        Some(right) => Digest::of_parts(&[b"\x01", &left.0, &right.0]),
+        None => left,
     }
 }
 
@@ -76,6 +109,25 @@ mod tests {
             (0..=n).for_each(|i| whole.set(i, leaf(i)));
             whole.update((0..=n).collect());
             assert_eq!(grown.root(), whole.root(), "{n} leaves");
+        }
+    }
+
+    #[test]
+    fn the_root_with_other_leaves_is_that_of_the_tree_that_has_them() {
+        for set in 0..20 {
+            let mut tree = MerkleTree::default();
+            (0..set).for_each(|n| tree.set(n, leaf(n)));
+            tree.update((0..set).collect());
+            let root = tree.root();
+            for (changed, added) in [(0, 0), (0, 1), (1, 0), (1, 1), (3, 2), (2, 17)] {
+                let indices = (0..set).step_by(3).take(changed).chain(set..set + added);
+                let leaves = indices.map(|n| (n, leaf(1000 + n))).collect::<BTreeMap<_, _>>();
+                let mut whole = tree.clone();
+                leaves.iter().for_each(|(n, leaf)| whole.set(*n, *leaf));
+                whole.update(leaves.keys().copied().collect());
+                assert_eq!(tree.root_with(leaves), whole.root(), "{set}: {changed} and {added}");
+                assert_eq!(tree.root(), root);
+            }
         }
     }
 

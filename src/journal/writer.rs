@@ -126,7 +126,7 @@ impl<L: Log> JournalWriter<L> {
         self.signer.checked_at.get_or_insert(now);
         let mut rows = std::mem::take(&mut self.rows);
         rows.stamp(&self.heads, records)?;
-        let mac = self.sealer.seal(&self.heads, records, &rows);
+        let mac = self.sealer.seal(&mut self.heads, records, &rows);
         let is_due = self.signer.is_due(self.heads.last(), now);
         let checkpoint = is_due.then(|| self.signer.sign(&mut self.heads, now));
         Ok(Some(StampedGroup { rows, mac, checkpoint }))

@@ -37,6 +37,7 @@ mod start;
 mod story;
 #[path = "../it/abuse/streams/server.rs"]
 mod streams;
+mod takeover;
 mod turn;
 mod turns;
 mod waiters;
@@ -61,7 +62,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 49] = [
+const FIGURES: [Figure; 50] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -85,6 +86,7 @@ const FIGURES: [Figure; 49] = [
     ("tree_1000", remembered::tree_1000),
     ("start_100k", start::hundred_thousand),
     ("start_1m", start::million),
+    ("takeover", takeover::ready),
     ("cold_start_check", start::check),
     ("cold_start_run", start::run),
     ("rss_idle", memory::idle),

@@ -11,9 +11,10 @@ use std::time::Instant;
 
 use organism::bus::Delivery;
 use organism::clock::Time;
-use organism::config::Config;
+use organism::config::{Config, StorageConfig};
 use organism::ids::{ListenerName, MessageId};
-use organism::journal::Journal as _;
+use organism::journal::Journal;
+use organism::journal::jetstream::StreamJournal;
 use organism::journal::sqlite::SqliteJournal;
 use organism::organism::{Organism, gate, project};
 use organism::pump::core::{Core, Effect, Event, Submission, Target};
@@ -150,7 +151,26 @@ pub fn fill(place: &Path, records: usize, rounds: usize) {
     let config = config(place);
     project::begin(&config.directories(), false).unwrap();
     let mut journal = SqliteJournal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
-    let mut relay = Relay::new(config, &journal, rounds);
+    let now = append(config, &mut journal, records, rounds);
+    journal.close(now).unwrap();
+}
+
+/// As [`fill`], the journal on JetStream that the config names, with short calls. Returns it open.
+pub fn fill_stream(config: Config, records: usize, rounds: usize) -> StreamJournal {
+    project::begin(&config.directories(), false).unwrap();
+    let StorageConfig::JetStream { servers, journal } = &config.storage else {
+        unreachable!("the journal is a stream");
+    };
+    let Config { data, state, .. } = &config;
+    let opened = StreamJournal::open(servers, journal, data, state, &mut |_| Ok(()));
+    let mut journal = opened.unwrap();
+    append(config, &mut journal, records, rounds);
+    journal
+}
+
+/// Appends the records of a relay. Returns the time of the last one.
+fn append(config: Config, journal: &mut dyn Journal, records: usize, rounds: usize) -> Time {
+    let mut relay = Relay::new(config, journal, rounds);
     while relay.records < records {
         let mut batch: Vec<Record> = std::mem::take(&mut relay.batch);
         while batch.len() < COMMIT.min(records - relay.records) {
@@ -160,7 +180,7 @@ pub fn fill(place: &Path, records: usize, rounds: usize) {
         relay.records += batch.len();
         journal.append(&mut batch).unwrap();
     }
-    journal.close(relay.now).unwrap();
+    relay.now
 }
 
 /// The relay without hosts: the step of the pump alone, answered at once.
@@ -184,7 +204,7 @@ pub fn name(text: &str) -> ListenerName {
 }
 
 impl Relay {
-    fn new(config: Config, journal: &SqliteJournal, rounds: usize) -> Self {
+    fn new(config: Config, journal: &dyn Journal, rounds: usize) -> Self {
         let contracts = Arc::new(config.contracts.clone());
         let core = Core::new(contracts, config.limits, config.digest);
         let gate: Gate = gate(config).unwrap();

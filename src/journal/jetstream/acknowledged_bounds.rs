@@ -224,7 +224,7 @@ impl StreamBounds {
         }
 
         let outside = CheckpointFile::new(state, journal);
-        if let Some(latest) = outside.read()?.pop() {
+        if let Some(latest) = outside.last()? {
             let source = format!("the checkpoints in {}", outside.path().display());
             let position = latest.position;
             self.all.push(StreamBound { source, journal, position, hash: None, seq: None });
