@@ -23,8 +23,16 @@ use super::{Config, StorageConfig};
 /// Keys of an embedded journal.
 const EMBEDDED_KEYS: [&str; 4] = ["store", "known_keys", "checkpoints", "snapshot_records"];
 /// Keys of a journal on JetStream.
-const STREAM_KEYS: [&str; 7] =
-    ["store", "stream", "partitions", "replicas", "durability", "known_keys", "checkpoints"];
+const STREAM_KEYS: [&str; 8] = [
+    "store",
+    "stream",
+    "partitions",
+    "replicas",
+    "durability",
+    "known_keys",
+    "checkpoints",
+    "snapshot_records",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StoreKind {

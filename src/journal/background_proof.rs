@@ -23,7 +23,10 @@ use super::judge::OperatorAcceptance;
 use super::mac::{MacKey, StoredCoverage};
 use super::redactions::refuse_blanked;
 use super::sqlite;
-use super::{Checkpoint, Error, HashedRecord, MacCoverage, RedactedRecords, TreeHeads};
+use super::{
+    Checkpoint, CheckpointSigners, DueCheckpoints, Error, HashedRecord, MacCoverage,
+    RedactedRecords, TreeHeads,
+};
 
 /// How far the records before a snapshot are proved.
 #[derive(Debug)]
@@ -96,6 +99,10 @@ pub(super) struct ProofClaim {
     pub key: MacKey,
     pub checkpoint: Checkpoint,
     pub coverage: Option<StoredCoverage>,
+    /// Signers of the checkpoints of the journal up to there.
+    pub signers: CheckpointSigners,
+    /// The checkpoints inside the journal up to there.
+    pub due: DueCheckpoints,
     /// The marks outside the journal, as they were before the start.
     pub known: ExternalMarks,
     /// Redactions in the later records.
@@ -171,6 +178,8 @@ impl ProofClaim {
         let mut coverage = MacCoverage::new(self.journal, Some(self.key.clone()));
         let mut redactions = RedactedRecords::default();
         let mut heads = TreeHeads::default();
+        let mut signers = CheckpointSigners::default();
+        let due = &mut self.due;
 
         let has_to_end = || is_stopped.load(Ordering::Acquire);
         let mut visit = |sealed: HashedRecord, heads: &mut TreeHeads| {
@@ -178,6 +187,10 @@ impl ProofClaim {
             coverage.take(sealed.hash, sealed.mac, heads);
             redactions.take(&sealed);
             known.take(&sealed, heads);
+            signers.take_record(&sealed.record);
+            if let Some(line) = due.agreed(sealed.record.position, heads)? {
+                signers.take_checkpoint(&line);
+            }
             progress.proved.store(sealed.record.position.0, Ordering::Relaxed);
             Ok(())
         };
@@ -188,6 +201,11 @@ impl ProofClaim {
         agree(&self.checkpoint, &mut heads)?;
         if coverage.stored(position) != self.coverage {
             let detail = "the MACs up to here are not those that the snapshot was made from";
+            return Err(Error::broken(position.0, detail));
+        }
+
+        if signers != self.signers {
+            let detail = "the checkpoints up to here are not those that the snapshot was made from";
             return Err(Error::broken(position.0, detail));
         }
 

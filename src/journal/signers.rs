@@ -5,28 +5,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::Position;
 use crate::thread::{Input, Record};
 
 use super::Checkpoint;
 
 /// Keys that signed checkpoints, and recorded actions that trust a key.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSigners {
     /// Position of the last checkpoint that each key signed.
+    #[serde(rename = "last")]
     last: BTreeMap<String, Position>,
     /// Recorded actions, in the order of their positions.
+    #[serde(rename = "trusts")]
     trusts: Vec<RecordedTrust>,
 }
 
 /// A recorded action that trusts the key of another host.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RecordedTrust {
+    #[serde(rename = "position")]
     position: Position,
+    #[serde(rename = "key")]
     key: String,
     /// Key that signed the checkpoint at the position of the action. A later checkpoint does not
     /// count, because a pump with an unknown key could record the action and leave its checkpoint
     /// to the next pump.
+    #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }
 

@@ -44,7 +44,7 @@ use crate::config::{Config, ConfigProblems, StorageConfig};
 use crate::contract::goal_schema;
 use crate::ids::{ListenerName, ScheduleName};
 use crate::journal::jetstream::{self, JoiningHost};
-use crate::journal::{self, HashedRecord, Journal, sqlite};
+use crate::journal::{self, Journal, sqlite};
 use crate::nats;
 use crate::pump::ResidentCore;
 use crate::pump::core::Core;
@@ -385,9 +385,7 @@ fn open_stream(
         return Err(Error::NotOnJetStream);
     };
 
-    let mut replay = |sealed: HashedRecord| core.replay(&sealed.record);
-
     let member = JoiningHost { accepts, damage, ..JoiningHost::new(data, state) };
-    let opened = jetstream::StreamJournal::open_as(servers, journal, &member, &mut replay);
+    let opened = jetstream::StreamJournal::open_recovering(servers, journal, &member, core);
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }

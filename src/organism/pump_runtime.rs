@@ -94,10 +94,8 @@ impl PumpRuntime {
             records: config.snapshot_records,
             proof: journal.proof(),
         };
-        let mut pump = Pump::new(core, journal, gate).with_blobs(blobs);
-        if matches!(config.storage, StorageConfig::Embedded) {
-            pump = pump.with_snapshots(SnapshotMaker::start(plan)?);
-        }
+        let snapshots = SnapshotMaker::start(plan)?;
+        let pump = Pump::new(core, journal, gate).with_blobs(blobs).with_snapshots(snapshots);
 
         let mut pump = match clock {
             PumpClockMode::Running => pump.traced(tracer.clone()),

@@ -22,7 +22,10 @@ use crate::journal::sqlite::{
     JournalReader, RestingStore, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,
     scan_alone,
 };
-use crate::journal::{Checkpoint, Error, MacCoverage, ProofProgress, RedactedRecords, TreeHeads};
+use crate::journal::{
+    Checkpoint, CheckpointSigners, DueCheckpoints, Error, MacCoverage, ProofProgress,
+    RedactedRecords, TreeHeads,
+};
 use crate::limits;
 use crate::thread::{AcceptedLoss, CommonState, Input};
 
@@ -163,7 +166,8 @@ impl SnapshotPlan {
         let SnapshotDraft { file, generation, base, store } = draft;
         let mut rebuilt =
             RebuiltState::begin(base, store, self.journal, &key).inspect_err(|_| place.remove())?;
-        if !rebuilt.follow(&self.data, position, has_to_end)? {
+        let due = DueCheckpoints::after(rebuilt.heads.last(), inside);
+        if !rebuilt.follow(&self.data, position, due, has_to_end)? {
             return Ok(None);
         }
 
@@ -184,6 +188,7 @@ struct RebuiltState {
     coverage: MacCoverage,
     redactions: RedactedRecords,
     losses: Vec<AcceptedLoss>,
+    signers: CheckpointSigners,
 }
 
 impl RebuiltState {
@@ -202,28 +207,36 @@ impl RebuiltState {
                 coverage: MacCoverage::new(journal, Some(key.mac())),
                 redactions: RedactedRecords::default(),
                 losses: Vec::new(),
+                signers: CheckpointSigners::default(),
             });
         };
 
-        let SnapshotEvidence { heads, coverage, redactions, losses, .. } = evidence;
+        let SnapshotEvidence { heads, coverage, redactions, losses, signers, .. } = evidence;
         let core = ResidentCore::from(core).with_stored(StoredState { common, live, store })?;
-        Ok(Self { core, heads, coverage, redactions, losses })
+        Ok(Self { core, heads, coverage, redactions, losses, signers })
     }
 
-    /// Replays the records up to `last`. Returns false if it was stopped.
+    /// Replays the records up to `last`, with the checkpoints that are due. Returns false if it was
+    /// stopped.
     fn follow(
         &mut self,
         data: &Path,
         last: Position,
+        mut due: DueCheckpoints,
         has_to_end: &dyn Fn() -> bool,
     ) -> Result<bool, Error> {
-        let Self { core, heads, coverage, redactions, losses } = self;
+        let Self { core, heads, coverage, redactions, losses, signers } = self;
         scan_alone(data, last, heads, has_to_end, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
             redactions.take(&sealed);
             if let Input::Operator(action) = &sealed.record.input {
                 losses.extend(action.accepted_loss());
             }
+            signers.take_record(&sealed.record);
+            if let Some(line) = due.agreed(sealed.record.position, heads)? {
+                signers.take_checkpoint(&line);
+            }
+
             core.replay(&sealed.record)?;
             if core.has_store_failed() {
                 let detail = "there is no room for a snapshot".to_owned();
@@ -235,13 +248,14 @@ impl RebuiltState {
 
     /// The snapshot at `checkpoint`, which the last record must be at.
     fn finish(self, checkpoint: Checkpoint) -> Result<(SnapshotEvidence, StoredState), Error> {
-        let Self { core, mut heads, coverage, redactions, losses } = self;
+        let Self { core, mut heads, coverage, redactions, losses, signers } = self;
         if heads.merkle_root() != checkpoint.merkle_root {
             let detail = "the records up to here are not those of the checkpoint".to_owned();
             return Err(Error::Broken { position: checkpoint.position.0, detail });
         }
 
-        let evidence = SnapshotEvidence { checkpoint, heads, coverage, redactions, losses };
+        let evidence =
+            SnapshotEvidence { checkpoint, heads, coverage, redactions, losses, signers };
         Ok((evidence, core.into_stored()?))
     }
 }

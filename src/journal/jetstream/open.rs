@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::journal::log::LogMark;
-use crate::journal::sqlite::LockedJournalDir;
-use crate::journal::{Error, HashedRecord};
+use crate::journal::sqlite::{LockedJournalDir, StoredState};
+use crate::journal::{Error, EveryRecord, HashedRecord, StateRecovery};
 use crate::limits;
 use crate::nats::{self, BlockingClient};
 
@@ -54,15 +54,25 @@ impl StreamJournal {
         member: &JoiningHost<'_>,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
+        Self::open_recovering(servers, options, member, &mut EveryRecord(visit))
+    }
+
+    /// As [`StreamJournal::open_as`]. Begins with the snapshot of the projection, if there is one
+    /// that `recovery` can restore and the operator accepts no damage. The records before it are
+    /// then proved while the pump runs.
+    pub fn open_recovering(
+        servers: &nats::Options,
+        options: &Options,
+        member: &JoiningHost<'_>,
+        recovery: &mut dyn StateRecovery,
+    ) -> Result<Self, Error> {
         let until = Instant::now() + limits::STREAM_OPEN_TIMEOUT;
         loop {
-            let mut is_begun = false;
-            let mut visit = |sealed| {
-                is_begun = true;
-                visit(sealed)
-            };
+            let mut recovery = BegunRecovery { recovery: &mut *recovery, is_begun: false };
             let standby = Standby::begin_as(servers, options, member);
-            let opened = standby.and_then(Standby::wait).and_then(|elect| elect.lead(&mut visit));
+            let elected = standby.and_then(Standby::wait);
+            let opened = elected.and_then(|elect| elect.lead_recovering(&mut recovery));
+            let is_begun = recovery.is_begun;
             match opened {
                 Err(Error::Unavailable { detail }) if !is_begun && Instant::now() < until => {
                     tracing::warn!("JetStream is unavailable; retrying: {detail}");
@@ -78,7 +88,7 @@ impl StreamJournal {
         host: &StreamHost,
         lease: Arc<Lease>,
         followed: FollowedProjection,
-        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+        recovery: &mut dyn StateRecovery,
     ) -> Result<Self, Error> {
         let StreamHost { servers, api, options, directories, damage: accepted } = host;
         let shown = lease.holder().to_owned();
@@ -107,8 +117,8 @@ impl StreamJournal {
             publisher.put(put.map_err(|error| begun(error, 0))?.0);
         }
 
-        let mut warm = followed.warm(host, before.as_ref(), Some(&bounds), visit)?;
-        warm.catch_up(host, publisher.last(), visit)?;
+        let mut warm = followed.warm(host, before.as_ref(), Some(&bounds), recovery)?;
+        warm.catch_up(host, publisher.last(), recovery)?;
         if warm.following.epoch() == 0 && first_message::first(api, options)?.moving {
             return Err(half_moved(options));
         }
@@ -128,6 +138,29 @@ impl StreamJournal {
         let mut journal = followed.over(StreamLog { watch, publisher, takeover, damage });
         journal.confirm(mark, journal.heads.last(), journal.heads.last_hash());
         Ok(journal)
+    }
+}
+
+/// Notes whether a recovery has begun, after which it cannot begin again.
+struct BegunRecovery<'r> {
+    recovery: &'r mut dyn StateRecovery,
+    is_begun: bool,
+}
+
+impl StateRecovery for BegunRecovery<'_> {
+    fn snapshot_version(&self) -> Option<u32> {
+        self.recovery.snapshot_version()
+    }
+
+    fn restore(&mut self, state: StoredState) -> Result<(), Error> {
+        self.recovery.restore(state)?;
+        self.is_begun = true;
+        Ok(())
+    }
+
+    fn replay(&mut self, sealed: HashedRecord) -> Result<(), Error> {
+        self.is_begun = true;
+        self.recovery.replay(sealed)
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::ids::Position;
 use crate::journal::log::LogMark;
 use crate::journal::sqlite::{CatchingUp, LockedJournalDir};
-use crate::journal::{Error, HashedRecord, OperatorAcceptance};
+use crate::journal::{Error, EveryRecord, HashedRecord, OperatorAcceptance, StateRecovery};
 use crate::nats;
 
 use super::acknowledged_bounds::{PumpDirectories, StreamBounds, hash_at};
@@ -119,12 +120,26 @@ impl Standby {
         Ok(LeaseHolder { host, lease: Arc::new(lease), followed })
     }
 
-    /// Catches up with the stream, as far as the server answers, and passes every new record to
-    /// `visit`. The first call verifies the projection and passes all of it.
+    /// The last record that the projection has, as far as it was read.
+    pub fn followed_to(&self) -> Position {
+        match &self.followed {
+            FollowedProjection::Cold(_) => Position(0),
+            FollowedProjection::Warm(warm) => warm.following.last(),
+        }
+    }
+
+    /// As [`Standby::follow_recovering`], and passes every record to `visit`.
     pub fn follow(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
+        self.follow_recovering(&mut EveryRecord(visit))
+    }
+
+    /// Catches up with the stream, as far as the server answers, and has `recovery` replay every
+    /// new record. The first call verifies the projection, and replays all of it, or what comes
+    /// after its snapshot. After an error, `recovery` may not be used again.
+    pub fn follow_recovering(self, recovery: &mut dyn StateRecovery) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
         let last = match host.api.info(&name) {
@@ -141,8 +156,8 @@ impl Standby {
         }
 
         let before = followed.found()?;
-        let mut warm = followed.warm(&host, before.as_ref(), None, visit)?;
-        match warm.catch_up(&host, last, visit) {
+        let mut warm = followed.warm(&host, before.as_ref(), None, recovery)?;
+        match warm.catch_up(&host, last, recovery) {
             // The heads include records that were not written. The next attempt begins anew.
             Err(error @ Error::Unavailable { .. }) if warm.progress.is_refused => {
                 return Err(error);
@@ -164,12 +179,18 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump with a new epoch. Records that were not passed on yet go to `visit`.
+    /// As [`LeaseHolder::lead_recovering`]. Records that were not passed on yet go to `visit`.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<StreamJournal, Error> {
-        StreamJournal::lead(&self.host, self.lease, self.followed, visit)
+        self.lead_recovering(&mut EveryRecord(visit))
+    }
+
+    /// Begins to pump with a new epoch. `recovery` replays the records that it has not yet, and
+    /// keeps the state that it has.
+    pub fn lead_recovering(self, recovery: &mut dyn StateRecovery) -> Result<StreamJournal, Error> {
+        StreamJournal::lead(&self.host, self.lease, self.followed, recovery)
     }
 }
 
@@ -202,7 +223,7 @@ impl FollowedProjection {
         host: &StreamHost,
         before: Option<&(Uuid, LogMark)>,
         bounds: Option<&StreamBounds>,
-        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+        recovery: &mut dyn StateRecovery,
     ) -> Result<CaughtUpProjection, Error> {
         let opening = match self {
             Self::Cold(opening) => *opening,
@@ -225,7 +246,7 @@ impl FollowedProjection {
 
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
         let (mark, known) = projection_catch_up::resume_point(host, mark, bounds)?;
-        let following = opening.follow(visit)?;
+        let following = opening.follow(host.damage, recovery)?;
         let progress = StreamProgress { mark, known, is_refused: false };
         Ok(CaughtUpProjection { journal, progress, following })
     }
@@ -237,8 +258,10 @@ impl CaughtUpProjection {
         &mut self,
         host: &StreamHost,
         last: u64,
-        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+        recovery: &mut dyn StateRecovery,
     ) -> Result<(), Error> {
+        self.following.check_proof()?;
+        let visit = &mut |sealed| recovery.replay(sealed);
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 

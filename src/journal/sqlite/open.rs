@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
-use crate::journal::background_proof::{BackgroundProof, ProofClaim};
 use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
 use crate::journal::checkpoint_signer::CheckpointSigner;
 use crate::journal::commit_watermark::CommitWatermark;
@@ -134,7 +133,7 @@ impl LockedJournalDir {
     }
 
     /// As [`LockedJournalDir::prove`], for the records after the snapshot of `base`.
-    fn prove_from(
+    pub(super) fn prove_from(
         self,
         base: Option<SnapshotEvidence>,
         purpose: OpenPurpose,
@@ -375,16 +374,9 @@ impl SqliteJournal {
             snapshot::remove(state, journal);
         }
 
-        let base = opening.base.take();
-        let (evidence, claim) = base.map(|base| (base.evidence, base.claim)).unzip();
-        let has_base = evidence.is_some();
-        let replay = &mut |sealed| recovery.replay(sealed);
-        let proved = opening.prove_from(evidence, OpenPurpose::Write, accept, replay);
-        if proved.is_err() && has_base {
-            // If the snapshot is to blame, the next start succeeds without it.
-            snapshot::remove(state, journal);
-        }
-        let VerifiedJournal { mut journal, known, redactions, .. } = proved?;
+        let (verified, claim) =
+            opening.prove_recovering(journal, OpenPurpose::Write, accept, recovery)?;
+        let VerifiedJournal { mut journal, known, redactions, .. } = verified;
         journal.recovery.found.set_aside = set_aside;
         failpoint("epoch-raised");
         if !journal.recovery.awaits_action {
@@ -392,11 +384,7 @@ impl SqliteJournal {
         }
 
         if let Some(claim) = claim {
-            let losses = known.losses().to_vec();
-            let (proof, progress) =
-                BackgroundProof::start(ProofClaim { redactions, losses, ..claim })?;
-            journal.proof = Some(proof);
-            journal.signer.proof = Some(progress);
+            journal.start_proof(claim, &known, &redactions)?;
         }
 
         Ok(journal)
@@ -526,6 +514,7 @@ impl LockedJournalDir {
         let mut redactions = RedactedRecords::default();
         if let Some(base) = base {
             known.continue_after(&base.checkpoint, base.heads.last_hash(), base.losses)?;
+            known.signers = base.signers;
             due.retain(|line| line.position > base.checkpoint.position);
             heads = base.heads;
             coverage = base.coverage;

@@ -12,13 +12,13 @@ use crate::journal::log::{LogGroup, LogMark, StreamItem};
 use crate::journal::record_codec::StoredRow;
 use crate::journal::signers::CheckpointSigners;
 use crate::journal::{
-    Checkpoint, Error, HashedRecord, KeyId, MacCoverage, RedactedRecords, TreeHeads,
+    Checkpoint, Error, HashedRecord, KeyId, MacCoverage, RedactedRecords, StateRecovery, TreeHeads,
 };
 use crate::mutant::mutant;
 use crate::thread::text::InternedNames;
 
 use super::open::VerifiedJournal;
-use super::{JournalMetadata, SqliteJournal};
+use super::{JournalMetadata, SqliteJournal, snapshot};
 
 pub use super::open::LockedJournalDir;
 
@@ -32,13 +32,30 @@ pub struct CatchingUp {
 }
 
 impl LockedJournalDir {
-    /// Verifies the file and prepares to catch up.
+    /// Verifies the file and prepares to catch up. Begins with the snapshot of the projection, if
+    /// there is one that `recovery` can restore and the operator accepts no `damage`. The records
+    /// before it are then proved meanwhile.
     pub fn follow(
-        self,
-        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+        mut self,
+        damage: OperatorAcceptance,
+        recovery: &mut dyn StateRecovery,
     ) -> Result<CatchingUp, Error> {
-        let VerifiedJournal { journal, known, about, redactions } =
-            self.prove(OpenPurpose::Follow, OperatorAcceptance::default(), visit)?;
+        let followed = self.found()?.0;
+        if damage == OperatorAcceptance::default() {
+            self.restore_snapshot(recovery)?;
+        } else {
+            // It may contain what the operator accepts as damaged.
+            snapshot::remove(&self.state, followed);
+        }
+
+        let accept = OperatorAcceptance::default();
+        let (verified, claim) =
+            self.prove_recovering(followed, OpenPurpose::Follow, accept, recovery)?;
+        let VerifiedJournal { mut journal, known, about, redactions } = verified;
+        if let Some(claim) = claim {
+            journal.start_proof(claim, &known, &redactions)?;
+        }
+
         // The journal of record is the stream: anything that a power cut removes here is read from
         // there again.
         let relaxed = journal.file.db.execute_batch("PRAGMA synchronous = NORMAL");
@@ -176,6 +193,12 @@ impl CatchingUp {
 
     pub fn last(&self) -> crate::ids::Position {
         self.journal.heads.last()
+    }
+
+    /// Returns the failure of the proof of the records before a snapshot, if it has failed.
+    pub fn check_proof(&self) -> Result<(), Error> {
+        let failure = self.journal.signer.proof.as_ref().and_then(|proof| proof.take_failure());
+        failure.map_or(Ok(()), Err)
     }
 
     /// Epoch of the last writer, as far as the stream was read.

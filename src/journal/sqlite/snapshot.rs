@@ -23,6 +23,7 @@ use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::checkpoint::{CheckpointKey, is_signed_by};
 use crate::journal::mac::StoredCoverage;
+use crate::journal::signers::CheckpointSigners;
 use crate::journal::{
     Checkpoint, Error, MacCoverage, RedactedRecords, TreeHead, TreeHeads, durable_file,
 };
@@ -33,7 +34,7 @@ use crate::thread::{AcceptedLoss, CommonState};
 use super::RestingStore;
 
 /// Version of the files. A snapshot of another version is ignored.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Version of the program. The texts of trees follow its types.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const HEADER: &str = "snapshot.json";
@@ -64,6 +65,8 @@ pub struct SnapshotEvidence {
     pub redactions: RedactedRecords,
     /// Losses that operators accepted in recorded actions.
     pub losses: Vec<AcceptedLoss>,
+    /// Signers of the checkpoints inside the journal.
+    pub signers: CheckpointSigners,
 }
 
 /// A snapshot that was read and verified.
@@ -96,6 +99,8 @@ struct SnapshotHeader {
     redactions: RedactedRecords,
     #[serde(rename = "losses", default, skip_serializing_if = "Vec::is_empty")]
     losses: Vec<AcceptedLoss>,
+    #[serde(rename = "signers")]
+    signers: CheckpointSigners,
     #[serde(rename = "common")]
     common: CommonState,
     /// Digest of the database's file.
@@ -181,7 +186,8 @@ impl SnapshotPlace<'_> {
         live: Vec<ThreadId>,
         store: RestingStore,
     ) -> Result<Snapshot, Unusable> {
-        let SnapshotHeader { checkpoint, coverage, redactions, losses, common, .. } = header;
+        let SnapshotHeader { checkpoint, coverage, redactions, losses, signers, common, .. } =
+            header;
         if heads.merkle_root() != checkpoint.merkle_root {
             return Err(rejected("its heads are not those of the checkpoint"));
         }
@@ -190,7 +196,8 @@ impl SnapshotPlace<'_> {
         let coverage = fresh.continued(checkpoint.position, &coverage);
         let coverage = coverage.ok_or_else(|| rejected("its MAC is damaged"))?;
         let state = StoredState { common, live, store };
-        let evidence = SnapshotEvidence { checkpoint, heads, coverage, redactions, losses };
+        let evidence =
+            SnapshotEvidence { checkpoint, heads, coverage, redactions, losses, signers };
         Ok(Snapshot { evidence, state })
     }
 
@@ -274,7 +281,8 @@ impl SnapshotPlace<'_> {
         state: StoredState,
     ) -> Result<(), Error> {
         let draft = &draft.path;
-        let SnapshotEvidence { checkpoint, heads, coverage, redactions, losses } = evidence;
+        let SnapshotEvidence { checkpoint, heads, coverage, redactions, losses, signers } =
+            evidence;
         let Some(coverage) = coverage.stored(checkpoint.position) else {
             let detail = "no MAC of this host covers the records of a snapshot";
             return Err(Error::broken(checkpoint.position.0, detail));
@@ -300,6 +308,7 @@ impl SnapshotPlace<'_> {
             coverage,
             redactions: redactions.clone(),
             losses: losses.clone(),
+            signers: signers.clone(),
             common,
             file: digest_of(&mut file).map_err(io())?,
         };

@@ -1,12 +1,16 @@
 //! A start that continues from a snapshot.
 
-use crate::journal::background_proof::ProofClaim;
-use crate::journal::external_marks::ExternalMarks;
-use crate::journal::{Error, RedactedRecords, StateRecovery};
+use uuid::Uuid;
 
-use super::JournalReader;
-use super::open::LockedJournalDir;
-use super::snapshot::{Snapshot, SnapshotEvidence, SnapshotPlace};
+use crate::ids::Position;
+use crate::journal::background_proof::{BackgroundProof, ProofClaim};
+use crate::journal::external_marks::ExternalMarks;
+use crate::journal::judge::{OpenPurpose, OperatorAcceptance};
+use crate::journal::{DueCheckpoints, Error, RedactedRecords, StateRecovery};
+
+use super::open::{LockedJournalDir, VerifiedJournal};
+use super::snapshot::{self, Snapshot, SnapshotEvidence, SnapshotPlace};
+use super::{JournalReader, SqliteJournal};
 
 /// The snapshot from which a start continues.
 pub struct SnapshotStart {
@@ -17,7 +21,7 @@ pub struct SnapshotStart {
 
 impl LockedJournalDir {
     /// Restores the newest snapshot that this host made of the journal, so that only later records
-    /// are proved and replayed now. Without one, nothing changes.
+    /// are proved and replayed now. Without one, nothing changes. The journal may be a projection.
     pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
         let Some(core_version) = recovery.snapshot_version() else { return Ok(()) };
         let reader = JournalReader::open(&self.data)?;
@@ -36,7 +40,7 @@ impl LockedJournalDir {
         let Some(Snapshot { evidence, state }) = loaded else { return Ok(()) };
         if let Err(error) = recovery.restore(state) {
             tracing::warn!("the snapshot is ignored, and every record is read: {error}");
-            super::remove_snapshot(&self.state, journal);
+            snapshot::remove(&self.state, journal);
             return Ok(());
         }
 
@@ -45,6 +49,8 @@ impl LockedJournalDir {
             "continues from the snapshot at {position}; the records up to there are proved \
              meanwhile"
         );
+        let mut inside = reader.checkpoints()?;
+        inside.retain(|line| line.position <= position);
         let claim = ProofClaim {
             data: self.data.clone(),
             state: self.state.clone(),
@@ -52,11 +58,54 @@ impl LockedJournalDir {
             key: self.key.mac(),
             checkpoint: evidence.checkpoint.clone(),
             coverage: evidence.coverage.stored(position),
+            signers: evidence.signers.clone(),
+            due: DueCheckpoints::after(Position(0), inside),
             known,
             redactions: RedactedRecords::default(),
             losses: Vec::new(),
         };
         self.base = Some(SnapshotStart { evidence, claim });
+        Ok(())
+    }
+
+    /// As [`LockedJournalDir::prove`], and replays the records. Continues from the snapshot of
+    /// `journal` that was restored, if one was; returns the claim about the records before it.
+    pub(super) fn prove_recovering(
+        mut self,
+        journal: Uuid,
+        purpose: OpenPurpose,
+        accept: OperatorAcceptance,
+        recovery: &mut dyn StateRecovery,
+    ) -> Result<(VerifiedJournal, Option<ProofClaim>), Error> {
+        let state = self.state.clone();
+        let base = self.base.take();
+        let (evidence, claim) = base.map(|base| (base.evidence, base.claim)).unzip();
+        let has_base = evidence.is_some();
+        let replay = &mut |sealed| recovery.replay(sealed);
+        let proved = self.prove_from(evidence, purpose, accept, replay);
+        if proved.is_err() && has_base {
+            // If the snapshot is to blame, the next start succeeds without it.
+            snapshot::remove(&state, journal);
+        }
+
+        Ok((proved?, claim))
+    }
+}
+
+impl SqliteJournal {
+    /// Starts to prove `claim`, the records before the snapshot that this journal was opened from.
+    /// `known` and `redactions` are the result of reading the later records.
+    pub(super) fn start_proof(
+        &mut self,
+        claim: ProofClaim,
+        known: &ExternalMarks,
+        redactions: &RedactedRecords,
+    ) -> Result<(), Error> {
+        let losses = known.losses().to_vec();
+        let redactions = redactions.clone();
+        let (proof, progress) = BackgroundProof::start(ProofClaim { redactions, losses, ..claim })?;
+        self.proof = Some(proof);
+        self.signer.proof = Some(progress);
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! The worker of one partition. It follows the partition's stream as a standby, and pumps the
 //! partition once it holds the lease. When another pump takes over, it returns to standby.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -15,8 +14,8 @@ use super::{PartitionLocation, PartitionMap};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
+use crate::journal;
 use crate::journal::jetstream::{self, LeaseCheck, LeaseHandover, Standby};
-use crate::journal::{self, HashedRecord};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::pump_runtime::{PumpClockMode, PumpRuntime};
@@ -304,14 +303,9 @@ impl LeaseWait<'_> {
     fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };
+        // The state that this standby keeps. An error throws it away: the next attempt begins with
+        // the newest snapshot of the projection.
         let mut core = core(self.config);
-        let last = Cell::new(Position(0));
-        let mut replay = |sealed: HashedRecord| {
-            core.replay(&sealed.record)?;
-            last.set(sealed.record.position);
-            Ok(())
-        };
-
         self.table.set_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
         let mut followed = None::<Instant>;
@@ -321,7 +315,7 @@ impl LeaseWait<'_> {
             standby = match standby.look()? {
                 LeaseCheck::Ours(elect) => {
                     self.table.arrives(self.partition);
-                    let journal = elect.lead(&mut replay)?;
+                    let journal = elect.lead_recovering(&mut core)?;
                     return Ok(Some((core, journal)));
                 }
                 LeaseCheck::Held(standby, holder) => {
@@ -335,8 +329,8 @@ impl LeaseWait<'_> {
                 }
             };
             if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_READ_INTERVAL) {
-                standby = standby.follow(&mut replay)?;
-                self.table.set_recorded(self.partition, last.get());
+                standby = standby.follow_recovering(&mut core)?;
+                self.table.set_recorded(self.partition, standby.followed_to());
                 self.table.set_ready(self.partition, standby.is_ready());
                 followed = Some(Instant::now());
             }

@@ -2,6 +2,7 @@
 //! the right pump, and another pump continues the work of a killed one.
 
 mod follows;
+mod kept_state;
 mod live;
 mod load;
 mod proved;

@@ -1,6 +1,7 @@
 //! Two pumps on one stream, each on a separate host: one leads, and the other takes over.
 
 mod shorter;
+mod snapshots;
 mod trusted;
 mod unproved;
 

@@ -14,14 +14,14 @@ use super::{CONFIG, House, Running, numbered, say, talk_reply, until};
 use crate::web::{address, ask, listening};
 
 /// The config key of the number of records between two snapshots.
-const RECORDS_KEY: &str = "ORGANISM_JOURNAL__SNAPSHOT_RECORDS";
-const CONTINUES: &str = "continues from the snapshot at";
+pub const RECORDS_KEY: &str = "ORGANISM_JOURNAL__SNAPSHOT_RECORDS";
+pub const CONTINUES: &str = "continues from the snapshot at";
 
 fn house() -> House {
     House::settled(&listening(CONFIG))
 }
 
-fn run(house: &House, failpoint: Option<&str>) -> Running {
+pub fn run(house: &House, failpoint: Option<&str>) -> Running {
     let mut command = house.command(&["run"]);
     command.env(RECORDS_KEY, "1").env("ORGANISM_LOG", "info");
     if let Some(failpoint) = failpoint {
@@ -44,19 +44,19 @@ fn files(house: &House) -> Vec<PathBuf> {
 }
 
 /// The file of snapshots with this end.
-fn file(house: &House, end: &str) -> Option<PathBuf> {
+pub fn file(house: &House, end: &str) -> Option<PathBuf> {
     files(house).into_iter().find(|path| path.to_string_lossy().ends_with(end))
 }
 
 /// Position of the present snapshot.
-fn snapshot(house: &House) -> Option<u64> {
+pub fn snapshot(house: &House) -> Option<u64> {
     let text = std::fs::read_to_string(file(house, "snapshot.json")?).ok()?;
     let line: Json = serde_json::from_str(text.lines().next()?).ok()?;
     line["checkpoint"]["position"].as_u64()
 }
 
 /// Has the pump sign a checkpoint, which an operator's decision always leads to.
-fn decide(house: &House) {
+pub fn decide(house: &House) {
     let sent = house.send_text(&numbered("hold", "0"), &["--no-wait", "--json"]);
     let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
     let cancelled = house.organism(&["cancel", &thread]);
@@ -64,7 +64,7 @@ fn decide(house: &House) {
 }
 
 /// Runs the organism until it has made a snapshot of some work, and kills it.
-fn killed_after_a_snapshot(house: &House) -> u64 {
+pub fn killed_after_a_snapshot(house: &House) -> u64 {
     let running = run(house, None);
     assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
     let held = house.send_text(&numbered("hold", "7"), &["--no-wait", "--key", "k-7"]);
@@ -268,7 +268,7 @@ fn a_proof_that_fails_stops_the_pump_as_it_would_have_stopped_the_start() {
 }
 
 /// Exit code and log of a run that ends by itself.
-fn ended_run(house: &House) -> (Option<i32>, String) {
+pub fn ended_run(house: &House) -> (Option<i32>, String) {
     let mut command = house.command(&["run"]);
     let log = std::fs::File::create(house.path("log")).unwrap();
     command.env(RECORDS_KEY, "1").env("ORGANISM_LOG", "info").stderr(log);

@@ -16,7 +16,7 @@ fn repairs(house: &House) -> usize {
 }
 
 /// Runs an organism that answers these requests, and stops it.
-fn answer(house: &House, numbers: std::ops::Range<u32>) {
+pub fn answer(house: &House, numbers: std::ops::Range<u32>) {
     let running = house.run();
     for number in numbers {
         ask(house, &number.to_string());

@@ -1,0 +1,36 @@
+//! The checkpoints inside a journal, compared with its records in order.
+
+use crate::ids::Position;
+
+use super::external_marks::agree;
+use super::{Checkpoint, Error, TreeHeads};
+
+/// Checkpoints inside a journal that are compared with the records once these are read.
+#[derive(Debug, Clone, Default)]
+pub struct DueCheckpoints {
+    /// Those to come, the next one last.
+    lines: Vec<Checkpoint>,
+}
+
+impl DueCheckpoints {
+    /// Those of `lines`, in the order of their positions, that are after `position`.
+    pub fn after(position: Position, mut lines: Vec<Checkpoint>) -> Self {
+        lines.retain(|line| line.position > position);
+        lines.reverse();
+        Self { lines }
+    }
+
+    /// Returns the checkpoint at `position`, the last record of `heads`, if there is one. Refuses
+    /// one over other records than those of `heads`.
+    pub fn agreed(
+        &mut self,
+        position: Position,
+        heads: &mut TreeHeads,
+    ) -> Result<Option<Checkpoint>, Error> {
+        let Some(line) = self.lines.pop_if(|line| line.position == position) else {
+            return Ok(None);
+        };
+        agree(&line, heads)?;
+        Ok(Some(line))
+    }
+}
