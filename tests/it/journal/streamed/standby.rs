@@ -9,6 +9,7 @@ use organism::journal::{Error, HashedRecord, Journal as _};
 use organism::limits;
 
 use super::Place;
+use super::bounds::cut;
 use crate::journal::script::Script;
 
 pub fn standby(place: &Place) -> Result<Standby, Error> {
@@ -116,5 +117,44 @@ fn a_released_lease_goes_to_its_heir_at_once_and_to_others_only_after_a_delay() 
         let waited = left.elapsed() >= limits::LEASE_RESERVED_FOR_HEIR;
         assert_eq!(waited, !at_once, "{:?}", left.elapsed());
         assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(2));
+    }
+}
+
+/// The state that a standby keeps belongs to the stream that it has followed, and to no other.
+#[test]
+fn a_standby_leads_no_stream_that_differs_from_what_it_has_followed() {
+    for is_forked in [false, true] {
+        let first = Place::new();
+        let mut script = Script::default();
+        let mut journal = first.open().unwrap();
+        for _ in 0..3 {
+            journal.append(&mut [script.boot(1)]).unwrap();
+        }
+        let second = first.elsewhere();
+        let standby = self::standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap();
+        assert_eq!(standby.followed_to(), Position(3));
+        journal.close(Time(0)).unwrap();
+
+        cut(&first, 1);
+        first.let_lapse();
+        if is_forked {
+            // A host that reaches no place which knows more.
+            let mut other = first.elsewhere().open().unwrap();
+            for _ in 0..5 {
+                other.append(&mut [script.boot(7)]).unwrap();
+            }
+            other.close(Time(0)).unwrap();
+            first.let_lapse();
+        }
+
+        let LeaseCheck::Ours(elect) = standby.look().unwrap() else { panic!("it lapsed") };
+        let refused = elect.lead(&mut |_| panic!("a record is replayed")).unwrap_err();
+        let is_expected = if is_forked {
+            matches!(refused, Error::StreamForked { position: Position(2), .. })
+        } else {
+            matches!(refused, Error::StreamShorter { .. })
+        };
+        assert!(is_expected, "{refused}");
+        assert_eq!(second.records().len(), 3, "its projection is as it was");
     }
 }
