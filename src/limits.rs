@@ -512,6 +512,18 @@ pub const WEB_QUERIES_MAX: usize = 4;
 pub const WEB_PAGE_ROWS: usize = 100;
 /// Maximum rows of a list in the web view: browsers draw longer ones slowly.
 pub const WEB_ROWS_MAX: usize = 500;
+/// Messages on a page of a thread in the web view, unless its URL states another number.
+pub const WEB_PAGE_MESSAGES: usize = 200;
+/// Messages before the one to which a link into a thread leads.
+pub const WEB_CONTEXT_MESSAGES: u64 = 20;
+/// Maximum lines of a payload in a conversation of the web view.
+pub const WEB_EXCERPT_LINES: usize = 40;
+/// Maximum characters of a payload in a conversation of the web view.
+pub const WEB_EXCERPT_CHARS: usize = 4_000;
+/// Maximum bytes of a payload whose elements the web view reads.
+pub const WEB_READ_BYTES: usize = 256 << 10;
+/// Maximum characters of a payload as it was written, in the web view.
+pub const WEB_RAW_CHARS: usize = 100_000;
 /// Maximum bytes of a form that the web view takes.
 pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
 

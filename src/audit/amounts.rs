@@ -27,3 +27,13 @@ pub fn micros(time: impl TryInto<u64>) -> String {
 pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
+
+/// Formats an offset like `+0.137s`, with minutes and hours if needed.
+pub fn offset(since: Duration) -> String {
+    let seconds = since.as_secs();
+    match seconds {
+        0..100 => format!("+{:.3}s", since.as_secs_f64()),
+        100..6000 => format!("+{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("+{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}

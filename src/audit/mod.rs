@@ -6,15 +6,18 @@
 
 pub mod amounts;
 mod checkpoint_copies;
+pub mod core_words;
 mod duration_histogram;
 mod export;
 mod held;
 mod ledger;
 mod message_report;
 pub mod past_time;
+pub mod payload_lines;
 mod report;
 mod search;
 mod stats;
+mod thread_page;
 mod threads;
 mod timeline;
 mod timeline_first_page;
@@ -36,6 +39,7 @@ pub use report::{
 };
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use stats::{Stats, StatsGroup, StatsKey, StatsQuery, stats};
+pub use thread_page::{ThreadPage, thread_page};
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
 pub use timeline::{
     RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline,

@@ -98,6 +98,10 @@ impl TreeCalls {
         }
     }
 
+    pub(super) fn know(&mut self, call: CallId, thread: ThreadId) {
+        self.threads.insert(call, thread);
+    }
+
     pub(super) fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
         self.threads.get(&call)
     }

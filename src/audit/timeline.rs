@@ -320,7 +320,17 @@ impl TimelineBuilder {
         }
     }
 
-    fn open(&mut self, thread: &ThreadId, by: &ListenerName, at: Time) {
+    /// Adds a call that a record before the first one opened.
+    pub(super) fn know_call(&mut self, call: CallId, thread: ThreadId) {
+        self.calls.know(call, thread);
+    }
+
+    /// The events of a thread, without those of its subthreads.
+    pub(super) fn take_own_events(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
+        self.timelines.remove(thread)
+    }
+
+    pub(super) fn open(&mut self, thread: &ThreadId, by: &ListenerName, at: Time) {
         let timeline = ThreadTimeline {
             thread: thread.clone(),
             opened_by: by.clone(),

@@ -390,7 +390,7 @@ impl IndexReader {
     }
 }
 
-fn id(bytes: &[u8]) -> MessageId {
+pub(super) fn id(bytes: &[u8]) -> MessageId {
     MessageId(Uuid::from_slice(bytes).unwrap_or_default())
 }
 

@@ -22,6 +22,7 @@ mod names;
 mod reader;
 mod search;
 mod sql;
+mod thread_pages;
 mod threads;
 mod timelines;
 mod trees;
@@ -39,6 +40,7 @@ pub use lookup::{
 pub use reader::{IndexReader, read, read_if_current};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
+pub use thread_pages::ThreadPageRows;
 pub use timelines::TimelineSummary;
 pub use trees::{ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;

@@ -9,8 +9,9 @@ use crate::ids::{ListenerName, ThreadId};
 use crate::system;
 use crate::thread::{Fact, Record};
 
+use super::RenderOutput;
 use super::table::cut;
-use super::{RenderOutput, payload, words};
+use crate::audit::{core_words, payload_lines};
 
 pub struct DemoView {
     output: RenderOutput,
@@ -122,9 +123,9 @@ fn gist(message: &Message) -> String {
     let payload = message.payload.as_str();
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let (head, lines) = if is_core {
-        (words::gist(local, payload), words::lines(local, payload))
+        (core_words::gist(local, payload), core_words::lines(local, payload))
     } else {
-        (None, payload::lines(payload))
+        (None, payload_lines::lines(payload))
     };
 
     let lines = lines

@@ -5,12 +5,10 @@ pub mod demo_view;
 mod held;
 mod live_printer;
 mod message_report;
-mod payload;
 mod progress;
 mod reload;
 mod table;
 mod timeline;
-mod words;
 mod wrap;
 
 use std::io::IsTerminal as _;
@@ -18,10 +16,10 @@ use std::os::fd::AsFd;
 
 pub use super::output::put;
 pub use crate::audit::amounts::{count, duration, micros};
+pub use crate::audit::payload_lines::lines as payload_lines;
 pub use held::held;
 pub use live_printer::LivePrinter;
 pub use message_report::{draw_report, message_rows};
-pub use payload::lines as payload_lines;
 pub use progress::progress_bar;
 pub use reload::note_reload;
 pub use table::{cut, table};

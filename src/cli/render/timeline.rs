@@ -1,10 +1,9 @@
 //! Draws a thread's timeline for people.
 
-use std::time::Duration;
-
+use crate::audit::amounts::offset;
 use crate::audit::{
     BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPhase, ThreadTimeline, TimelineEntry,
-    TimelineEvent, TimelineRest,
+    TimelineEvent, TimelineRest, core_words, payload_lines,
 };
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind, Spending};
@@ -12,7 +11,7 @@ use crate::system;
 use crate::thread::TimerEnd;
 
 use super::table::cut;
-use super::{RenderOutput, clean, columns, count, duration, payload, words, wrap};
+use super::{RenderOutput, clean, columns, count, duration, wrap};
 
 /// Maximum number of lines of a payload, unless `--full` is given.
 const LINES_MAX: usize = 8;
@@ -283,9 +282,9 @@ impl<'p> TimelinePage<'p> {
         };
 
         let lines = if is_core(message) && !self.output.full {
-            words::lines(&message.name.local, text)
+            core_words::lines(&message.name.local, text)
         } else {
-            payload::lines(text)
+            payload_lines::lines(text)
         };
 
         let wrapped: Vec<String> =
@@ -381,22 +380,12 @@ fn absolute(time: Time) -> String {
     text.get(..23).map_or_else(|| text.clone(), |date| format!("{date}Z"))
 }
 
-/// Formats an offset like `+0.137s`, with minutes and hours if needed.
-fn offset(since: Duration) -> String {
-    let seconds = since.as_secs();
-    match seconds {
-        0..100 => format!("+{:.3}s", since.as_secs_f64()),
-        100..6000 => format!("+{}m{:02}s", seconds / 60, seconds % 60),
-        _ => format!("+{}h{:02}m", seconds / 3600, seconds / 60 % 60),
-    }
-}
-
 fn is_core(message: &MessageView) -> bool {
     &*message.name.namespace == system::NAMESPACE
 }
 
 fn core_gist(message: &MessageView) -> Option<String> {
-    words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
+    core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
 /// Disposition of a message, unless it is the usual one.

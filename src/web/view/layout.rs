@@ -10,7 +10,8 @@ use crate::xml::invisible_characters::visible;
 use super::ViewPerson;
 
 /// Pages of the navigation, with their paths.
-const SECTIONS: [(&str, &str); 1] = [("Threads", "/threads")];
+const SECTIONS: [(&str, &str); 3] =
+    [("Threads", "/threads"), ("Waiting", "/waiting"), ("Search", "/search")];
 
 /// Keys of the script, with what they do.
 const KEYS: [(&str, &str); 5] = [

@@ -8,9 +8,14 @@ mod access;
 mod connection_peer;
 mod journals;
 mod layout;
+mod message;
+mod payload_text;
+mod search;
+mod thread;
 mod threads;
 mod token_page;
 mod url_query;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -167,6 +172,11 @@ fn router(state: Arc<ViewState>) -> Router {
     let pages = Router::new()
         .route("/", get(async || Redirect::to("/threads")))
         .route("/threads", get(threads::show))
+        .route("/threads/{id}", get(thread::show))
+        .route("/search", get(search::show))
+        .route("/waiting", get(waiting::show))
+        .route("/messages/{id}", get(message::show))
+        .route("/messages/{id}/raw", get(message::raw))
         .fallback(missing)
         .layer(from_fn_with_state(Arc::clone(&state), require_session));
 

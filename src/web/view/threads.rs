@@ -312,7 +312,9 @@ fn row(tree: &ListedTree) -> Markup {
     let cost = if tree.cost.is_zero() { String::new() } else { tree.cost.to_string() };
     html! {
         tr {
-            th scope="row" { code { (inline(&tree.thread)) } }
+            th scope="row" {
+                a data-entry href=(super::thread::path(&tree.thread)) { (inline(&tree.thread)) }
+            }
             td data-label="Status" {
                 span.status data-status=(tree.status) { (tree.status) }
                 @if tree.waiting > 0 {

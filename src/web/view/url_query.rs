@@ -18,6 +18,11 @@ impl UrlQuery {
         Self(pairs.map(pair).collect())
     }
 
+    /// Whether no parameter has a value.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, value)| value.trim().is_empty())
+    }
+
     /// Value of the first parameter with this name, without white space at its ends, unless it is
     /// empty.
     pub fn get(&self, name: &str) -> Option<&str> {

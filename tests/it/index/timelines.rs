@@ -1,6 +1,6 @@
 //! Pages of threads that are made with the index are those of the whole journal.
 
-use organism::audit::{self, ThreadTimeline};
+use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, RefusalRule, Spending};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
@@ -138,6 +138,81 @@ fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
         }
     }
     assert!(cut > 100, "{cut}");
+}
+
+/// The thread's own events as JSON, each subthread with its totals alone. Without those that a page
+/// may leave out: see `audit::thread_page`.
+fn own_events(timeline: &ThreadTimeline) -> Vec<String> {
+    let mut own = timeline.clone();
+    own.items.retain(|item| !is_left_out(&item.what));
+    for item in &mut own.items {
+        if let TimelineEvent::Subthread(child) = &mut item.what {
+            child.items.clear();
+            child.currency = None;
+        }
+    }
+    own.items.iter().map(|item| serde_json::to_string(item).unwrap()).collect()
+}
+
+const fn is_left_out(event: &TimelineEvent) -> bool {
+    matches!(
+        event,
+        TimelineEvent::Charged { .. }
+            | TimelineEvent::Busy(_)
+            | TimelineEvent::TimerEnded { how: TimerEnd::Cancelled, .. }
+    )
+}
+
+/// Issue 18, 3.4: the pages of a thread, each made from its own records, are the whole thread.
+#[test]
+fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
+    let mut script = Script::default();
+    let priced = priced_turn(&mut script, ROOT).to_vec();
+    let written = [nested(), priced, research(&mut Script::default(), ROOT)];
+    let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
+    let mut pages = 0;
+
+    for (journal, place) in written.into_iter().chain(stored_journals()) {
+        let reader = place.reader();
+        for id in rows(&place.data(), "SELECT id FROM thread") {
+            let thread = ThreadId::parse(&id).unwrap();
+            let whole = audit::thread_timeline(&reader, &thread, None).unwrap().unwrap();
+            for limit in [1, 2, 3, 7, 500] {
+                let page = |from_seq| {
+                    let made = with_index(&place.data(), &mut |index: &mut index::IndexReader| {
+                        audit::thread_page(index, &thread, from_seq, limit)
+                    });
+                    made.unwrap().unwrap()
+                };
+
+                let mut forwards = Vec::new();
+                let mut next = Some(0);
+                while let Some(from_seq) = next {
+                    let page = page(Some(from_seq));
+                    assert_eq!(page.timeline.messages, whole.messages, "{journal}, {id}");
+                    assert_eq!(page.timeline.status, whole.status, "{journal}, {id}");
+                    assert_eq!(page.timeline.opened_by, whole.opened_by, "{journal}, {id}");
+                    forwards.extend(own_events(&page.timeline));
+                    next = page.next_seq;
+                    pages += 1;
+                }
+                assert_eq!(forwards, own_events(&whole), "{journal}, {id}, {limit} messages");
+
+                let mut backwards = Vec::new();
+                let mut page_at = page(None);
+                loop {
+                    backwards.splice(0..0, own_events(&page_at.timeline));
+                    let Some(previous) = page_at.previous_seq else { break };
+                    let shown_from = page_at.from_seq;
+                    page_at = page(Some(previous));
+                    // The first page is as long as the others, so it may overlap the next one.
+                    page_at.timeline.items.retain(|item| item.seq < shown_from);
+                }
+                assert_eq!(backwards, own_events(&whole), "{journal}, {id}, {limit} back");
+            }
+        }
+    }
+    assert!(pages > 300, "{pages}");
 }
 
 /// A long thread is not read beyond its first page, and the output is the same as without an index.

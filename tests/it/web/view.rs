@@ -2,8 +2,10 @@
 //! attackers send them.
 
 mod access;
+mod conversation;
 #[cfg(target_os = "linux")]
 mod hosted;
+mod search;
 mod threads;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

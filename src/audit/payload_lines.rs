@@ -32,7 +32,7 @@ fn entry(name: &str, value: &str, depth: usize, lines: &mut Vec<String>) {
 }
 
 /// Parses a payload. Returns `None` if it is not well-formed or too deep.
-pub(super) fn parse(payload: &str) -> Option<Element> {
+pub fn parse(payload: &str) -> Option<Element> {
     Element::read(payload).filter(|root| is_within(root, DEPTH_MAX))
 }
 
@@ -40,12 +40,12 @@ fn is_within(element: &Element, levels: usize) -> bool {
     levels > 0 && element.children().all(|child| is_within(child, levels - 1))
 }
 
-pub(super) fn leave_out(element: &mut Element, attributes: &[&str]) {
+pub fn leave_out(element: &mut Element, attributes: &[&str]) {
     element.attributes.retain(|(name, _)| !attributes.contains(&&*name.local));
 }
 
 /// Removes and returns the children with this name.
-pub(super) fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
+pub fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     let is_taken =
         |node: &mut Node| matches!(node, Node::Element(child) if child.local_name() == name);
     let taken = element.content.extract_if(.., is_taken).filter_map(|node| match node {
@@ -57,7 +57,7 @@ pub(super) fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
 
 /// Lines that show an element. Returns `None` if there is text between elements: such a payload is
 /// shown as it was written.
-pub(super) fn element_lines(element: &Element) -> Option<Vec<String>> {
+pub fn element_lines(element: &Element) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     for (name, value) in &element.attributes {
         entry(&name.local, value, 0, &mut lines);

@@ -1,11 +1,11 @@
 //! Short forms of the core's payloads: a summary line, and the lines beneath that summary.
 
-use super::payload::{self, leave_out, take_children};
+use super::payload_lines::{self, leave_out, take_children};
 use crate::xml::element::Element;
 
 /// Summary of a payload, for the first line of the payload's message.
 pub fn gist(local: &str, payload: &str) -> Option<String> {
-    let root = payload::parse(payload)?;
+    let root = payload_lines::parse(payload)?;
     let attribute = |name: &str| root.attribute(name).map(str::to_owned);
     match local {
         "thread-spawned" => attribute("assigned_id"),
@@ -50,7 +50,9 @@ fn label(thread: &str) -> String {
 
 /// Lines beneath the summary. They leave out what the summary shows.
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
-    let Some(mut root) = payload::parse(payload) else { return payload::lines(payload) };
+    let Some(mut root) = payload_lines::parse(payload) else {
+        return payload_lines::lines(payload);
+    };
     match local {
         "thread-spawned" | "timer-fired" => return Vec::new(),
         "model-turn" => return warnings(root),
@@ -65,8 +67,8 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         _ => {}
     }
 
-    payload::element_lines(&root)
-        .unwrap_or_else(|| payload::lines(payload))
+    payload_lines::element_lines(&root)
+        .unwrap_or_else(|| payload_lines::lines(payload))
         .iter()
         .map(|line| shortened(line))
         .collect()
@@ -90,7 +92,7 @@ fn reasons(mut root: Element) -> Vec<String> {
     // The refusal above this payload already shows the attempt.
     take_children(&mut root, "attempt");
     leave_out(&mut root, &["code"]);
-    lines.extend(payload::element_lines(&root).unwrap_or_default());
+    lines.extend(payload_lines::element_lines(&root).unwrap_or_default());
     lines
 }
 

@@ -1,0 +1,114 @@
+//! A page of a thread: a bounded number of its messages with the events between them, from the
+//! records of this page alone. Subthreads stand in it with their totals, and without their own
+//! events.
+
+use crate::envelope::Disposition;
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::index::{Error, IndexReader, ThreadPageRows};
+use crate::thread::{Fact, Input, Record};
+
+use super::threads::ThreadPhase;
+use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent};
+
+/// A page of a thread, and where the pages beside it begin.
+#[derive(Debug, Clone)]
+pub struct ThreadPage {
+    pub timeline: ThreadTimeline,
+    /// Sequence number at which the page begins; 0 for the first page.
+    pub from_seq: u64,
+    pub previous_seq: Option<u64>,
+    pub next_seq: Option<u64>,
+}
+
+/// The page of up to `limit` messages that begins at a sequence number; without one, the last
+/// page. Returns `None` if there is no such thread.
+///
+/// The charge of a lost model call, a timer that was cancelled, and a count of `busy` refusals stand
+/// in it only if their records also contain a message, a refusal, a failure or a decision of the
+/// thread.
+///
+/// # Errors
+///
+/// Those of the index and of its journal.
+pub fn thread_page(
+    index: &IndexReader,
+    thread: &ThreadId,
+    from_seq: Option<u64>,
+    limit: usize,
+) -> Result<Option<ThreadPage>, Error> {
+    let Some(rows) = index.thread_page(thread, from_seq, limit)? else { return Ok(None) };
+    let mut builder = TimelineBuilder::default();
+    let opening = index.journal().existing_record(rows.opened_at)?.record;
+    builder.open(thread, &opened_by(&opening, thread), rows.opened);
+    for position in &rows.positions {
+        let record = index.journal().existing_record(*position)?.record;
+        if let Some(call) = call_of(&record)
+            && let Some(of) = index.thread_of_call(call)?
+        {
+            builder.know_call(call, of);
+        }
+        builder.take(&record);
+    }
+
+    let Some(mut timeline) = builder.take_own_events(thread) else { return Ok(None) };
+    let ThreadPageRows { from_seq, previous_seq, next_seq, dispositions, .. } = rows;
+    let end = next_seq.unwrap_or(u64::MAX);
+    timeline.items.retain(|item| (from_seq..end).contains(&item.seq));
+    complete(index, &mut timeline, &dispositions)?;
+    Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq }))
+}
+
+/// The sender that a record names for a thread that it opened. No record opens the thread that is
+/// reserved for the organism.
+fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
+    let opened = record.facts.iter().find_map(|fact| match fact {
+        Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
+        _ => None,
+    });
+    opened.unwrap_or_else(ListenerName::core)
+}
+
+/// The call that the input of a record is about, if the record need not name its thread.
+const fn call_of(record: &Record) -> Option<CallId> {
+    match &record.input {
+        Input::Outcome { call, .. }
+        | Input::Failed { call, .. }
+        | Input::Lost { call, .. }
+        | Input::Unsettled { call, .. }
+        | Input::Deadline { call, .. } => Some(*call),
+        Input::Decided { message, .. } => Some(CallId(*message)),
+        _ => None,
+    }
+}
+
+/// Adds what other records than those of the page say: totals and dispositions.
+fn complete(
+    index: &IndexReader,
+    timeline: &mut ThreadTimeline,
+    dispositions: &[(MessageId, Option<Disposition>)],
+) -> Result<(), Error> {
+    add_totals(index, timeline)?;
+    for item in &mut timeline.items {
+        match &mut item.what {
+            TimelineEvent::Message(view) => {
+                let known = dispositions.iter().find(|(id, _)| *id == view.id);
+                view.disposition = known.and_then(|(_, disposition)| *disposition);
+            }
+            TimelineEvent::Subthread(child) => add_totals(index, child)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sets the totals of a thread, which the index has.
+fn add_totals(index: &IndexReader, timeline: &mut ThreadTimeline) -> Result<(), Error> {
+    let Some(totals) = index.timeline_summary(&timeline.thread)? else { return Ok(()) };
+    timeline.messages = totals.messages;
+    timeline.updated = totals.updated;
+    timeline.spent = totals.spent;
+    if let Some(status) = ThreadPhase::named(&totals.status) {
+        timeline.status = status;
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Finds the records of a page of a thread: some of its messages, and what happened between them.
+
+use rusqlite::Row;
+use rusqlite::types::ToSql;
+
+use crate::clock::Time;
+use crate::envelope::Disposition;
+use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::limits;
+
+use super::lookup::id;
+use super::{Error, IndexReader};
+
+/// A page of the messages of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadPageRows {
+    pub opened: Time,
+    /// Record that opened the thread.
+    pub opened_at: Position,
+    /// Sequence number at which the page begins.
+    pub from_seq: u64,
+    /// Sequence number at which the next page begins, if there is one.
+    pub next_seq: Option<u64>,
+    /// Sequence number at which the page before begins, if there is one.
+    pub previous_seq: Option<u64>,
+    /// Records of the messages, refusals, errors, decisions and openings of subthreads of the page,
+    /// in their order.
+    pub positions: Vec<Position>,
+    /// Messages of the page with their dispositions.
+    pub dispositions: Vec<(MessageId, Option<Disposition>)>,
+}
+
+/// A message of a page.
+struct PageMessage {
+    n: i64,
+    id: MessageId,
+    seq: u64,
+    position: u64,
+    disposition: Option<Disposition>,
+}
+
+impl IndexReader {
+    /// The page of up to `limit` messages of a thread that begins at a sequence number; without
+    /// one, the last page. Returns `None` if there is no such thread. Reads rows of this page
+    /// alone, so a long thread takes no longer.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn thread_page(
+        &self,
+        thread: &ThreadId,
+        from_seq: Option<u64>,
+        limit: usize,
+    ) -> Result<Option<ThreadPageRows>, Error> {
+        let sql = "SELECT t.n, t.opened, r.head, t.position \
+                   FROM thread_row t JOIN tree_row r ON r.n = t.tree WHERE t.id = ?1";
+        let found = self.page_rows(sql, &[&thread.as_str()], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
+        })?;
+        let Some((n, opened, head, begin)) = found.into_iter().next() else {
+            return Ok(None);
+        };
+
+        let from_seq = match from_seq {
+            Some(from_seq) => from_seq,
+            None => self.seq_before(n, i64::MAX, limit)?.unwrap_or_default(),
+        };
+        let mut messages = self.page_messages(n, from_seq, limit.saturating_add(1))?;
+        let next = if messages.len() > limit { messages.pop() } else { None };
+        let first_seq = messages.first().map_or(from_seq, |message| message.seq);
+        let previous_seq =
+            self.seq_before(n, i64::try_from(first_seq).unwrap_or(i64::MAX), limit)?;
+
+        // Numbers of messages and refusals rise with positions. What stands before the first
+        // message of the thread belongs to its first page.
+        let first = messages.first().filter(|_| previous_seq.is_some());
+        let span = [
+            first.map_or(self.last_number(begin - 1)?, |message| message.n),
+            next.as_ref().map_or(self.last_number(head)?, |message| message.n),
+            first.map_or(begin, |message| i64::try_from(message.position).unwrap_or(i64::MAX)),
+            next.as_ref()
+                .map_or(head, |message| i64::try_from(message.position).unwrap_or(i64::MAX)),
+        ];
+        let mut positions = self.positions_between(n, *thread == ThreadId::organism(), &span)?;
+        // The record of the next message may begin with events that come before it.
+        let shown = messages.iter().chain(&next);
+        positions.extend(shown.map(|message| Position(message.position)));
+        positions.sort_unstable();
+        positions.dedup();
+
+        Ok(Some(ThreadPageRows {
+            opened: Time(opened),
+            opened_at: Position(begin.unsigned_abs()),
+            from_seq: if previous_seq.is_some() { first_seq } else { 0 },
+            next_seq: next.map(|message| message.seq),
+            previous_seq,
+            positions,
+            dispositions: messages.iter().map(|one| (one.id, one.disposition)).collect(),
+        }))
+    }
+
+    /// The thread that a call belongs to.
+    pub fn thread_of_call(&self, call: CallId) -> Result<Option<ThreadId>, Error> {
+        let sql = "SELECT t.id FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
+                   WHERE m.id = ?1";
+        let id = call.0.0.as_bytes().as_slice();
+        let found = self.page_rows(sql, &[&id], |row| row.get::<_, String>(0))?;
+        Ok(found.first().and_then(|id| ThreadId::parse(id).ok()))
+    }
+
+    fn page_messages(
+        &self,
+        thread: i64,
+        from_seq: u64,
+        limit: usize,
+    ) -> Result<Vec<PageMessage>, Error> {
+        let sql = "SELECT n, id, seq, position, disposition FROM message_row \
+                   WHERE thread = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
+        let from_seq = i64::try_from(from_seq).unwrap_or(i64::MAX);
+        self.page_rows(sql, &[&thread, &from_seq, &limit], |row| {
+            let disposition: Option<String> = row.get(4)?;
+            Ok(PageMessage {
+                n: row.get(0)?,
+                id: id(&row.get::<_, Vec<u8>>(1)?),
+                seq: row.get(2)?,
+                position: row.get(3)?,
+                disposition: disposition
+                    .and_then(|word| Disposition::ALL.into_iter().find(|how| how.as_str() == word)),
+            })
+        })
+    }
+
+    /// Sequence number of the message that is up to `limit` messages before another one.
+    fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
+        let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
+                   WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";
+        let found = self.page_rows(sql, &[&thread, &seq, &limit], |row| row.get(0))?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Greatest number of a message or a refusal up to a position.
+    fn last_number(&self, position: i64) -> Result<i64, Error> {
+        let sql = "SELECT n - 1 FROM message_row WHERE position > ?1 ORDER BY position, n LIMIT 1";
+        let found = self.page_rows(sql, &[&position], |row| row.get(0))?;
+        Ok(found.into_iter().next().unwrap_or(i64::MAX))
+    }
+
+    /// Records with refusals, errors, decisions and openings of subthreads of a thread. `span` has
+    /// the first and the last number of messages and refusals, and the first and the last position.
+    /// The organism's own thread also has the refusals of payloads for threads that do not exist.
+    fn positions_between(
+        &self,
+        thread: i64,
+        is_organism: bool,
+        span: &[i64; 4],
+    ) -> Result<Vec<Position>, Error> {
+        let [first, last, from, to] = span;
+        let limit = limits::WEB_ROWS_MAX;
+        let own = if is_organism { "ifnull(thread, ?1) = ?1" } else { "thread = ?1" };
+        let sql = format!(
+            "SELECT position FROM refusal_row WHERE n BETWEEN ?2 AND ?3 AND {own} LIMIT ?4"
+        );
+        let mut positions =
+            self.page_rows(&sql, &[&thread, first, last, &limit], |row| row.get(0).map(Position))?;
+        let tables = [
+            "error_row WHERE thread = ?1",
+            "action_row WHERE thread = ?1",
+            "busy_row WHERE ?1",
+            // Subthreads of the thread, which stand where they were opened.
+            "thread_row WHERE tree = (SELECT tree FROM thread_row WHERE n = ?1) AND parent = ?1",
+        ];
+        for table in tables {
+            let sql =
+                format!("SELECT position FROM {table} AND position BETWEEN ?2 AND ?3 LIMIT ?4");
+            let found =
+                self.page_rows(&sql, &[&thread, from, to, &limit], |row| row.get(0).map(Position))?;
+            positions.extend(found);
+        }
+        Ok(positions)
+    }
+
+    fn page_rows<T>(
+        &self,
+        sql: &str,
+        values: &[&dyn ToSql],
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        let found = || -> rusqlite::Result<Vec<T>> {
+            let mut query = self.connection().prepare_cached(sql)?;
+            let rows = query.query_map(values, read)?;
+            rows.collect()
+        };
+        found().map_err(|error| self.failed(error))
+    }
+}

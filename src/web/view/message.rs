@@ -1,0 +1,418 @@
+//! Everything on record about one message, as `organism message` reports it.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::layout::{grouped, inline};
+use super::payload_text::Excerpt;
+use super::thread::{path as thread_path, signature};
+use super::{ViewState, url_query};
+use crate::audit::amounts::{count, micros};
+use crate::audit::{
+    CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, RefusalView,
+    message_report,
+};
+use crate::envelope::Money;
+use crate::ids::MessageId;
+use crate::index::{IndexedCall, IndexedMessage, IndexedTurn, MessageSelector};
+use crate::limits;
+
+/// Path of the page of a message.
+pub(super) fn path(id: MessageId) -> String {
+    format!("/messages/{id}")
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
+    let title = id.get(..8).unwrap_or(&id).to_owned();
+    match find(&view, &id).await {
+        Ok(report) => view.page(&title, "/threads", &content(&report)),
+        Err(response) => response,
+    }
+}
+
+/// The bytes of the payload, exactly as they were recorded, for a file.
+pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
+    let report = match find(&view, &id).await {
+        Ok(report) => report,
+        Err(response) => return response,
+    };
+    let Some(payload) = report.message.payload else {
+        let text = "The payload was redacted: its digest alone is on record.";
+        return view.failed(StatusCode::GONE, "No payload", text);
+    };
+
+    let file = format!("attachment; filename=\"{}.xml.txt\"", report.message.id);
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, file),
+    ];
+    (headers, payload).into_response()
+}
+
+/// The one message with this id, or with an id that begins so.
+async fn find(view: &ViewState, id: &str) -> Result<MessageReport, Response> {
+    let missing = |text: &str| view.failed(StatusCode::NOT_FOUND, "No such message", text);
+    let unknown = || missing(&format!("No message `{id}` is on record."));
+    let selector = MessageSelector::parse(id).ok_or_else(unknown)?;
+    let query = view
+        .journals
+        .query(move |_, index| message_report(index, &selector, limits::WEB_PAGE_ROWS));
+    let answers = query.await.map_err(|error| view.unanswered(&error))?;
+
+    let mut found = answers.into_iter().map(|found| found.answer);
+    let known = found.find(|found| !matches!(found, FoundMessage::None));
+    match known {
+        Some(FoundMessage::One(report)) => Ok(*report),
+        Some(FoundMessage::Several(_)) => {
+            Err(missing(&format!("Several messages begin with `{id}`; write more of the id.")))
+        }
+        _ => Err(unknown()),
+    }
+}
+
+fn content(report: &MessageReport) -> Markup {
+    let message = &report.message;
+    html! {
+        h1 { (inline(&message.name.local)) }
+        dl.facts {
+            div { dt { "From" } dd { (inline(message.from.as_str())) } }
+            div { dt { "To" } dd { (inline(message.to.as_str())) } }
+            div { dt { "Kind" } dd { (message.kind.as_str()) } }
+            div { dt { "Time" } dd { time datetime=(message.time) { (message.time) } } }
+            div { dt { "Outcome" } dd { (disposition(report)) } }
+            div { dt { "Thread" } dd { (in_thread(report)) } }
+        }
+        (payload(report))
+        (call(report))
+        (turn(report.turn.as_ref()))
+        (people(report))
+        (neighbours("Because of", &report.causes))
+        (effects(report))
+        (checks(report))
+        (chain(report))
+    }
+}
+
+fn in_thread(report: &MessageReport) -> Markup {
+    let message = &report.message;
+    let id = message.thread.as_str();
+    let from = message.seq.saturating_sub(limits::WEB_CONTEXT_MESSAGES).to_string();
+    let query = url_query::UrlQuery::default().with("from", Some(&from));
+    html! {
+        a href=(format!("{}#seq-{}", query.link(&thread_path(id)), message.seq)) {
+            code { (inline(id)) }
+        }
+        ", message " (grouped(message.seq))
+    }
+}
+
+fn disposition(report: &MessageReport) -> String {
+    match (report.message.disposition, report.disposed) {
+        (Some(how), Some(at)) => format!("{} at record {at}", how.as_str()),
+        (Some(how), None) => how.as_str().to_owned(),
+        (None, _) => "in flight".to_owned(),
+    }
+}
+
+fn payload(report: &MessageReport) -> Markup {
+    let Some(payload) = report.message.payload.as_deref() else {
+        return html! { p.empty { "The payload was redacted: its digest alone is on record." } };
+    };
+
+    let formatted = Excerpt::of_payload(payload, None);
+    let written = Excerpt::as_written(payload);
+    let path = format!("{}/raw", path(report.message.id));
+    html! {
+        section aria-labelledby="payload" {
+            h2 #payload { "Payload" }
+            pre.body { (formatted.text()) }
+            details open[formatted.is_cut()] {
+                summary { "As it was written, " (grouped(report.bytes as u64)) " bytes" }
+                pre.body.written { (written.text()) }
+                @if written.is_cut() {
+                    p.more { "… cut after " (grouped(limits::WEB_RAW_CHARS as u64)) " characters" }
+                }
+            }
+            p { a href=(path) download { "The exact bytes as a file" } }
+        }
+    }
+}
+
+fn call(report: &MessageReport) -> Markup {
+    html! {
+        @if report.call.is_some() || !report.attempts.is_empty() || !report.errors.is_empty() {
+            h2 { "Call" }
+            @if let Some(call) = &report.call { p { (inline(&outcome_of(call))) } }
+            @for error in &report.errors {
+                p.problem {
+                    (inline(&error.kind)) ": " (inline(&error.detail)) " at record "
+                    (error.position.0)
+                }
+            }
+            (attempts(report))
+        }
+    }
+}
+
+fn outcome_of(call: &IndexedCall) -> String {
+    let listener = &call.listener;
+    let Some(outcome) = &call.outcome else { return format!("open at {listener}") };
+    let fault = call.fault.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
+    let time = call.duration_us.map(|time| format!(" after {}", micros(time)));
+    let attempts = count(call.attempts, "attempt");
+    format!("{outcome}{fault}{} by {listener}, {attempts}", time.unwrap_or_default())
+}
+
+fn attempts(report: &MessageReport) -> Markup {
+    html! {
+        @if !report.attempts.is_empty() {
+            div.scroll tabindex="0" role="region" aria-label="Attempts" {
+                table {
+                    caption.unseen { "Attempts" }
+                    thead {
+                        tr {
+                            th.number scope="col" { "Attempt" }
+                            th scope="col" { "Listener" }
+                            th scope="col" { "Handed over" }
+                            th.number scope="col" { "Queued" }
+                            th.number scope="col" { "Worked" }
+                            th scope="col" { "Outcome" }
+                        }
+                    }
+                    tbody {
+                        @for attempt in &report.attempts {
+                            tr {
+                                th.number scope="row" { (attempt.attempt) }
+                                td { (inline(&attempt.listener)) }
+                                td { time { (attempt.handed_over) } }
+                                td.number { (micros(attempt.queue_us)) }
+                                td.number { (attempt.work_us.map(micros).unwrap_or_default()) }
+                                td { (inline(attempt.outcome.as_deref().unwrap_or("with its listener"))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn turn(turn: Option<&IndexedTurn>) -> Markup {
+    let Some(turn) = turn else { return html! {} };
+    let provider = turn.provider.as_deref().unwrap_or("?");
+    let model = format!("{provider}/{}", turn.model.as_deref().unwrap_or("?"));
+    let answered = turn.answered_by.as_ref().filter(|by| Some(*by) != turn.model.as_ref());
+    let currency = turn.currency.as_deref().unwrap_or_default();
+    html! {
+        h2 { "Written by a model" }
+        dl.facts {
+            div { dt { "Agent" } dd { (inline(&turn.agent)) ", turn " (turn.turn) } }
+            div { dt { "Model" } dd { (inline(&model)) } }
+            @if let Some(by) = answered { div { dt { "Answered by" } dd { (inline(by)) } } }
+            @if turn.failovers > 0 {
+                div { dt { "Failed requests before" } dd { (turn.failovers) } }
+            }
+            div { dt { "Tokens" } dd { (grouped(turn.tokens_in)) " + " (grouped(turn.tokens_out)) } }
+            @if turn.cost_nano > 0 {
+                div { dt { "Cost" } dd { (Money(turn.cost_nano)) " " (inline(currency)) } }
+            }
+            div { dt { "Latency" } dd { (micros(turn.latency_us)) } }
+            @if let Some(prompt) = turn.prompt {
+                div { dt { "Prompt" } dd.digest { "sha256 " (prompt) } }
+            }
+            div { dt { "Note" } dd { a href=(path(turn.note)) { code { (turn.note) } } } }
+        }
+    }
+}
+
+fn people(report: &MessageReport) -> Markup {
+    html! {
+        @if !report.holds.is_empty() || !report.decisions.is_empty() {
+            h2 { "People" }
+            ul {
+                @for held in &report.holds {
+                    li {
+                        "Waited for an " (held.hold.kind) " since " (held.hold.since)
+                        @if let Some(why) = &held.why { " (" (inline(why)) ")" }
+                        ": " (held.hold.outcome.as_deref().unwrap_or("waits still"))
+                        @if let Some(waited) = held.hold.waited_us { " after " (micros(waited)) }
+                    }
+                }
+                @for shown in &report.previews { (preview(&shown.preview)) }
+                @for decision in &report.decisions { (self::decision(report, decision)) }
+            }
+        }
+    }
+}
+
+fn preview(preview: &CallPreviewView) -> Markup {
+    match preview {
+        CallPreviewView::Recorded { sha256, text } => html! {
+            li {
+                "Preview, sha256 " code.digest { (inline(&sha256.to_string())) }
+                @if let Some(text) = text {
+                    pre.body { (Excerpt::of_payload(text, None).text()) }
+                } @else { ", redacted since" }
+            }
+        },
+        CallPreviewView::Requested | CallPreviewView::Missing { .. } => html! {},
+    }
+}
+
+fn decision(report: &MessageReport, decision: &MessageDecision) -> Markup {
+    let is_this = |seen: &String| report.message.digest.to_string().starts_with(seen.as_str());
+    let origin = decision.origin.as_ref();
+    let note = origin.map(|origin| origin.note.as_str()).filter(|note| !note.is_empty());
+    html! {
+        li {
+            b { (decision.action) } " by " (inline(decision.by.as_str())) " at " (decision.time)
+            ", record " (decision.position.0)
+            @if !decision.accepted { ", refused by the organism" }
+            @if let Some(login) = origin.and_then(|origin| origin.who.login.as_deref()) {
+                " (user " (inline(login))
+                @if let Some(host) = origin.and_then(|origin| origin.who.host.as_deref()) {
+                    " on " (inline(host))
+                }
+                ")"
+            }
+            @if let Some(signed) = &decision.signed { p { (inline(&signature(signed))) } }
+            @if let Some(seen) = &decision.payload {
+                p {
+                    "Saw " (if is_this(seen) { "this payload" } else { "ANOTHER payload" })
+                    ", sha256 " code.digest { (inline(seen)) }
+                }
+            }
+            @if let Some(seen) = &decision.preview {
+                p { "Saw the preview, sha256 " code.digest { (inline(seen)) } }
+            }
+            @if let Some(reason) = &decision.reason { p { "Reason: " (inline(reason)) } }
+            @if let Some(note) = note { p { "Note: " (inline(note)) } }
+        }
+    }
+}
+
+fn effects(report: &MessageReport) -> Markup {
+    let effects = &report.effects;
+    let left = effects.total.saturating_sub(effects.messages.len() as u64);
+    let more = if effects.is_more { "more than " } else { "" };
+    let title = format!("Caused {more}{}", count(effects.total, "message"));
+    html! {
+        @if effects.total > 0 {
+            (neighbours(&title, &effects.messages))
+            @if left > 0 {
+                p.more { "… " (grouped(left)) " more between the first and the last" }
+            }
+        }
+    }
+}
+
+fn neighbours(title: &str, messages: &[IndexedMessage]) -> Markup {
+    html! {
+        @if !messages.is_empty() {
+            h2 { (title) }
+            div.scroll tabindex="0" role="region" aria-label=(title) {
+                table {
+                    caption.unseen { (title) }
+                    thead {
+                        tr {
+                            th scope="col" { "Payload" }
+                            th scope="col" { "Kind" }
+                            th scope="col" { "From" }
+                            th scope="col" { "To" }
+                            th scope="col" { "Outcome" }
+                            th scope="col" { "Time" }
+                        }
+                    }
+                    tbody {
+                        @for message in messages { (neighbour(message)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn neighbour(message: &IndexedMessage) -> Markup {
+    let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);
+    html! {
+        tr {
+            th scope="row" { a data-entry href=(path(message.id)) { (inline(local)) } }
+            td { (message.kind) }
+            td { (inline(&message.from)) }
+            td { (inline(&message.to)) }
+            td { (message.disposition.map_or("in flight", |how| how.as_str())) }
+            td { time { (message.time) } }
+        }
+    }
+}
+
+fn checks(report: &MessageReport) -> Markup {
+    let verdict = match report.gate {
+        GateVerdict::Passed => "passed",
+        GateVerdict::PassedWithin => "passed as a part of another payload",
+        GateVerdict::WrittenByCore => "the core wrote this message",
+    };
+    let in_call = &report.refused_in_call;
+    let left = in_call.total.saturating_sub(in_call.refusals.len() as u64);
+    html! {
+        h2 { "Checked with" }
+        dl.facts.long {
+            div { dt { "Gate" } dd { (verdict) } }
+            @for refusal in &report.refused_beside {
+                div { dt { "Refused beside it" } dd { (refused(refusal)) } }
+            }
+            @for refusal in &in_call.refusals {
+                div { dt { "Refused in its call" } dd { (refused(refusal)) } }
+            }
+            @if left > 0 { div { dt { "" } dd { (count(left, "more refusal")) } } }
+            @for schema in &report.schemas {
+                div {
+                    dt { "Schema" }
+                    dd.digest { (inline(&schema.file)) ", sha256 " (schema.sha256) }
+                }
+            }
+            @if let Some(config) = &report.config {
+                div {
+                    dt { "Config" }
+                    dd.digest {
+                        (config.digest) ", from record " (config.position.0) " (epoch "
+                        (config.epoch) ", core version " (config.core_version) ")"
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn refused(refusal: &RefusalView) -> Markup {
+    let place = refusal.place.as_ref().filter(|place| place.is_known());
+    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+    html! {
+        code { (refusal.rule) } " of " (inline(refusal.sender.as_str())) ": "
+        (inline(&format!("{}{place}", refusal.message))) ", record " (refusal.position.0)
+    }
+}
+
+fn chain(report: &MessageReport) -> Markup {
+    let record = &report.record;
+    html! {
+        h2 { "In the chain" }
+        dl.facts.long {
+            div { dt { "Id" } dd.digest { (report.message.id) } }
+            div { dt { "Payload" } dd.digest { "sha256 " (report.message.digest) } }
+            div { dt { "Record" } dd.digest { (record.position.0) ", hash " (record.hash) } }
+            @if record.previous.0 > 0 {
+                div {
+                    dt { "After" }
+                    dd.digest { (record.previous.0) ", hash " (record.previous_hash) }
+                }
+            }
+            div { dt { "Head" } dd.digest { (record.head.0) ", hash " (record.head_hash) } }
+        }
+        p.hint { code { "organism verify" } " proves this chain." }
+    }
+}

@@ -1,0 +1,102 @@
+//! Payloads as lines of text, bounded so that no payload makes a page slow.
+
+use maud::Markup;
+
+use super::layout::shown;
+use crate::audit::{core_words, payload_lines};
+use crate::limits;
+
+/// The first lines of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Excerpt {
+    lines: Vec<String>,
+    /// Number of lines of the whole text.
+    all: u64,
+    is_cut: bool,
+}
+
+/// Keeps the first lines of a text, and the beginning of a long line.
+pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
+    let all = lines.len() as u64;
+    let mut room = limits::WEB_EXCERPT_CHARS;
+    let mut kept = Vec::new();
+    let mut is_cut = lines.len() > limits::WEB_EXCERPT_LINES;
+    for line in lines.into_iter().take(limits::WEB_EXCERPT_LINES) {
+        let end = line.char_indices().nth(room).map(|(at, _)| at);
+        let Some(end) = end else {
+            room -= line.chars().count();
+            kept.push(line);
+            continue;
+        };
+        is_cut = true;
+        kept.push(format!("{}…", line.get(..end).unwrap_or_default()));
+        break;
+    }
+    Excerpt { lines: kept, all, is_cut }
+}
+
+impl Excerpt {
+    /// The excerpt of a payload. `core_name` is its name if it is a payload of the core.
+    pub fn of_payload(payload: &str, core_name: Option<&str>) -> Self {
+        // A very long payload is shown as it was written, because reading its elements takes long.
+        if payload.len() > limits::WEB_READ_BYTES {
+            let head =
+                payload.char_indices().nth(limits::WEB_EXCERPT_CHARS).map_or(0, |(at, _)| at);
+            let lines = payload.get(..head).unwrap_or_default().lines().map(str::to_owned);
+            let all = payload.lines().count() as u64;
+            return Self { all, is_cut: true, ..excerpt(lines.collect()) };
+        }
+        match core_name {
+            Some(name) => excerpt(core_words::lines(name, payload)),
+            None => excerpt(payload_lines::lines(payload)),
+        }
+    }
+
+    /// The beginning of a payload as it was written, which is all of most payloads.
+    pub fn as_written(payload: &str) -> Self {
+        let end = payload.char_indices().nth(limits::WEB_RAW_CHARS).map(|(at, _)| at);
+        let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
+        let all = payload.lines().count() as u64;
+        Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Number of lines of the whole text.
+    pub fn all(&self) -> u64 {
+        self.all
+    }
+
+    pub fn text(&self) -> Markup {
+        shown(&self.lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_payload_is_longer_than_its_excerpt() {
+        let one_line = format!("<a>{}</a>", "x".repeat(1 << 20));
+        let siblings = format!("<a>{}</a>", "<b>1</b>".repeat(10_000));
+        let lines = format!("<a>{}</a>", "line\n".repeat(100));
+        for payload in [&one_line, &siblings, &lines] {
+            let shown = Excerpt::of_payload(payload, None);
+            assert!(shown.is_cut());
+            assert!(shown.lines.len() <= limits::WEB_EXCERPT_LINES);
+            assert!(shown.text().into_string().len() <= 2 * limits::WEB_EXCERPT_CHARS);
+        }
+
+        let short = Excerpt::of_payload("<a><b>1</b><c>2</c></a>", None);
+        assert_eq!((short.lines.join("|").as_str(), short.is_cut()), ("b: 1|c: 2", false));
+        let cut_in_a_character = excerpt(vec!["漢".repeat(limits::WEB_EXCERPT_CHARS + 1)]);
+        assert!(cut_in_a_character.is_cut());
+    }
+}

@@ -1,0 +1,199 @@
+//! Messages and refusals by words and properties, as `organism search` finds them; newest first.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::{grouped, inline, moment, shown};
+use super::thread;
+use super::url_query::UrlQuery;
+use crate::audit::{SearchRequest, SearchResult, SearchedItem, past_time, search};
+use crate::clock::Time;
+use crate::envelope::{Disposition, MessageKind};
+use crate::ids::ThreadId;
+use crate::index::{HitCount, SearchFilter};
+use crate::limits;
+
+const PATH: &str = "/search";
+
+/// Text fields of the form: name in the URL, label, example.
+const FIELDS: [(&str, &str, &str); 7] = [
+    ("payload", "Payload", ""),
+    ("from", "From", ""),
+    ("to", "To", ""),
+    ("rule", "Rule of a refusal", "schema-invalid"),
+    ("thread", "Within thread", ""),
+    ("since", "Since", "2h, 2026-11-20"),
+    ("until", "Until", "1d, 2026-11-20"),
+];
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    if query.is_empty() {
+        let content = html! {
+            h1 { "Search" }
+            (form(&query))
+            p.hint {
+                "Words, " code { "begin*" } " for the beginning of a word, and "
+                code { "\"words in a row\"" } ". The id of a message or of a thread is found, too."
+            }
+        };
+        return view.page("Search", PATH, &content);
+    }
+
+    let filter = match read(&query) {
+        Ok(filter) => filter,
+        Err(problem) => {
+            let content = html! {
+                h1 { "Search" }
+                (form(&query))
+                p.problem role="alert" { (shown(&problem)) }
+            };
+            return (StatusCode::BAD_REQUEST, view.page("Search", PATH, &content)).into_response();
+        }
+    };
+
+    let limit = limits::WEB_PAGE_ROWS;
+    let request = SearchRequest { filter, limit, ..SearchRequest::default() };
+    let answers = view.journals.query(move |_, index| search(index, &request)).await;
+    match answers {
+        Ok(answers) => {
+            let results = answers.into_iter().map(|found| found.answer);
+            view.page("Search", PATH, &content(&query, &merge(results, limit)))
+        }
+        Err(error) => view.unanswered(&error),
+    }
+}
+
+fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
+    let text = |name: &str| query.get(name).map(str::to_owned);
+    let time = |name: &str| query.get(name).map(past_time::parse).transpose();
+    let thread = query
+        .get("thread")
+        .map(|id| ThreadId::parse(id).map_err(|_| format!("`{id}` is no id of a thread")));
+    let mut filter = SearchFilter {
+        words: text("words").unwrap_or_default(),
+        payload: text("payload"),
+        from: text("from"),
+        to: text("to"),
+        kind: text("kind"),
+        disposition: text("disposition"),
+        rule: text("rule"),
+        since: time("since")?,
+        until: time("until")?,
+        within: thread.transpose()?,
+        id: None,
+    };
+    filter.read_ids();
+    if !filter.words.is_empty() && !filter.has_words() {
+        return Err(format!("`{}` contains no word", filter.words));
+    }
+    Ok(filter)
+}
+
+/// The newest results of all journals, newest first.
+fn merge(results: impl Iterator<Item = SearchResult>, limit: usize) -> SearchResult {
+    let mut merged = SearchResult { items: Vec::new(), total: HitCount::Exact(0) };
+    for result in results {
+        merged.items.extend(result.items);
+        merged.total = merged.total.plus(result.total);
+    }
+    // The sort is stable, and each journal has its results in the order of its records.
+    merged.items.sort_by_key(SearchedItem::time);
+    merged.items.reverse();
+    merged.items.truncate(limit);
+    merged
+}
+
+fn content(query: &UrlQuery, result: &SearchResult) -> Markup {
+    let shown = result.items.len() as u64;
+    let total = match result.total {
+        HitCount::Exact(number) => grouped(number),
+        HitCount::MoreThan(number) => format!("more than {}", grouped(number)),
+        HitCount::AtLeast(number) => format!("{} or more", grouped(number)),
+    };
+    html! {
+        h1 { "Search" }
+        (form(query))
+        p role="status" {
+            @if result.total == HitCount::Exact(0) { "Nothing matches." } @else {
+                (grouped(shown)) " of " (total) ", newest first"
+                @if result.total.number() > shown { "; narrow the search to see others" }
+            }
+        }
+        ol.events.found { @for item in &result.items { (found(item)) } }
+    }
+}
+
+fn found(item: &SearchedItem) -> Markup {
+    match item {
+        SearchedItem::Message(message) => {
+            let time = time_and_thread(message.at, Some(message.thread.as_str()));
+            thread::message(message, &time, thread::MessageContext::Search)
+        }
+        SearchedItem::Refusal(refusal) => {
+            let at = Time::parse(&refusal.time).unwrap_or(Time(0));
+            let thread = refusal.thread.as_ref().map(ThreadId::as_str);
+            thread::refused(refusal, &time_and_thread(at, thread))
+        }
+    }
+}
+
+fn time_and_thread(at: Time, thread: Option<&str>) -> Markup {
+    html! {
+        div.when {
+            (moment(at))
+            @if let Some(id) = thread { " " a href=(thread::path(id)) { (inline(id)) } }
+        }
+    }
+}
+
+fn form(query: &UrlQuery) -> Markup {
+    let value = |name: &str| query.get(name).unwrap_or_default().to_owned();
+    let is_open = FIELDS.iter().any(|(name, _, _)| query.get(name).is_some());
+    let kinds = MessageKind::ALL.map(MessageKind::as_str);
+    let kinds = [&kinds[..], &["refusal"]].concat();
+    let dispositions = Disposition::ALL.map(Disposition::as_str);
+    html! {
+        form.filters method="get" action=(PATH) role="search" aria-label="Messages" {
+            div {
+                label for="words" { "Words" }
+                input #words name="words" type="search" value=(value("words"));
+            }
+            (choice(query, "kind", "Kind", &kinds))
+            (choice(query, "disposition", "Outcome", &dispositions))
+            button type="submit" { "Search" }
+            a href=(PATH) { "Clear" }
+            details open[is_open] {
+                summary { "More filters" }
+                div.more {
+                    @for (name, label, example) in FIELDS {
+                        div {
+                            label for=(name) { (label) }
+                            input id=(name) name=(name) value=(value(name)) placeholder=(example)
+                                autocomplete="off";
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn choice(query: &UrlQuery, name: &str, label: &str, values: &[&str]) -> Markup {
+    html! {
+        div {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                option value="" { "any" }
+                @for value in values {
+                    option value=(value) selected[query.get(name) == Some(*value)] { (value) }
+                }
+            }
+        }
+    }
+}

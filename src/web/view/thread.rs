@@ -1,0 +1,324 @@
+//! One thread as a conversation: a page of its messages with what happened between them.
+//! Subthreads stand in it as links with their totals.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::{grouped, inline, moment};
+use super::payload_text::{Excerpt, excerpt};
+use super::url_query::UrlQuery;
+use crate::audit::amounts::{count, duration, offset};
+use crate::audit::{
+    BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPage, ThreadTimeline, TimelineEntry,
+    TimelineEvent, core_words, thread_page,
+};
+use crate::clock::Time;
+use crate::envelope::{AttemptFailure, Disposition, MessageKind};
+use crate::ids::ThreadId;
+use crate::limits;
+use crate::system;
+use crate::thread::{DecisionOrigin, TimerEnd};
+
+pub(super) async fn show(
+    State(view): State<Arc<ViewState>>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let Ok(thread) = ThreadId::parse(&id) else { return missing(&view, &id) };
+    let from_seq = match query.get("from") {
+        Some("last") => None,
+        Some(text) => match text.parse() {
+            Ok(from_seq) => Some(from_seq),
+            Err(_) => {
+                let text = format!("`{text}` is no sequence number; write a number, or `last`");
+                return view.failed(StatusCode::BAD_REQUEST, "No such page", &text);
+            }
+        },
+        None => Some(0),
+    };
+
+    let limit = query.get("limit").and_then(|limit| limit.parse().ok());
+    let limit = limit.unwrap_or(limits::WEB_PAGE_MESSAGES).clamp(1, limits::WEB_ROWS_MAX);
+    let found = view.journals.query(move |_, index| thread_page(index, &thread, from_seq, limit));
+    let mut pages = match found.await {
+        Ok(answers) => answers.into_iter().filter_map(|found| found.answer),
+        Err(error) => return view.unanswered(&error),
+    };
+    match pages.next() {
+        Some(page) => view.page(&id, "/threads", &content(&query, &page)),
+        None => missing(&view, &id),
+    }
+}
+
+fn missing(view: &ViewState, id: &str) -> Response {
+    let text = format!("No thread `{id}` is on record.");
+    view.failed(StatusCode::NOT_FOUND, "No such thread", &text)
+}
+
+/// Path of the page of a thread.
+pub(super) fn path(thread: &str) -> String {
+    // Ids have no characters that a URL would interpret.
+    format!("/threads/{thread}")
+}
+
+fn content(query: &UrlQuery, page: &ThreadPage) -> Markup {
+    let timeline = &page.timeline;
+    let parent = timeline.thread.parent();
+    html! {
+        h1 { code { (inline(timeline.thread.as_str())) } }
+        (totals(timeline))
+        @if let Some(parent) = parent {
+            p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }
+        }
+        (pages(query, page))
+        ol.events {
+            @for item in &timeline.items { (entry(item, timeline.opened)) }
+        }
+        @if timeline.items.is_empty() { p.empty { "No messages here." } }
+        (pages(query, page))
+    }
+}
+
+fn totals(timeline: &ThreadTimeline) -> Markup {
+    let spent = timeline.spent;
+    html! {
+        dl.facts {
+            div { dt { "Status" } dd { (status(timeline)) } }
+            div { dt { "Opened" } dd { (moment(timeline.opened)) } }
+            div { dt { "By" } dd { (inline(timeline.opened_by.as_str())) } }
+            div { dt { "Took" } dd { (duration(timeline.updated.since(timeline.opened))) } }
+            div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
+            @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
+            @if !spent.money.is_zero() {
+                div {
+                    dt { "Cost" }
+                    dd { (spent.money) " " (inline(timeline.currency.as_deref().unwrap_or(""))) }
+                }
+            }
+        }
+    }
+}
+
+fn status(timeline: &ThreadTimeline) -> Markup {
+    let status = timeline.status.as_str();
+    html! { span.status data-status=(status) { (status) } }
+}
+
+/// Links to the pages beside this one. A page that has the whole thread has none.
+fn pages(query: &UrlQuery, page: &ThreadPage) -> Markup {
+    let path = path(page.timeline.thread.as_str());
+    let link = |from: Option<u64>| {
+        query.with("from", from.map(|from| from.to_string()).as_deref()).link(&path)
+    };
+    html! {
+        @if page.previous_seq.is_some() || page.next_seq.is_some() {
+            nav.pages aria-label="Pages of the thread" {
+                @if let Some(previous) = page.previous_seq {
+                    a href=(link(None)) { "First" }
+                    a rel="prev" href=(link(Some(previous))) { "Earlier" }
+                }
+                @if let Some(next) = page.next_seq {
+                    a rel="next" href=(link(Some(next))) { "Later" }
+                    a href=(query.with("from", Some("last")).link(&path)) { "Last" }
+                }
+            }
+        }
+    }
+}
+
+fn entry(item: &TimelineEntry, opened: Time) -> Markup {
+    let time = html! {
+        time datetime=(item.at) title=(item.at) { (offset(item.at.since(opened))) }
+    };
+    match &item.what {
+        TimelineEvent::Message(message) => self::message(message, &time, MessageContext::Thread),
+        TimelineEvent::Refused(refusal) => refused(refusal, &time),
+        TimelineEvent::Busy(busy) => self::busy(busy, &time),
+        TimelineEvent::Findings { by, findings } => {
+            let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            let head =
+                html! { (inline(by.as_str())) " " (count(findings.len() as u64, "finding")) };
+            event("finding", &time, &head, &text.join("\n"))
+        }
+        TimelineEvent::AttemptFailed { listener, attempt, failure } => {
+            let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
+            let head = html! { (inline(who)) " " b { "attempt " (attempt) " failed" } };
+            event("failed", &time, &head, &failed(failure))
+        }
+        TimelineEvent::Charged { listener, attempt, spending } => {
+            let head = html! { (inline(listener.as_str())) " model call of attempt " (attempt) };
+            let text = format!("its result is lost: {} tokens are charged", spending.tokens);
+            event("failed", &time, &head, &text)
+        }
+        // The message of the timer, which follows, shows the same.
+        TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => html! {},
+        TimelineEvent::TimerEnded { timer, how } => {
+            let head = html! { "timer " (format!("{how:?}").to_lowercase()) " " (timer) };
+            event("note", &time, &head, "")
+        }
+        TimelineEvent::Decision { verb, by, origin, signed } => {
+            let head = html! { b { (verb) } " by " (inline(by.as_str())) " " (person(origin)) };
+            let signed = signed.as_ref().map(signature);
+            let note = signed.iter().map(String::as_str).chain([origin.note.as_str()]);
+            event("decision", &time, &head, &note.collect::<Vec<_>>().join("\n"))
+        }
+        TimelineEvent::Cancelled { by, reason } => {
+            event("failed", &time, &html! { "cancelled by " (inline(by.as_str())) }, reason)
+        }
+        TimelineEvent::Subthread(child) => subthread(child, &time),
+    }
+}
+
+fn event(kind: &str, time: &Markup, head: &Markup, text: &str) -> Markup {
+    html! {
+        li.event data-kind=(kind) {
+            (time)
+            div { p.head { (head) } (body(&excerpt(text.lines().map(str::to_owned).collect()), None)) }
+        }
+    }
+}
+
+fn failed(failure: &AttemptFailure) -> String {
+    let mut text = failure.to_string();
+    if let AttemptFailure::Model { spent, tries, .. } = failure {
+        for one in tries.iter().filter(|_| tries.len() > 1) {
+            text.push_str(&format!("\n{} failed: {}", one.route, one.reason));
+        }
+        if spent.tokens > 0 {
+            text.push_str(&format!("\ncharged: {} tokens", spent.tokens));
+        }
+    }
+    text
+}
+
+/// The user who decided, as the operating system named them.
+fn person(origin: &DecisionOrigin) -> Markup {
+    let login = origin.who.login.as_deref().unwrap_or("unknown");
+    let uid = origin.who.uid.map(|uid| format!(", uid {uid}")).unwrap_or_default();
+    let host = origin.who.host.as_deref().map(|host| format!(" on {host}")).unwrap_or_default();
+    html! { "(" (inline(&format!("{login}{uid}{host}"))) ")" }
+}
+
+pub(super) fn signature(signed: &SignedBy) -> String {
+    let who = signed.operator.as_ref().map_or("a signer without the right", |by| by.as_str());
+    let holds = if signed.holds { "valid" } else { "INVALID" };
+    format!("signed by {who}, {}: the signature is {holds}", signed.key)
+}
+
+/// The list in which a message stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MessageContext {
+    /// The page of its thread, to which links to the message lead.
+    Thread,
+    /// Results of a search, which do not include dispositions.
+    Search,
+}
+
+pub(super) fn message(message: &MessageView, time: &Markup, context: MessageContext) -> Markup {
+    let is_in_thread = context == MessageContext::Thread;
+    let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
+    let mark = unusual(message).filter(|_| is_in_thread);
+    let is_core = &*message.name.namespace == system::NAMESPACE;
+    let local = &*message.name.local;
+    let payload = message.payload.as_deref();
+    let gist = payload.filter(|_| is_core).and_then(|payload| core_words::gist(local, payload));
+    let lines = match payload {
+        Some(payload) => Excerpt::of_payload(payload, is_core.then_some(local)),
+        None => {
+            excerpt(vec!["The payload was redacted: its digest alone is on record.".to_owned()])
+        }
+    };
+
+    let path = super::message::path(message.id);
+    let is_own = message.kind == MessageKind::Own;
+    let head = html! {
+        (inline(message.from.as_str()))
+        @if is_own { " ↻" } @else if message.kind != MessageKind::Note {
+            " → " (inline(message.to.as_str()))
+        }
+        " " a.payload data-entry href=(path) { (inline(local)) }
+        @if let Some(gist) = gist { " " span.gist { (inline(&gist)) } }
+        @if let Some(mark) = mark { " " span.mark { (mark) } }
+    };
+
+    // Notes are for those who look closer: what a model thought, and what a model call took.
+    let is_folded = message.kind == MessageKind::Note && !lines.is_empty() && local != "todo-until";
+    html! {
+        li.event id=[anchor] data-kind=(message.kind.as_str())
+            data-core[is_core] {
+            (time)
+            @if is_folded {
+                details { summary { span.head { (head) } } (body(&lines, Some(&path))) }
+            } @else {
+                div { p.head { (head) } (body(&lines, Some(&path))) }
+            }
+        }
+    }
+}
+
+/// Disposition of a message, unless it is the usual one.
+fn unusual(message: &MessageView) -> Option<&'static str> {
+    match message.disposition {
+        Some(Disposition::Handled | Disposition::Recorded) => None,
+        Some(other) => Some(other.as_str()),
+        None => Some("in flight"),
+    }
+}
+
+/// The lines of an event, and a link to the whole where some are left out.
+fn body(lines: &Excerpt, whole: Option<&str>) -> Markup {
+    html! {
+        @if !lines.is_empty() { pre.body { (lines.text()) } }
+        @if lines.is_cut() {
+            @if let Some(path) = whole {
+                p.more { a href=(path) { "The whole payload (" (count(lines.all(), "line")) ")" } }
+            } @else {
+                p.more { "… " (count(lines.all(), "line")) " in all" }
+            }
+        }
+    }
+}
+
+pub(super) fn refused(refusal: &RefusalView, time: &Markup) -> Markup {
+    let place = refusal.place.as_ref().filter(|place| place.is_known());
+    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+    let head = html! {
+        (inline(refusal.sender.as_str())) " " b { "refused: " code { (refusal.rule) } }
+    };
+    let text = format!("{}{place}\n{}", refusal.message, refusal.head);
+    event("refused", time, &head, &text)
+}
+
+fn busy(busy: &BusyRefusals, time: &Markup) -> Markup {
+    let head = html! {
+        (inline(busy.client.as_str())) " busy: refused " (count(busy.count, "time"))
+        " since " (busy.since)
+    };
+    event("refused", time, &head, "")
+}
+
+fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
+    let id = child.thread.as_str();
+    let tokens = child.spent.tokens;
+    html! {
+        li.event data-kind="subthread" {
+            (time)
+            div {
+                p.head {
+                    "subthread " a data-entry href=(path(id)) { (inline(id)) }
+                    " " (status(child))
+                    " " (count(child.messages, "message")) ", "
+                    (duration(child.updated.since(child.opened)))
+                    @if tokens > 0 { ", " (grouped(tokens)) " tokens" }
+                    @if !child.spent.money.is_zero() { ", cost " (child.spent.money) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The calls that wait for a person, oldest first, with what the person would decide about. The
+//! page decides nothing.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::{inline, shown};
+use super::payload_text::Excerpt;
+use super::{message, thread};
+use crate::audit::{CallPreviewView, HeldCall, held_in};
+use crate::thread::Hold;
+
+const PATH: &str = "/waiting";
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
+    let answers = view.journals.query(|_, index| held_in(index)).await;
+    let mut calls: Vec<HeldCall> = match answers {
+        Ok(answers) => answers.into_iter().flat_map(|found| found.answer).collect(),
+        Err(error) => return view.unanswered(&error),
+    };
+    HeldCall::sort(&mut calls);
+    view.page("Waiting", PATH, &content(&calls))
+}
+
+fn content(calls: &[HeldCall]) -> Markup {
+    html! {
+        h1 { "Waiting for a person" }
+        @if calls.is_empty() { p.empty { "No call waits for an approval or an answer." } }
+        @for call in calls { (self::call(call)) }
+    }
+}
+
+fn call(call: &HeldCall) -> Markup {
+    let title = format!("call-{}", call.message);
+    let (kind, command) = match call.hold {
+        Hold::Approval => ("approval", "approve"),
+        Hold::Answer => ("answer", "answer"),
+    };
+    html! {
+        section.call aria-labelledby=(title) {
+            h2 id=(title) {
+                a data-entry href=(message::path(call.message)) { (inline(&call.name.local)) }
+            }
+            dl.facts {
+                div { dt { "Waits for an" } dd { (kind) } }
+                div { dt { "From" } dd { (inline(call.from.as_str())) } }
+                div { dt { "To" } dd { (inline(call.to.as_str())) } }
+                div { dt { "Since" } dd { time { (call.since) } } }
+                @if let Some(until) = &call.until { div { dt { "Until" } dd { time { (until) } } } }
+                @if let Some(why) = &call.why { div { dt { "Why" } dd { (inline(why)) } } }
+                div {
+                    dt { "Thread" }
+                    dd {
+                        a href=(thread::path(call.thread.as_str())) {
+                            (inline(call.thread.as_str()))
+                        }
+                    }
+                }
+            }
+            @if let Some(payload) = &call.payload {
+                (written(payload))
+            } @else {
+                p.empty { "The payload was redacted." }
+            }
+            (preview(call))
+            p { "sha256 " code.digest { (call.sha256) } }
+            p { code { "organism " (command) " " (call.message) } }
+        }
+    }
+}
+
+/// The text of a payload. A person who decides must see all of it.
+fn written(text: &str) -> Markup {
+    let written = Excerpt::as_written(text);
+    html! {
+        pre.body.written { (written.text()) }
+        @if written.is_cut() { p.problem { "There is more: the message has all of it as a file." } }
+    }
+}
+
+fn preview(call: &HeldCall) -> Markup {
+    match &call.preview {
+        None => html! {},
+        Some(CallPreviewView::Requested) => html! { p.note { "A preview was requested." } },
+        Some(CallPreviewView::Missing { reason }) => {
+            html! { p.note { "No preview came: " (shown(reason)) } }
+        }
+        Some(CallPreviewView::Recorded { sha256, text }) => html! {
+            h3 { "Preview" }
+            @if let Some(text) = text {
+                (written(text))
+            } @else {
+                p.empty { "The preview was redacted." }
+            }
+            p { "sha256 " code.digest { (sha256) } }
+        },
+    }
+}

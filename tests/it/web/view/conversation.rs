@@ -1,0 +1,149 @@
+//! The pages of a thread and of a message agree with `organism thread` and `organism message`, and
+//! show hostile payloads as text.
+
+use organism::ids::MessageId;
+use serde_json::Value as Json;
+
+use super::{ViewServer, header, text_of};
+use crate::organism::{CONFIG, House, numbered, say};
+
+/// The thread of the newest tree.
+fn newest(house: &House) -> String {
+    let listed = house.organism(&["threads", "--json", "--limit", "1"]).json();
+    listed[0]["thread"].as_str().unwrap().to_owned()
+}
+
+/// Output of `organism thread --json`.
+fn timeline(house: &House, thread: &str) -> Json {
+    house.organism(&["thread", thread, "--json"]).json().remove(0)
+}
+
+/// Ids of the messages of a timeline, without those of its subthreads.
+fn messages(timeline: &Json) -> Vec<String> {
+    let items = timeline["items"].as_array().unwrap().iter();
+    let ids = items.filter_map(|item| item["message"]["id"].as_str());
+    ids.map(str::to_owned).collect()
+}
+
+/// Ids of the messages to which a page leads from its entries.
+fn linked(page: &str) -> Vec<String> {
+    let links = page.split("data-entry href=\"/messages/").skip(1);
+    links.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_thread_and_each_message_of_a_run_has_its_page() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&numbered("order", "7"), &[]).code, Some(0));
+    let thread = newest(&house);
+    let refused = numbered("nobody-knows", "1");
+    assert_eq!(house.send_text(&refused, &["--thread", &thread]).code, Some(65));
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let shown = timeline(&house, &thread);
+    let page = view.page(&format!("/threads/{thread}"));
+    assert_eq!(linked(&page), messages(&shown));
+    assert!(view.page("/threads").contains(&format!("href=\"/threads/{thread}\"")));
+    let text = text_of(&page);
+    assert!(text.contains("refused: not-in-vocabulary"), "{text}");
+
+    for id in messages(&shown) {
+        let report = house.organism(&["message", &id, "--json"]).json().remove(0);
+        let page = view.page(&format!("/messages/{id}"));
+        let text = text_of(&page);
+        let digests =
+            [&report["digest"], &report["record"]["hash"], &report["record"]["head_hash"]];
+        for digest in digests {
+            assert!(text.contains(digest.as_str().unwrap()), "{digest} in {text}");
+        }
+        for message in [&report["causes"], &report["caused"]["messages"]] {
+            for message in message.as_array().unwrap() {
+                let id = message["id"].as_str().unwrap();
+                assert!(page.contains(&format!("href=\"/messages/{id}\"")), "{id}");
+            }
+        }
+        assert_eq!(view.get(&format!("/messages/{id}/raw")).body, report["payload"]);
+        assert_eq!(view.page(&format!("/messages/{}", &id[..13])), page);
+    }
+
+    for path in ["/threads/sess-unknown1", "/threads/x%3Cy", "/messages/12", "/messages/zzzzzzzz"] {
+        let missing = view.get(path);
+        assert_eq!(missing.status, 404, "{path}");
+        assert!(!missing.body.contains("x<y"), "{}", missing.body);
+    }
+    let unknown = MessageId(uuid::Uuid::from_u128(7));
+    assert_eq!(view.get(&format!("/messages/{unknown}")).status, 404);
+    assert_eq!(view.get(&format!("/threads/{thread}?from=x")).status, 400);
+}
+
+#[test]
+fn the_pages_of_a_thread_lead_to_all_its_messages() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&numbered("order", "7"), &[]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    let thread = newest(&house);
+    let all = messages(&timeline(&house, &thread));
+    assert!(all.len() > 2, "{all:?}");
+
+    let view = ViewServer::start(&house, &[]);
+    let mut path = format!("/threads/{thread}?limit=1");
+    let mut paged = Vec::new();
+    for _ in 0..all.len() {
+        let page = view.page(&path);
+        assert_eq!(linked(&page).len(), 1, "{page}");
+        paged.extend(linked(&page));
+        let Some((_, next)) = page.split_once("rel=\"next\" href=\"") else { break };
+        path = next.split('"').next().unwrap().replace("&amp;", "&");
+    }
+    assert_eq!(paged, all);
+    let last = view.page(&format!("/threads/{thread}?limit=1&from=last"));
+    assert_eq!(linked(&last), all[all.len() - 1..]);
+    assert!(last.contains("rel=\"prev\""), "{last}");
+}
+
+#[test]
+fn hostile_payloads_are_shown_as_text_and_in_bounded_pages() {
+    let config = CONFIG.replacen("[listeners.solo]", "[listeners.solo]\napproval = \"always\"", 1);
+    let house = House::with(&config);
+    let running = house.run();
+    let script = "<script>alert(1)</script><style>*{}</style><img src=x onerror=alert(2)>";
+    let payloads = [
+        format!("<![CDATA[{script}]]>\u{202e}gpj\u{200b}\u{feff}"),
+        "x".repeat(1_000_000),
+        "&lt;b&gt;1&lt;/b&gt;\n".repeat(10_000),
+    ];
+    for payload in &payloads {
+        assert_eq!(house.send_text(&say(payload), &[]).code, Some(0));
+    }
+    // Refused, so that the text stands in a refusal.
+    assert_eq!(house.send_text(&say(&format!("{script}\u{202e}")), &[]).code, Some(65));
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let listed = house.organism(&["threads", "--json"]).json();
+    for tree in &listed {
+        let thread = tree["thread"].as_str().unwrap();
+        let mut pages = vec![view.page(&format!("/threads/{thread}"))];
+        for id in messages(&timeline(&house, thread)) {
+            pages.push(view.page(&format!("/messages/{id}")));
+            let raw = view.get(&format!("/messages/{id}/raw"));
+            assert_eq!(header(&raw, "content-type"), Some("text/plain; charset=utf-8"));
+            assert!(header(&raw, "content-disposition").unwrap().starts_with("attachment;"));
+        }
+        for page in pages {
+            assert!(page.len() < 300_000, "{} bytes", page.len());
+            for hostile in ["<script>alert", "<style>", "<img", "\u{202e}", "\u{200b}", "\u{feff}"]
+            {
+                assert!(!page.contains(hostile), "{hostile:?}");
+            }
+        }
+    }
+
+    let first = listed[0]["thread"].as_str().unwrap();
+    let text = text_of(&view.page(&format!("/threads/{first}")));
+    assert!(text.contains("<script>alert(1)</script>"), "{text}");
+    assert!(text.contains("\\u{202e}gpj\\u{200b}\\u{feff}"), "{text}");
+}

@@ -1,0 +1,79 @@
+//! The search and the calls that wait agree with `organism search`, `organism approvals` and
+//! `organism answer`.
+
+use super::{ViewServer, text_of};
+use crate::organism::{CONFIG, House, numbered, say};
+
+/// Ids of the messages to which a page leads, in its order.
+fn linked(page: &str) -> Vec<String> {
+    let links = page.split("data-entry href=\"/messages/").skip(1);
+    links.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_search_finds_what_the_command_finds() {
+    let house = House::new();
+    let running = house.run();
+    for n in 0..3 {
+        assert_eq!(house.send_text(&say(&format!("number {n}")), &[]).code, Some(0));
+    }
+    assert_eq!(house.send_text(&numbered("nobody-knows", "1"), &[]).code, Some(65));
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let cases: [(&str, &[&str]); 5] = [
+        ("words=number", &["number"]),
+        ("words=numb*&kind=reply", &["numb*", "--kind", "reply"]),
+        ("words=%22number+2%22", &["\"number 2\""]),
+        ("from=echo&disposition=recorded", &["--from", "echo", "--disposition", "recorded"]),
+        ("words=absent", &["absent"]),
+    ];
+    for (query, arguments) in cases {
+        let found = house.organism(&[&["search", "--json"], arguments].concat()).json();
+        let found = found.iter().rev().map(|line| line["id"].as_str().unwrap().to_owned());
+        let page = view.page(&format!("/search?{query}"));
+        assert_eq!(linked(&page), found.collect::<Vec<_>>(), "{query}");
+    }
+
+    let text = text_of(&view.page("/search?kind=refusal"));
+    assert!(text.contains("refused: not-in-vocabulary"), "{text}");
+    assert!(text.contains("1 of 1, newest first"), "{text}");
+    assert!(text_of(&view.page("/search?words=absent")).contains("Nothing matches."));
+    assert!(view.page("/search").contains("name=\"words\""));
+    for wrong in ["since=yesterdayish", "thread=%3Cx", "words=%2B%2B"] {
+        let answer = view.get(&format!("/search?{wrong}"));
+        assert_eq!(answer.status, 400, "{wrong}");
+        assert!(!answer.body.contains("<x`"), "{}", answer.body);
+    }
+}
+
+#[test]
+fn calls_that_wait_are_shown_with_their_bytes_and_their_hash() {
+    let config = CONFIG.replacen("[listeners.solo]", "[listeners.solo]\napproval = \"always\"", 1);
+    let house = House::with(&config);
+    let running = house.run();
+    let view = ViewServer::start(&house, &[]);
+    assert!(text_of(&view.page("/waiting")).contains("No call waits"));
+
+    for n in ["1", "2"] {
+        let held = house.send_text(&numbered("ping", n), &["--no-wait"]);
+        assert!(matches!(held.code, Some(0 | 3)), "{held:?}");
+    }
+    let held = house.organism(&["approvals", "--json"]).json();
+    assert_eq!(held.len(), 2);
+    let page = view.page("/waiting");
+    let ids: Vec<_> = held.iter().map(|call| call["message"].as_str().unwrap()).collect();
+    assert_eq!(linked(&page), ids);
+    let text = text_of(&page);
+    for call in &held {
+        for key in ["payload", "sha256", "why"] {
+            let shown = call[key].as_str().unwrap();
+            assert!(text.contains(shown), "{key}: {shown} in {text}");
+        }
+    }
+
+    let id = held[0]["message"].as_str().unwrap();
+    assert_eq!(house.organism(&["refuse", id]).code, Some(0));
+    assert_eq!(linked(&view.page("/waiting")), ids[1..]);
+    assert_eq!(running.stop(), Some(0));
+}
