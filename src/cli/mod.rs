@@ -234,9 +234,9 @@ impl CommandVerb {
     }
 }
 
-/// Log levels without `ORGANISM_LOG`: warnings, and what listeners write to standard error, which
-/// their authors need.
-const LOG_DEFAULT: &str = "warn,listener=info";
+/// Log levels without `ORGANISM_LOG`: warnings, what listeners write to standard error, which their
+/// authors need, and each config that another command put in force.
+const LOG_DEFAULT: &str = "warn,listener=info,config=info";
 
 /// Target of the log lines that listeners wrote to their standard error.
 const LISTENER_TARGET: &str = "listener";

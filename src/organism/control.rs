@@ -31,7 +31,7 @@ use crate::pump::driver::Handle;
 use crate::service::encoding;
 use crate::service::handshake::{Handshake, SocketRequest};
 use crate::service::{
-    Error, PumpService, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
+    Error, PumpService, ReloadReport, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
 };
 use crate::thread::DecisionOrigin;
 
@@ -201,7 +201,12 @@ impl ControlContext {
         };
 
         match reloader.reload(origin).await {
-            Ok(report) => ServiceResponse::Reloaded(report),
+            Ok(report) => {
+                if let ReloadReport::Applied { before, config, .. } = &report {
+                    tracing::info!(target: "config", "the config {config} is in force, in place of {before}");
+                }
+                ServiceResponse::Reloaded(report)
+            }
             Err(error) => ServiceResponse::failed(error),
         }
     }

@@ -309,8 +309,9 @@ pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
         ("ORGANISM_JOURNAL__STREAM", stream),
         ("ORGANISM_JOURNAL__DURABILITY", "synced".to_owned()),
         ("ORGANISM_NATS__URL", address),
-        // Each start logs what such servers may lose, and these tests do not concern it.
-        ("ORGANISM_LOG", "warn,organism::journal::jetstream=error".to_owned()),
+        // As the default, except that each start logs what such servers may lose, which no test
+        // concerns.
+        ("ORGANISM_LOG", "warn,config=info,organism::journal::jetstream=error".to_owned()),
     ]
 }
 

@@ -261,6 +261,7 @@ fn two_reloads_at_once_are_recorded_once_with_the_operator() {
     });
     results.sort_unstable();
     assert_eq!(results, ["applied", "unchanged"]);
+    assert_eq!(house.log().matches("is in force").count(), 1, "{}", house.log());
     assert_eq!(running.stop(), Some(0));
 
     let records = records(&house);
