@@ -18,6 +18,8 @@ pub struct ThreadPage {
     pub from_seq: u64,
     pub previous_seq: Option<u64>,
     pub next_seq: Option<u64>,
+    /// Whether more happened between these messages than the page shows.
+    pub is_cut: bool,
 }
 
 /// The page of up to `limit` messages that begins at a sequence number; without one, the last
@@ -51,11 +53,11 @@ pub fn thread_page(
     }
 
     let Some(mut timeline) = builder.take_own_events(thread) else { return Ok(None) };
-    let ThreadPageRows { from_seq, previous_seq, next_seq, dispositions, .. } = rows;
+    let ThreadPageRows { from_seq, previous_seq, next_seq, is_cut, dispositions, .. } = rows;
     let end = next_seq.unwrap_or(u64::MAX);
     timeline.items.retain(|item| (from_seq..end).contains(&item.seq));
     complete(index, &mut timeline, &dispositions)?;
-    Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq }))
+    Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut }))
 }
 
 /// The sender that a record names for a thread that it opened. No record opens the thread that is

@@ -26,6 +26,8 @@ pub struct ThreadPageRows {
     /// Records of the messages, refusals, errors, decisions and openings of subthreads of the page,
     /// in their order.
     pub positions: Vec<Position>,
+    /// Whether more happened between these messages than `positions` has.
+    pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
 }
@@ -82,7 +84,8 @@ impl IndexReader {
             next.as_ref()
                 .map_or(head, |message| i64::try_from(message.position).unwrap_or(i64::MAX)),
         ];
-        let mut positions = self.positions_between(n, *thread == ThreadId::organism(), &span)?;
+        let is_organism = *thread == ThreadId::organism();
+        let (mut positions, is_cut) = self.positions_between(n, is_organism, &span)?;
         // The record of the next message may begin with events that come before it.
         let shown = messages.iter().chain(&next);
         positions.extend(shown.map(|message| Position(message.position)));
@@ -96,6 +99,7 @@ impl IndexReader {
             next_seq: next.map(|message| message.seq),
             previous_seq,
             positions,
+            is_cut,
             dispositions: messages.iter().map(|one| (one.id, one.disposition)).collect(),
         }))
     }
@@ -148,36 +152,41 @@ impl IndexReader {
 
     /// Records with refusals, errors, decisions and openings of subthreads of a thread. `span` has
     /// the first and the last number of messages and refusals, and the first and the last position.
-    /// The organism's own thread also has the refusals of payloads for threads that do not exist.
+    /// The organism's own thread also has the refusals of payloads for threads that do not exist,
+    /// and the counts of `busy` refusals. Returns whether there are more than a page may have.
     fn positions_between(
         &self,
         thread: i64,
         is_organism: bool,
         span: &[i64; 4],
-    ) -> Result<Vec<Position>, Error> {
+    ) -> Result<(Vec<Position>, bool), Error> {
         let [first, last, from, to] = span;
-        let limit = limits::WEB_ROWS_MAX;
+        let limit = limits::WEB_ROWS_MAX + 1;
         let own = if is_organism { "ifnull(thread, ?1) = ?1" } else { "thread = ?1" };
         let sql = format!(
-            "SELECT position FROM refusal_row WHERE n BETWEEN ?2 AND ?3 AND {own} LIMIT ?4"
+            "SELECT position FROM refusal_row WHERE n BETWEEN ?2 AND ?3 AND {own} ORDER BY n LIMIT ?4"
         );
         let mut positions =
             self.page_rows(&sql, &[&thread, first, last, &limit], |row| row.get(0).map(Position))?;
+        let mut is_cut = positions.len() == limit;
         let tables = [
             "error_row WHERE thread = ?1",
             "action_row WHERE thread = ?1",
-            "busy_row WHERE ?1",
             // Subthreads of the thread, which stand where they were opened.
             "thread_row WHERE tree = (SELECT tree FROM thread_row WHERE n = ?1) AND parent = ?1",
+            "busy_row WHERE ?1",
         ];
-        for table in tables {
-            let sql =
-                format!("SELECT position FROM {table} AND position BETWEEN ?2 AND ?3 LIMIT ?4");
+        for table in tables.into_iter().take(if is_organism { 4 } else { 3 }) {
+            let sql = format!(
+                "SELECT position FROM {table} AND position BETWEEN ?2 AND ?3 ORDER BY position \
+                 LIMIT ?4"
+            );
             let found =
                 self.page_rows(&sql, &[&thread, from, to, &limit], |row| row.get(0).map(Position))?;
+            is_cut |= found.len() == limit;
             positions.extend(found);
         }
-        Ok(positions)
+        Ok((positions, is_cut))
     }
 
     fn page_rows<T>(

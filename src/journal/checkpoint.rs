@@ -189,6 +189,8 @@ impl CheckpointFile {
         let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);
         let end = end.map_err(Error::io(context()))?.unwrap_or_default();
         let whole = memchr::memrchr(b'\n', &end).and_then(|at| end.get(..at)).unwrap_or_default();
+        // Empty lines are none, as in `read`.
+        let whole = whole.trim_ascii_end();
         // Without the end of the line before, the last line may be longer than what was read.
         match memchr::memrchr(b'\n', whole).and_then(|at| whole.get(at + 1..)) {
             Some(line) => {

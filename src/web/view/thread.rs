@@ -81,6 +81,13 @@ fn content(query: &UrlQuery, page: &ThreadPage) -> Markup {
             @for item in &timeline.items { (entry(item, timeline.opened)) }
         }
         @if timeline.items.is_empty() { p.empty { "No messages here." } }
+        @if page.is_cut {
+            p.problem role="status" {
+                "More happened between these messages than a page shows; "
+                code { "organism thread " (inline(timeline.thread.as_str())) }
+                " shows all of it."
+            }
+        }
         (pages(query, page))
     }
 }

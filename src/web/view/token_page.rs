@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
+use tokio::time::timeout;
 
 use super::ViewState;
 use super::url_query::UrlQuery;
@@ -36,8 +37,16 @@ pub(super) fn content(next: &str, problem: Option<&str>) -> Markup {
 
 /// Opens a session for a person who knows the token.
 pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Response {
-    let Ok(body) = to_bytes(body, limits::WEB_FORM_BYTES_MAX).await else {
-        return (StatusCode::PAYLOAD_TOO_LARGE, "the form is too long\n").into_response();
+    // Whoever sends no form must not keep one of the few connections.
+    let body = timeout(limits::HTTP_HEAD_TIMEOUT, to_bytes(body, limits::WEB_FORM_BYTES_MAX));
+    let body = match body.await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            return (StatusCode::PAYLOAD_TOO_LARGE, "the form is too long\n").into_response();
+        }
+        Err(_) => {
+            return (StatusCode::REQUEST_TIMEOUT, "the form did not arrive\n").into_response();
+        }
     };
     let form = UrlQuery::parse(&String::from_utf8_lossy(&body));
     let next = form.get("next").filter(|next| is_own_path(next)).unwrap_or("/");

@@ -11,7 +11,9 @@ use super::ViewState;
 use super::layout::{inline, shown};
 use super::payload_text::Excerpt;
 use super::{message, thread};
+use crate::audit::amounts::count;
 use crate::audit::{CallPreviewView, HeldCall, held_in};
+use crate::limits;
 use crate::thread::Hold;
 
 const PATH: &str = "/waiting";
@@ -30,7 +32,13 @@ fn content(calls: &[HeldCall]) -> Markup {
     html! {
         h1 { "Waiting for a person" }
         @if calls.is_empty() { p.empty { "No call waits for an approval or an answer." } }
-        @for call in calls { (self::call(call)) }
+        @for call in calls.iter().take(limits::WEB_PAGE_ROWS) { (self::call(call)) }
+        @if calls.len() > limits::WEB_PAGE_ROWS {
+            p.hint {
+                (count(calls.len() as u64 - limits::WEB_PAGE_ROWS as u64, "more call"))
+                "; " code { "organism approvals" } " shows them all."
+            }
+        }
     }
 }
 

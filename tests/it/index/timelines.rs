@@ -5,6 +5,7 @@ use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, RefusalRule, Spending};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::index;
+use organism::limits;
 use organism::thread::{
     Closing, Decision, DecisionOrigin, Fact, Input, OperatorIdentity, Record, TimerEnd,
 };
@@ -213,6 +214,27 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
         }
     }
     assert!(pages > 300, "{pages}");
+}
+
+/// A page states that it leaves something out.
+#[test]
+fn a_page_with_more_refusals_than_it_may_show_says_so() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let mut records = vec![first];
+    for _ in 0..=limits::WEB_ROWS_MAX {
+        let mut step = script.outcome(&tree, "researcher", asked);
+        step.refuse("researcher", RefusalRule::NotInVocabulary, "it is unknown", "<no/>");
+        records.push(step.end());
+    }
+    for (kept, is_cut) in [(records.len() - 1, false), (records.len(), true)] {
+        let place = Place::with(&mut records[..kept].to_vec());
+        let made = with_index(&place.data(), &mut |index: &mut index::IndexReader| {
+            audit::thread_page(index, &tree, None, 10)
+        });
+        assert_eq!(made.unwrap().unwrap().is_cut, is_cut, "{kept} records");
+    }
 }
 
 /// A long thread is not read beyond its first page, and the output is the same as without an index.
