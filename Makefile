@@ -19,7 +19,7 @@ endif
 # Begins the search for `python3` with the link that setup has made.
 WITH_PYTHON = PATH="$(CURDIR)/target/python:$$PATH"
 
-.PHONY: help needs setup vocabularies sdks nats build install demo check test conformance torture elders bench bench-large lint fmt doc
+.PHONY: help needs setup vocabularies sdks nats browser build install demo check test conformance torture elders bench bench-large lint fmt doc
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -40,6 +40,9 @@ sdks: ## what some tests read our streams with, and the kits in Python and TypeS
 
 nats: ## the NATS server that some tests start
 	@.ci/nats
+
+browser: ## what tests drive a Chromium with, if there is one
+	@.ci/browser
 
 build: needs ## the command and the listeners
 	@$(CARGO) build --quiet --locked --workspace
@@ -62,7 +65,7 @@ check: needs ## format, clippy, unit tests and the repository's own rules: befor
 	@$(CARGO) test --quiet --locked --workspace --lib
 	@$(CARGO) test --quiet --locked --workspace --test tidy
 
-test: setup sdks nats ## everything, in debug
+test: setup sdks nats browser ## everything, in debug
 	$(WITH_PYTHON) $(CARGO) test --locked --workspace
 	@$(MAKE) --no-print-directory conformance
 
@@ -71,7 +74,7 @@ conformance: needs sdks nats ## what an organism promises, on JetStream as on SQ
 
 # What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
 # under load, ROUNDS of a cluster. What each campaign went through ends up in target/torture.txt, a line each.
-torture: setup sdks nats ## the same tests with larger numbers, such as SEEDS=10000
+torture: setup sdks nats browser ## the same tests with larger numbers, such as SEEDS=10000
 	@rm -f target/torture.txt
 	@ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS=$(CURDIR)/target/torture.txt \
 		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) KILLS=$(or $(KILLS),1000) \

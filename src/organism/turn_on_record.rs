@@ -43,20 +43,44 @@ impl TurnOnRecord {
     ) -> Result<Option<Self>, Error> {
         let records = reader.tree(&thread.root(), None)?;
         for sealed in &records {
-            let messages = sealed.record.facts.iter().filter_map(|fact| match fact {
-                Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
-                _ => None,
-            });
-            let notes = messages.filter(|message| message.name == system::name("model-turn"));
-            let mut notes = notes.filter_map(|message| PastTurn::read(message.payload.as_str()));
-            let note = notes.find(|note| note.agent == *agent && note.turn == turn);
-            if let Some(note) = note {
+            let mut notes = turns_of(&sealed.record).filter(|(of, _)| *of == thread);
+            let note = notes.find(|(_, note)| note.agent == *agent && note.turn == turn);
+            if let Some((_, note)) = note {
                 let boot = config_of_turn(&reader, &note, &sealed.record)?;
                 return Ok(Some(Self { reader, thread: thread.clone(), note, boot }));
             }
         }
 
         Ok(None)
+    }
+
+    /// Finds the turn of `agent` whose answer is the record at `position`.
+    pub fn at(
+        reader: JournalReader,
+        agent: &ListenerName,
+        position: Position,
+    ) -> Result<Option<Self>, Error> {
+        let Some(sealed) = reader.record(position)? else { return Ok(None) };
+        let found = turns_of(&sealed.record).find(|(_, note)| note.agent == *agent);
+        let Some((thread, note)) = found else { return Ok(None) };
+        let thread = thread.clone();
+        let boot = config_of_turn(&reader, &note, &sealed.record)?;
+        Ok(Some(Self { reader, thread, note, boot }))
+    }
+
+    /// Rebuilds the request of the turn from the journal alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::preview`] and [`Self::preview_with`]. A config that is not stored, or cannot
+    /// be read, is an error only if the turn stored no inputs.
+    pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
+        match self.config() {
+            Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),
+            Ok(then) => self.preview_with(&then.config),
+            Err(_) if self.has_inputs() => self.preview(None),
+            Err(error) => Err(nothing(error.to_string())),
+        }
     }
 
     /// Whether the journal has what the turn sent besides the thread.
@@ -203,6 +227,16 @@ impl TurnOnRecord {
             self.note.turn, self.note.agent
         ))
     }
+}
+
+/// The turns that a record contains, each with its thread.
+fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
+    record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if message.name == system::name("model-turn") => {
+            Some((&message.thread, PastTurn::read(message.payload.as_str())?))
+        }
+        _ => None,
+    })
 }
 
 /// The config under which a turn was taken: that of its hand-over, also if a reload came before its

@@ -18,7 +18,7 @@ use crate::audit::{
 };
 use crate::envelope::Money;
 use crate::ids::MessageId;
-use crate::index::{IndexedCall, IndexedMessage, IndexedTurn, MessageSelector};
+use crate::index::{IndexedCall, IndexedMessage, MessageSelector};
 use crate::limits;
 
 /// Path of the page of a message.
@@ -88,9 +88,9 @@ fn content(report: &MessageReport) -> Markup {
         }
         (payload(report))
         (call(report))
-        (turn(report.turn.as_ref()))
+        (turn(report))
         (people(report))
-        (neighbours("Because of", &report.causes))
+        (neighbours("causes", "Because of", &report.causes))
         (effects(report))
         (checks(report))
         (chain(report))
@@ -201,8 +201,8 @@ fn attempts(report: &MessageReport) -> Markup {
     }
 }
 
-fn turn(turn: Option<&IndexedTurn>) -> Markup {
-    let Some(turn) = turn else { return html! {} };
+fn turn(report: &MessageReport) -> Markup {
+    let Some(turn) = &report.turn else { return html! {} };
     let provider = turn.provider.as_deref().unwrap_or("?");
     let model = format!("{provider}/{}", turn.model.as_deref().unwrap_or("?"));
     let answered = turn.answered_by.as_ref().filter(|by| Some(*by) != turn.model.as_ref());
@@ -222,7 +222,14 @@ fn turn(turn: Option<&IndexedTurn>) -> Markup {
             }
             div { dt { "Latency" } dd { (micros(turn.latency_us)) } }
             @if let Some(prompt) = turn.prompt {
-                div { dt { "Prompt" } dd.digest { "sha256 " (prompt) } }
+                div {
+                    dt { "Prompt" }
+                    dd.digest {
+                        a #prompt href=(super::prompt::path(report.message.id)) {
+                            "sha256 " (prompt)
+                        }
+                    }
+                }
             }
             div { dt { "Note" } dd { a href=(path(turn.note)) { code { (turn.note) } } } }
         }
@@ -302,7 +309,7 @@ fn effects(report: &MessageReport) -> Markup {
     let title = format!("Caused {more}{}", count(effects.total, "message"));
     html! {
         @if effects.total > 0 {
-            (neighbours(&title, &effects.messages))
+            (neighbours("effects", &title, &effects.messages))
             @if left > 0 {
                 p.more { "… " (grouped(left)) " more between the first and the last" }
             }
@@ -310,11 +317,11 @@ fn effects(report: &MessageReport) -> Markup {
     }
 }
 
-fn neighbours(title: &str, messages: &[IndexedMessage]) -> Markup {
+fn neighbours(id: &str, title: &str, messages: &[IndexedMessage]) -> Markup {
     html! {
         @if !messages.is_empty() {
             h2 { (title) }
-            div.scroll tabindex="0" role="region" aria-label=(title) {
+            div.scroll id=(id) tabindex="0" role="region" aria-label=(title) {
                 table {
                     caption.unseen { (title) }
                     thead {

@@ -10,6 +10,7 @@ mod journals;
 mod layout;
 mod message;
 mod payload_text;
+mod prompt;
 mod search;
 mod thread;
 mod threads;
@@ -177,6 +178,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/waiting", get(waiting::show))
         .route("/messages/{id}", get(message::show))
         .route("/messages/{id}/raw", get(message::raw))
+        .route("/messages/{id}/prompt", get(prompt::show))
         .fallback(missing)
         .layer(from_fn_with_state(Arc::clone(&state), require_session));
 

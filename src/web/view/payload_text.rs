@@ -54,10 +54,20 @@ impl Excerpt {
 
     /// The beginning of a payload as it was written, which is all of most payloads.
     pub fn as_written(payload: &str) -> Self {
-        let end = payload.char_indices().nth(limits::WEB_RAW_CHARS).map(|(at, _)| at);
+        Self::of_chars(payload, limits::WEB_RAW_CHARS)
+    }
+
+    /// The first characters of a text as they were written.
+    pub fn of_chars(payload: &str, most: usize) -> Self {
+        let end = payload.char_indices().nth(most).map(|(at, _)| at);
         let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
         let all = payload.lines().count() as u64;
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
+    }
+
+    /// Number of characters that are shown.
+    pub fn chars(&self) -> usize {
+        self.lines.iter().map(|line| line.chars().count()).sum()
     }
 
     pub fn is_empty(&self) -> bool {

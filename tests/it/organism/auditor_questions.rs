@@ -94,8 +94,8 @@ const FLAKY_THREAD: &str = "sess-flaky001";
 const TIRED: &str = "sess-tired001";
 
 /// The journal that the questions are put to, and what was put into it.
-struct AuditedRuns {
-    house: House,
+pub struct AuditedRuns {
+    pub house: House,
     /// Id and digest of the call that was approved.
     write: String,
     digest: String,
@@ -111,7 +111,7 @@ struct AuditedRuns {
 
 impl AuditedRuns {
     /// The journal of these tests. Tests that run at once share it.
-    fn shared() -> Arc<Self> {
+    pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<AuditedRuns>> = Mutex::new(Weak::new());
         // One test makes the journal while the others wait for it.
         let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

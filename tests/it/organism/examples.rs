@@ -14,13 +14,13 @@ use super::CommandOutput;
 const THREAD: &str = "sess-example0";
 
 /// An example of `config/`, with a directory and a journal for this test alone.
-struct Example {
+pub struct Example {
     name: &'static str,
-    place: TempDir,
+    pub place: TempDir,
 }
 
 impl Example {
-    fn new(name: &'static str) -> Self {
+    pub fn new(name: &'static str) -> Self {
         let place = TempDir::new().unwrap();
         for folder in ["config", "listeners", "schemas"] {
             let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -53,10 +53,16 @@ impl Example {
         command
     }
 
-    fn organism(&self, arguments: &[&str]) -> CommandOutput {
+    /// A command on the journal of the example.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let config = format!("config/{}.toml", self.name);
         let mut command = self.prepared(env!("CARGO_BIN_EXE_organism"));
-        command.args(arguments).args(["--config", &config]).output().unwrap().into()
+        command.args(arguments).args(["--config", &config]);
+        command
+    }
+
+    fn organism(&self, arguments: &[&str]) -> CommandOutput {
+        self.command(arguments).output().unwrap().into()
     }
 
     /// The indented lines at the head of the file.
@@ -75,7 +81,7 @@ impl Example {
     }
 
     /// Runs the commands at the head of the file, with an id for the run's thread.
-    fn run(&self) -> CommandOutput {
+    pub fn run(&self) -> CommandOutput {
         let run = self.shell(&format!("{} --new {THREAD}", self.commands()));
         assert_eq!(run.code, Some(0), "{run:?}");
         run

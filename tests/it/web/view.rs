@@ -2,6 +2,7 @@
 //! attackers send them.
 
 mod access;
+mod browser;
 mod conversation;
 #[cfg(target_os = "linux")]
 mod hosted;
@@ -10,6 +11,7 @@ mod threads;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::HttpResponse;
@@ -27,10 +29,8 @@ pub struct ViewServer {
     cookie: String,
 }
 
-/// `organism serve` on a terminal. Its standard error goes to the file `view.log`.
-fn on_terminal(house: &House, arguments: &[&str]) -> Child {
-    let mut organism = house.command(&["serve"]);
-    organism.args(arguments).env("ORGANISM_LOG", "trace");
+/// A command on a terminal, in a directory where the file `view.log` gets its standard error.
+fn on_terminal(organism: &Command, directory: &Path) -> Child {
     let mut command = Command::new("python3");
     command.args([
         "-c",
@@ -40,7 +40,7 @@ fn on_terminal(house: &House, arguments: &[&str]) -> Child {
         "echo $$ > view.pid; exec \"$@\" 2> view.log",
         "sh",
     ]);
-    command.arg(organism.get_program()).args(organism.get_args()).current_dir(house.path("."));
+    command.arg(organism.get_program()).args(organism.get_args()).current_dir(directory);
     for (name, value) in organism.get_envs() {
         match value {
             Some(value) => command.env(name, value),
@@ -50,9 +50,17 @@ fn on_terminal(house: &House, arguments: &[&str]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
+/// `organism serve` on the journal of a house.
+fn serve(house: &House, arguments: &[&str]) -> Command {
+    let mut organism = house.command(&["serve"]);
+    organism.args(arguments).env("ORGANISM_LOG", "trace");
+    organism
+}
+
 /// Terminal output, log and exit code of a `serve` that does not start.
 fn refused_start(house: &House, arguments: &[&str]) -> (String, Option<i32>) {
-    let ended = on_terminal(house, arguments).wait_with_output().unwrap();
+    let terminal = on_terminal(&serve(house, arguments), &house.path("."));
+    let ended = terminal.wait_with_output().unwrap();
     let log = std::fs::read_to_string(house.path("view.log")).unwrap();
     (String::from_utf8(ended.stdout).unwrap() + &log, ended.status.code())
 }
@@ -60,11 +68,16 @@ fn refused_start(house: &House, arguments: &[&str]) -> (String, Option<i32>) {
 impl ViewServer {
     /// Starts it on any port, and opens a session with the token.
     pub fn start(house: &House, arguments: &[&str]) -> Self {
-        let arguments: Vec<_> = ["--listen", "127.0.0.1:0"].iter().chain(arguments).collect();
-        let mut terminal = on_terminal(house, &arguments.into_iter().copied().collect::<Vec<_>>());
+        Self::start_command(serve(house, arguments), &house.path("."))
+    }
+
+    /// Starts this `organism serve` on any port.
+    pub fn start_command(mut organism: Command, directory: &Path) -> Self {
+        organism.args(["--listen", "127.0.0.1:0"]);
+        let mut terminal = on_terminal(&organism, directory);
         let mut line = String::new();
         BufReader::new(terminal.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let log = || std::fs::read_to_string(house.path("view.log"));
+        let log = || std::fs::read_to_string(directory.join("view.log"));
         let address =
             line.trim().strip_prefix("http://").unwrap_or_else(|| panic!("{line}{:?}", log()));
         let (at, token) = address.split_once("/#token=").unwrap();
@@ -80,6 +93,11 @@ impl ViewServer {
         let cookie = header(&opened, "set-cookie").unwrap();
         server.cookie = cookie.split(';').next().unwrap().to_owned();
         server
+    }
+
+    /// The address with the token, as the terminal shows it.
+    pub fn address(&self) -> String {
+        format!("http://{}/#token={}", self.at, self.token)
     }
 
     pub fn request(

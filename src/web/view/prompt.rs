@@ -1,0 +1,188 @@
+//! The exact request that a model got in a turn, as `organism prompt` rebuilds it.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::inline;
+use super::message;
+use super::payload_text::Excerpt;
+use crate::audit::{FoundMessage, MessageReport, message_report};
+use crate::ids::{Digest, ListenerName, MessageId, Position};
+use crate::index::{self, IndexReader, IndexedTurn, MessageSelector};
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::model::{ChatBlock, ModelRequest};
+use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
+
+/// Path of the page of the prompt that led to a message.
+pub(super) fn path(id: MessageId) -> String {
+    format!("{}/prompt", message::path(id))
+}
+
+/// A turn with its request, or with the reason why the request cannot be shown.
+struct RebuiltTurn {
+    report: Box<MessageReport>,
+    turn: IndexedTurn,
+    prompt: Result<PromptPreview, String>,
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
+    let missing = || {
+        let text = format!("No message `{id}` that a model wrote is on record.");
+        view.failed(StatusCode::NOT_FOUND, "No such prompt", &text)
+    };
+    let Some(selector) = MessageSelector::parse(&id) else { return missing() };
+    let found = view.journals.query(move |_, index| find(index, &selector)).await;
+    let turn = match found {
+        Ok(answers) => answers.into_iter().find_map(|found| found.answer),
+        Err(error) => return view.unanswered(&error),
+    };
+    match turn {
+        Some(turn) => view.page("Prompt", "/threads", &content(&turn)),
+        None => missing(),
+    }
+}
+
+fn find(
+    index: &mut IndexReader,
+    selector: &MessageSelector,
+) -> Result<Option<RebuiltTurn>, index::Error> {
+    let FoundMessage::One(report) = message_report(index, selector, 0)? else { return Ok(None) };
+    let Some(turn) = report.turn.clone() else { return Ok(None) };
+    let prompt = rebuild(index, &turn, report.record.position);
+    Ok(Some(RebuiltTurn { report, turn, prompt }))
+}
+
+fn rebuild(
+    index: &IndexReader,
+    turn: &IndexedTurn,
+    position: Position,
+) -> Result<PromptPreview, String> {
+    let agent = ListenerName::parse(&turn.agent).map_err(|error| error.to_string())?;
+    let reader = JournalReader::open(index.journal().data()).map_err(|error| error.to_string())?;
+    let found = TurnOnRecord::at(reader, &agent, position).map_err(|error| error.to_string())?;
+    let found = found.ok_or("the record has no note of this turn")?;
+    found.preview_from_journal().map_err(|error| error.to_string())
+}
+
+fn content(rebuilt: &RebuiltTurn) -> Markup {
+    let RebuiltTurn { report, turn, prompt } = rebuilt;
+    let message = &report.message;
+    html! {
+        h1 { "Prompt" }
+        dl.facts {
+            div { dt { "Agent" } dd { (inline(&turn.agent)) ", turn " (turn.turn) } }
+            div { dt { "Model" } dd { (inline(turn.model.as_deref().unwrap_or("?"))) } }
+            div {
+                dt { "Led to" }
+                dd { a data-entry href=(message::path(message.id)) { (inline(&message.name.local)) } }
+            }
+        }
+        @match prompt {
+            Ok(prompt) => (request(prompt, &command(report, turn))),
+            Err(problem) => p.problem { (inline(problem)) },
+        }
+    }
+}
+
+/// The command that shows the whole prompt.
+fn command(report: &MessageReport, turn: &IndexedTurn) -> String {
+    let thread = report.message.thread.as_str();
+    format!("organism prompt {} --thread {thread} --turn {}", turn.agent, turn.turn)
+}
+
+fn request(prompt: &PromptPreview, command: &str) -> Markup {
+    let mut parts = PromptParts { markup: Vec::new(), room: limits::WEB_PAGE_CHARS, left: 0 };
+    parts.add_all(&prompt.request);
+    html! {
+        dl.facts.long {
+            div { dt { "Request" } dd.digest { "sha256 " (prompt.digest) } }
+            div { dt { "Proof" } dd { (proof(prompt.recorded, prompt.digest)) } }
+            @if let Some(config) = prompt.config {
+                div { dt { "Config" } dd.digest { (config) (comparison(prompt.comparison)) } }
+            }
+        }
+        @for part in &parts.markup { (part) }
+        @if parts.left > 0 {
+            p.problem {
+                (parts.left) " more parts are not shown, because the prompt is too long for a page; "
+                code { (inline(command)) } " shows all of them."
+            }
+        }
+    }
+}
+
+fn proof(recorded: Option<Digest>, rebuilt: Digest) -> &'static str {
+    match recorded {
+        Some(recorded) if recorded == rebuilt => "the record names this digest",
+        Some(_) => "the record names ANOTHER digest",
+        None => "the record names no digest",
+    }
+}
+
+fn comparison(comparison: Option<PromptComparison>) -> String {
+    match comparison {
+        Some(PromptComparison::Equal) => ", which renders the same request again".to_owned(),
+        Some(PromptComparison::Differs { part }) => {
+            format!(", from which this program renders another {part}")
+        }
+        None => String::new(),
+    }
+}
+
+/// The parts of a request, until the page is full.
+struct PromptParts {
+    markup: Vec<Markup>,
+    /// Characters that the page has room for.
+    room: usize,
+    /// Parts that are not shown.
+    left: usize,
+}
+
+impl PromptParts {
+    fn add_all(&mut self, request: &ModelRequest) {
+        self.add("System", "", &request.system);
+        for message in &request.messages {
+            for block in &message.blocks {
+                let role = message.role.as_str();
+                match block {
+                    ChatBlock::Text(text) => self.add(role, "", text),
+                    ChatBlock::Call(call) => {
+                        let text = format!("{}({})", call.name, call.arguments);
+                        self.add(role, &format!(", call {}", call.id), &text);
+                    }
+                    ChatBlock::Result { id, text, .. } => {
+                        self.add(role, &format!(", result of {id}"), text);
+                    }
+                    ChatBlock::Own(own) => {
+                        let title = format!(", block of {}", own.provider);
+                        self.add(role, &title, &own.json.to_string());
+                    }
+                }
+            }
+        }
+        for tool in &request.tools {
+            let text = format!("{}\n{}", tool.description, tool.parameters);
+            self.add("Tool", &format!(" {}", tool.name), &text);
+        }
+    }
+
+    fn add(&mut self, title: &str, detail: &str, text: &str) {
+        if self.room == 0 {
+            self.left += 1;
+            return;
+        }
+        let part = Excerpt::of_chars(text, self.room.min(limits::WEB_RAW_CHARS));
+        self.room -= part.chars().min(self.room);
+        self.markup.push(html! {
+            h2.role { (title) (inline(detail)) }
+            pre.body.written { (part.text()) }
+            @if part.is_cut() { p.problem { "This part is longer than the page shows." } }
+        });
+    }
+}

@@ -1,0 +1,338 @@
+"""Opens the pages of web views in a real Chromium, as a person with a browser does.
+
+Reads a JSON object from standard input: `chromium` (the program), `pictures` (a directory for
+screenshots) and `views`, a list with `name` and `address` (with its token) of each view. Writes a
+line for each fault, and ends with exit code 1 if there is one. The last line counts what was seen.
+"""
+
+import json
+import pathlib
+import re
+import sys
+import time
+from urllib.parse import urlsplit
+
+import axe_playwright_python
+from playwright.sync_api import TimeoutError as Late
+from playwright.sync_api import sync_playwright
+
+AXE = (pathlib.Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+AXE_RUN = """() => axe.run({ resultTypes: ["violations"] }).then((found) => found.violations
+    .filter((rule) => rule.impact === "serious" || rule.impact === "critical")
+    .map((rule) => rule.id + ": " + rule.nodes.map((node) => node.html.slice(0, 120)).join(" | ")))"""
+WIDTHS = {"phone": 400, "laptop": 1280, "wide": 1920}
+# Pages of one kind that are opened in one view.
+PAGES_OF_KIND = 3
+# The page that asks for the token has this status, and Chromium writes it to the console.
+ASKED_FOR_TOKEN = "status of 401 (Unauthorized)"
+ID = re.compile(r"/(threads|messages)/[^/?#]+")
+
+
+class Walk:
+    """One browser, and what was seen with it."""
+
+    def __init__(self, browser, pictures):
+        self.browser = browser
+        self.pictures = pathlib.Path(pictures)
+        self.faults = []
+        self.opened = 0
+        self.checked = 0
+        self.taken = 0
+
+    def fault(self, text):
+        self.faults.append(text)
+
+    def expect(self, is_so, text):
+        if not is_so:
+            self.fault(text)
+
+    def page_of(self, view, **options):
+        """A page in a session of its own that notes everything unusual, on the page for the token."""
+        origin = urlsplit(view["address"])
+        context = self.browser.new_context(base_url=f"http://{origin.netloc}", **options)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        where = f"{view['name']}: "
+        # Until the token is known, one page has the status 401, and is left while it loads.
+        page.has_token = False
+
+        def note_console(message):
+            if page.has_token or ASKED_FOR_TOKEN not in message.text:
+                self.fault(f"{where}{page.url}: the console shows `{message.text}`")
+
+        def note_failure(request):
+            # A page that is left while its icon loads aborts that request.
+            if request.failure != "net::ERR_ABORTED":
+                self.fault(f"{where}{request.url}: {request.failure}")
+
+        def note_request(request):
+            to = urlsplit(request.url)
+            if to.scheme not in ("http", "data") or to.netloc not in ("", origin.netloc):
+                self.fault(f"{where}{page.url}: a request to {request.url}")
+
+        def note_response(response):
+            if response.status >= 400 and response.status != 401:
+                self.fault(f"{where}{response.url}: status {response.status}")
+
+        page.on("console", note_console)
+        page.on("pageerror", lambda error: self.fault(f"{where}{page.url}: {error}"))
+        page.on("request", note_request)
+        page.on("response", note_response)
+        page.on("requestfailed", note_failure)
+        return page
+
+    def open(self, page, path):
+        page.goto(path)
+        self.opened += 1
+
+    def check(self, page, where):
+        """Asserts that axe has no serious finding, and that the page is no wider than its window."""
+        page.evaluate(AXE)
+        for finding in page.evaluate(AXE_RUN):
+            self.fault(f"{where}: axe: {finding}")
+        self.checked += 1
+        wide = page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        self.expect(wide <= 0, f"{where}: the page is {wide} px wider than its window")
+
+    def picture(self, page, name):
+        """Screenshots at three widths, light and dark, with a check of each."""
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            for width, pixels in WIDTHS.items():
+                page.set_viewport_size({"width": pixels, "height": 900})
+                page.screenshot(path=self.pictures / f"{name}-{width}-{scheme}.png")
+                self.taken += 1
+                if (scheme, width) in (("dark", "laptop"), ("light", "phone")):
+                    self.check(page, f"{name}, {width}, {scheme}")
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def kind_of(path):
+    """The path without ids and values, such as `/threads/ID` or `/search?words`."""
+    parts = urlsplit(path)
+    names = sorted({pair.split("=")[0] for pair in parts.query.split("&") if pair})
+    return ID.sub(r"/\1/ID", parts.path) + ("?" + "&".join(names) if names else "")
+
+
+def open_with_token(walk, view, **options):
+    """Opens the address of the terminal. The script sends the token and removes it from the URL."""
+    page = walk.page_of(view, **options)
+    walk.open(page, view["address"])
+    page.wait_for_url("**/threads")
+    page.has_token = True
+    walk.expect("token" not in page.url, f"{view['name']}: the token stays in {page.url}")
+    return page
+
+
+def walk_all_pages(walk, view, pictured):
+    """Opens the pages that links lead to, some of each kind."""
+    page = open_with_token(walk, view)
+    known = {"/threads"}
+    waiting = ["/threads"]
+    seen = {}
+    while waiting:
+        path = waiting.pop(0)
+        kind = kind_of(path)
+        seen[kind] = seen.get(kind, 0) + 1
+        if seen[kind] > PAGES_OF_KIND:
+            continue
+        walk.open(page, path)
+        links = page.eval_on_selector_all(
+            "a[href]:not([download])", "links => links.map(link => link.getAttribute('href'))"
+        )
+        for link in links:
+            walk.expect(link.startswith(("/", "#")), f"{path}: a link to {link}")
+            link = link.split("#")[0]
+            if link and link not in known:
+                known.add(link)
+                waiting.append(link)
+        walk.check(page, f"{view['name']} {path}")
+        if kind not in pictured and "?" not in kind:
+            pictured.add(kind)
+            walk.picture(page, (view["name"] + kind).replace("/", "-"))
+    page.context.close()
+    return seen
+
+
+def follow_to_prompt(walk, page, view, follow):
+    """From the threads to a message that a model wrote, its cause, and the prompt."""
+    name = view["name"]
+    follow("main table a[data-entry]")
+    walk.expect("/threads/" in page.url, f"{name}: no thread behind the list, but {page.url}")
+    for _ in range(2):
+        if page.locator(".event[data-kind=note] a[data-entry]").count():
+            break
+        follow(".event[data-kind=subthread] a[data-entry]")
+    written = page.locator(".event[data-kind=reply] a[data-entry]").last
+    follow(written)
+    walk.expect("/messages/" in page.url, f"{name}: no message behind the thread, but {page.url}")
+    message = page.url
+    follow("#causes a[data-entry]")
+    walk.expect(page.url != message, f"{name}: no cause of {message}")
+    walk.expect("/messages/" in page.url, f"{name}: the cause of {message} is {page.url}")
+    page.go_back()
+    follow("a#prompt")
+    text = page.locator("main").inner_text()
+    walk.expect("/prompt" in page.url, f"{name}: no prompt behind {message}, but {page.url}")
+    walk.expect("sha256" in text and "System" in text, f"{name}: no prompt on {page.url}")
+
+
+def walk_with_pointer(walk, view, **options):
+    """The same walk with a pointer; filters, search and what waits are used as well."""
+    name = view["name"]
+    has_script = options.get("java_script_enabled", True)
+    if has_script:
+        page = open_with_token(walk, view)
+    else:
+        page = walk.page_of(view, **options)
+        address, token = view["address"].split("#token=")
+        walk.open(page, address)
+        page.get_by_label("Token of this view").fill(token)
+        page.get_by_role("button", name="Open").click()
+        page.wait_for_url("**/threads")
+        page.has_token = True
+
+    def follow(target):
+        target = page.locator(target).first if isinstance(target, str) else target
+        fold = page.locator("details:not([open])").filter(has=target)
+        if fold.count():
+            fold.first.locator("summary").first.click(position={"x": 2, "y": 8})
+        target.click()
+        walk.opened += 1
+
+    follow_to_prompt(walk, page, view, follow)
+
+    page.get_by_role("link", name="Threads").first.click()
+    thread = page.locator("main table a[data-entry]").first.inner_text()
+    page.get_by_label("Status").select_option("completed")
+    page.get_by_text("More filters").click()
+    page.get_by_label("Changed since").fill("1d")
+    page.get_by_role("button", name="Filter").click()
+    walk.expect("status=completed" in page.url, f"{name}: the filter is not in {page.url}")
+    text = page.locator("main").inner_text()
+    walk.expect(thread in text, f"{name}: the filter loses {thread}")
+
+    page.get_by_role("link", name="Search").click()
+    page.get_by_label("Words").fill("workflow")
+    page.get_by_role("button", name="Search").click()
+    walk.expect("words=workflow" in page.url, f"{name}: the search is not in {page.url}")
+    found = page.locator(".events.found a[data-entry]")
+    walk.expect(found.count() > 0, f"{name}: the search finds nothing")
+
+    page.get_by_role("link", name="Waiting").click()
+    text = page.locator("main").inner_text()
+    walk.expect("No call waits" in text, f"{name}: something waits: {text}")
+    walk.opened += 4
+    page.context.close()
+
+
+def walk_with_keyboard(walk, view):
+    """The same walk, and no pointer."""
+    name = view["name"]
+    page = open_with_token(walk, view)
+    keys = page.keyboard
+
+    def focused():
+        return page.evaluate(
+            "() => { const e = document.activeElement;"
+            " return [e.tagName, e.id, e.getAttribute('href') || '', e.textContent].join(' '); }"
+        )
+
+    def press_until(key, is_there, what):
+        """Presses a key until the focus is at the wanted place."""
+        for _ in range(200):
+            if is_there(focused()):
+                return
+            keys.press(key)
+        walk.fault(f"{name}: {key} leads to no {what} on {page.url}, but to {focused()}")
+
+    def enter(path):
+        with page.expect_navigation():
+            keys.press("Enter")
+        walk.opened += 1
+        walk.expect(path in page.url, f"{name}: Enter leads to {page.url}, not to {path}")
+
+    keys.press("Tab")
+    walk.expect("#content" in focused(), f"{name}: the first Tab leads to {focused()}")
+    keys.press("Enter")
+    page.wait_for_function("document.activeElement.id === 'content'")
+    keys.press("?")
+    walk.expect(page.locator("#keys[open] dl").is_visible(), f"{name}: `?` shows no keys")
+    walk.expect("SUMMARY" in focused(), f"{name}: after `?`, the focus is at {focused()}")
+
+    keys.press("j")
+    enter("/threads/")
+    if not page.locator(".event[data-kind=note]").count():
+        press_until("j", lambda at: "/threads/" in at, "subthread")
+        enter("/threads/")
+    reply = page.locator(".event[data-kind=reply] a[data-entry]").last.get_attribute("href")
+    press_until("j", lambda at: reply in at, "reply")
+    enter("/messages/")
+    press_until("j", lambda at: "/messages/" in at and "/prompt" not in at, "cause")
+    with page.expect_navigation():
+        keys.press("Enter")
+    walk.expect(reply not in page.url, f"{name}: no cause behind {reply}")
+    page.go_back()
+    press_until("Tab", lambda at: "/prompt" in at, "prompt")
+    enter("/prompt")
+
+    for section, words in (("Threads", "workflow"), ("Search", "workflow")):
+        press_until("Shift+Tab" if section == "Threads" else "Tab",
+                    lambda at: at.startswith("A ") and at.endswith(" " + section), section)
+        with page.expect_navigation():
+            keys.press("Enter")
+        keys.press("/")
+        walk.expect("INPUT words" in focused(), f"{name}: `/` leads to {focused()}")
+        keys.type(words)
+        with page.expect_navigation():
+            keys.press("Enter")
+        walk.expect(f"words={words}" in page.url, f"{name}: the words are not in {page.url}")
+        walk.opened += 2
+        page.locator("main").focus()
+    keys.press("j")
+    walk.expect("/messages/" in focused(), f"{name}: `j` leads to {focused()} in the search")
+    page.context.close()
+
+
+def walk_view(walk, view, pictured):
+    name = view["name"]
+    ways = [("pages", lambda: walk_all_pages(walk, view, pictured))]
+    if view.get("walks"):
+        ways += [
+            ("pointer", lambda: walk_with_pointer(walk, view)),
+            ("no script", lambda: walk_with_pointer(walk, view, java_script_enabled=False)),
+            ("keyboard", lambda: walk_with_keyboard(walk, view)),
+        ]
+    for way, take in ways:
+        begun = time.monotonic()
+        try:
+            take()
+        except Late as late:
+            walk.fault(f"{name}, {way}: {late.message.splitlines()[0]} {late.message.splitlines()[1:4]}")
+        print(f"{name}, {way}: {time.monotonic() - begun:.1f} s", file=sys.stderr)
+
+
+def main():
+    order = json.load(sys.stdin)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=order["chromium"])
+        walk = Walk(browser, order["pictures"])
+        pictured = set()
+        for view in order["views"]:
+            walk_view(walk, view, pictured)
+        version = browser.version
+        browser.close()
+    for fault in walk.faults:
+        print(fault)
+    kinds = ", ".join(sorted(pictured))
+    print(
+        f"Chromium {version}: {walk.opened} pages opened, {walk.checked} checked, "
+        f"{walk.taken} pictures, {len(walk.faults)} faults; pictured: {kinds}"
+    )
+    sys.exit(1 if walk.faults else 0)
+
+
+main()
