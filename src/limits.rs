@@ -137,6 +137,8 @@ pub const PREVIEW_TIMEOUT_CEILING: Duration = Duration::from_secs(3600);
 pub const PREVIEW_BYTES_MAX: usize = 256 << 10;
 /// Maximum characters of the reason that an operator gives for an action.
 pub const REASON_CHARS_MAX: usize = 1_000;
+/// Maximum pauses in force in one partition.
+pub const PAUSES_MAX: usize = 1_000;
 /// Maximum details in one recorded operator action.
 pub const ACTION_DETAILS_MAX: usize = 64;
 pub const ACTION_NAME_CHARS_MAX: usize = 64;

@@ -32,6 +32,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("deliver-unverified", "a pump that was frozen and replaced delivers nothing"),
     ("check-by-the-new-schemas", "an answer is checked with the schemas of its hand-over"),
     ("wait-for-a-removed-listener", "a call of a listener that a reload removes ends"),
+    ("hand-over-the-paused", "nothing that a pause covers is handed over"),
+    ("count-the-time-of-a-pause", "no time of a pause counts against undelivered calls"),
     ("deliver-before-durable", "record first, then deliver"),
     ("ignore-the-core-words", "a listener uses the core words that its config names"),
     ("acknowledge-too-early", "a call is not acknowledged while its threads run"),

@@ -11,7 +11,9 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, T
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::system;
-use crate::thread::{DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
+use crate::thread::{
+    DecisionOrigin, Fact, Input, OperatorPublicKey, PauseAction, PauseTarget, Record, TimerEnd,
+};
 use crate::xml::element::Element;
 use crate::xml::findings::Finding;
 
@@ -219,8 +221,10 @@ impl TimelineBuilder {
             | Input::Failed { call, .. }
             | Input::Lost { call, .. }
             | Input::Unsettled { call, .. }
+            | Input::Stop { call, .. }
             | Input::Deadline { call, .. } => self.calls.thread_of(*call),
             Input::Cancel { thread, .. } => Some(thread),
+            Input::Pause(PauseAction { target: PauseTarget::Thread(thread), .. }) => Some(thread),
             Input::Decided { message, .. } => self.calls.thread_of(CallId(*message)),
             _ => None,
         };
@@ -434,6 +438,9 @@ fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionO
             Some((decision.verb(), by, origin))
         }
         Input::Cancel { by, origin: Some(origin), .. } => Some(("cancel", by, origin)),
+        Input::Pause(PauseAction { verb, by, origin: Some(origin), .. }) => {
+            Some((verb.as_str(), by, origin))
+        }
         _ => None,
     }
 }

@@ -77,7 +77,8 @@ fn describe(error: &anyhow::Error) -> String {
     })
 }
 
-fn code(error: &anyhow::Error) -> CommandExit {
+/// The exit code of an error.
+pub fn code(error: &anyhow::Error) -> CommandExit {
     if let Some(failed) = error.downcast_ref::<CommandFailure>() {
         return failed.exit;
     }

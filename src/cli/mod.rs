@@ -49,6 +49,8 @@ mod operator;
 mod organism_reach;
 mod output;
 mod passphrase;
+mod pause;
+mod pause_action;
 mod promote;
 mod prompt;
 mod record;
@@ -57,6 +59,7 @@ mod reload;
 mod render;
 mod repair;
 mod replay;
+mod resume;
 mod run;
 mod schema;
 mod search;
@@ -133,6 +136,10 @@ enum CommandVerb {
     Stats(stats::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
+    /// Hand over no more work to a thread, an agent or anything until `resume`.
+    Pause(pause::Args),
+    /// End a pause.
+    Resume(resume::Args),
     /// List the calls that wait for an approval.
     Approvals(approvals::Args),
     /// Approve a held call: exactly the bytes you have seen.
@@ -210,6 +217,8 @@ impl CommandVerb {
             Self::Serve(args) => serve::run(args),
             Self::Stats(args) => stats::run(args),
             Self::Cancel(args) => cancel::run(args),
+            Self::Pause(args) => pause::run(args),
+            Self::Resume(args) => resume::run(args),
             Self::Approvals(args) => approvals::run(args),
             Self::Approve(args) => approve::run(args),
             Self::Refuse(args) => refuse::run(args),

@@ -4,7 +4,8 @@ use rusqlite::params;
 
 use crate::ids::{CallId, ListenerName, MessageId};
 use crate::thread::{
-    Decision, DecisionOrigin, Fact, Input, OperatorAction, OperatorIdentity, Record,
+    ActionDetail, Decision, DecisionOrigin, Fact, Input, OperatorAction, OperatorIdentity,
+    PauseAction, PauseTarget, Record,
 };
 
 use super::fold::IndexFold;
@@ -40,6 +41,17 @@ pub fn take(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<()> {
             let thread = fold.threads.find(thread)?;
             let reason = Some(reason.as_str());
             let action = PersonAction { action: "cancel", thread, reason, ..Default::default() };
+            add(fold, record, action.by(by, origin.as_ref()))
+        }
+        Input::Pause(PauseAction { verb, target, by, origin }) => {
+            let thread = match target {
+                PauseTarget::Thread(thread) => fold.threads.find(thread)?,
+                PauseTarget::All | PauseTarget::Listener(_) => None,
+            };
+            let details = [ActionDetail::new("target", target)];
+            let details = serde_json::to_string(&details).ok();
+            let action = verb.as_str();
+            let action = PersonAction { action, thread, details, ..Default::default() };
             add(fold, record, action.by(by, origin.as_ref()))
         }
         Input::Operator(action) => add(fold, record, on_organism(action)),

@@ -3,7 +3,7 @@
 
 use crate::envelope::RefusalRule;
 use crate::ids::CallId;
-use crate::thread::{Fact, Input, Record};
+use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
@@ -15,9 +15,13 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
         | Input::Failed { call, .. }
         | Input::Lost { call, .. }
         | Input::Unsettled { call, .. }
+        | Input::Stop { call, .. }
         | Input::Deadline { call, .. } => *call,
         Input::Decided { message, .. } => CallId(*message),
-        Input::Cancel { thread, .. } => return fold.threads.find(thread),
+        Input::Cancel { thread, .. }
+        | Input::Pause(PauseAction { target: PauseTarget::Thread(thread), .. }) => {
+            return fold.threads.find(thread);
+        }
         _ => return Ok(None),
     };
     fold.thread_of_call(call)
@@ -66,7 +70,9 @@ pub fn count(
 /// Number of entries for the input of a record.
 fn of_input(record: &Record) -> i64 {
     let is_shown = match &record.input {
-        Input::Decided { origin, .. } => origin.is_some(),
+        Input::Decided { origin, .. } | Input::Pause(PauseAction { origin, .. }) => {
+            origin.is_some()
+        }
         // A cancellation that is refused is a decision, if a person made it, and nothing else.
         Input::Cancel { origin, .. } => {
             return i64::from(origin.is_some()) + i64::from(!is_cancel_refused(record));

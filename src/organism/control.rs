@@ -465,7 +465,7 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         ServiceRequest::Submit(_) => {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms: None })
         }
-        ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } => {
+        ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } | ServiceRequest::Pause(_) => {
             ServiceResponse::Ruled(Some(Box::new(refusal)))
         }
         ServiceRequest::AwaitResults { .. }

@@ -2,6 +2,9 @@
 //! repeated, and recognises responses that an earlier attempt already received.
 
 mod live;
+mod pause;
+
+pub use pause::PauseError;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -251,11 +254,7 @@ impl ServiceClient {
             return journal.map(|journal| journal_in(&journal)).transpose();
         }
 
-        let partition = self.partition_of(thread);
-        match self.response(partition, &ServiceRequest::JournalId { partition }).await?.0 {
-            ServiceResponse::JournalId(journal) => Ok(Some(journal)),
-            other => Err(unexpected(&other)),
-        }
+        self.journal_in_partition(self.partition_of(thread)).await.map(Some)
     }
 
     /// Finds the thread of the held call that `message` opened. Asks the pumps, and reads the

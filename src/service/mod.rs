@@ -21,16 +21,16 @@ mod transport;
 mod tree_waits;
 mod waiters;
 
-pub use client::ServiceClient;
+pub use client::{PauseError, ServiceClient};
 pub use error::{Error, OtherProject, is_config_present};
 pub use nats_transport::NatsTransport;
 pub use pump_service::{PumpService, follow, journal_in};
 pub use request::{
-    BearerSecret, DecisionRequest, LiveGrant, LiveRequest, ServiceRequest, SubmitRequest,
-    SubmittedAnswer,
+    BearerSecret, DecisionRequest, LiveGrant, LiveRequest, PauseRequest, ServiceRequest,
+    SubmitRequest, SubmittedAnswer,
 };
 pub use response::{
-    PartitionUnavailable, ReloadReport, ReplyPayload, ServiceResponse, SubmitUpdate,
+    PartitionUnavailable, PauseReport, ReloadReport, ReplyPayload, ServiceResponse, SubmitUpdate,
 };
 pub use socket_transport::{SocketTransport, bind_socket, socket_path};
 pub use transport::ServiceTransport;

@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use super::{
-    CallWaiters, Error, LiveRequest, ReplyPayload, ServiceRequest, ServiceResponse, SubmitRequest,
-    SubmitUpdate, TreeWatch,
+    CallWaiters, Error, LiveRequest, PauseReport, PauseRequest, ReplyPayload, ServiceRequest,
+    ServiceResponse, SubmitRequest, SubmitUpdate, TreeWatch,
 };
 use crate::audit::{self, CallPreviewView, HeldCall};
 use crate::envelope::Refusal;
@@ -16,9 +16,9 @@ use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
 use crate::mutant::mutant;
-use crate::pump::core::{Receipt, Target};
+use crate::pump::core::{PauseRuling, Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle, HeldPreview, HeldRequest, PumpStopped};
-use crate::thread::client_result;
+use crate::thread::{PauseAction, PauseTarget, client_result};
 
 #[derive(Clone)]
 pub struct PumpService {
@@ -60,6 +60,7 @@ impl PumpService {
                     Err(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
                 }
             }
+            ServiceRequest::Pause(request) => self.pause(request).await?,
             ServiceRequest::Decide(decision) => {
                 ServiceResponse::Ruled(decision.submit(&self.pump).await?.map(Box::new))
             }
@@ -94,6 +95,23 @@ impl PumpService {
 
         responses.send(response).await.ok();
         Ok(())
+    }
+
+    async fn pause(&self, request: PauseRequest) -> Result<ServiceResponse, Error> {
+        let PauseRequest { verb, target, origin, .. } = request;
+        let is_thread = matches!(target, PauseTarget::Thread(_));
+        let by = ListenerName::operator();
+        let ruling = self.pump.pause(PauseAction { verb, target, by, origin }).await?;
+
+        let report =
+            |is_changed, in_flight| ServiceResponse::Paused(PauseReport { is_changed, in_flight });
+        Ok(match ruling {
+            PauseRuling::Done { in_flight } => report(true, in_flight),
+            PauseRuling::Unchanged { in_flight } => report(false, in_flight),
+            PauseRuling::UnknownTarget if is_thread => ServiceResponse::UnknownThread,
+            PauseRuling::UnknownTarget => ServiceResponse::UnknownListener,
+            PauseRuling::Refused(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
+        })
     }
 
     async fn submit(

@@ -8,7 +8,7 @@ use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::journal::HostSignature;
 use crate::pump::driver::{Handle, PumpStopped};
-use crate::thread::{Decision, DecisionOrigin};
+use crate::thread::{Decision, DecisionOrigin, PauseTarget, PauseVerb};
 use crate::trace::TraceParent;
 
 /// A request to a running organism.
@@ -33,6 +33,9 @@ pub enum ServiceRequest {
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
+    /// Pauses or resumes a thread, a listener or everything in one partition.
+    #[serde(rename = "pause")]
+    Pause(PauseRequest),
     #[serde(rename = "decide")]
     Decide(DecisionRequest),
     /// Requests the results of calls that were accepted earlier.
@@ -88,7 +91,11 @@ impl ServiceRequest {
     pub fn is_query(&self) -> bool {
         !matches!(
             self,
-            Self::Submit(_) | Self::Decide(_) | Self::Cancel { .. } | Self::Reload { .. }
+            Self::Submit(_)
+                | Self::Decide(_)
+                | Self::Cancel { .. }
+                | Self::Pause(_)
+                | Self::Reload { .. }
         )
     }
 }
@@ -188,6 +195,21 @@ pub struct SubmitRequest {
     /// The secret that proves the identity of the client, if nothing else does.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
+}
+
+/// A request to pause or to resume in one partition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PauseRequest {
+    #[serde(rename = "verb")]
+    pub verb: PauseVerb,
+    #[serde(rename = "target")]
+    pub target: PauseTarget,
+    #[serde(rename = "partition", default)]
+    pub partition: u32,
+    /// The operator and the operator's note. The control socket adds the user that the operating
+    /// system reports.
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
 }
 
 /// A decision about a held call.

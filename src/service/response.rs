@@ -23,6 +23,12 @@ pub enum ServiceResponse {
     /// The ruling on a decision; `None` if the pump accepted the decision.
     #[serde(rename = "ruled")]
     Ruled(Option<Box<Refusal>>),
+    /// The ruling on a pause or a resume that the pump accepted.
+    #[serde(rename = "paused")]
+    Paused(PauseReport),
+    /// The config has no such listener.
+    #[serde(rename = "nolistener")]
+    UnknownListener,
     #[serde(rename = "where")]
     HeldThread(Option<ThreadId>),
     #[serde(rename = "heldcall")]
@@ -70,6 +76,17 @@ pub enum ServiceResponse {
         #[serde(rename = "config")]
         config: Digest,
     },
+}
+
+/// Result of a pause or a resume in one partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseReport {
+    /// Whether the action is on record. If not, everything was already as requested.
+    #[serde(rename = "changed")]
+    pub is_changed: bool,
+    /// Deliveries that were in flight in the target.
+    #[serde(rename = "in_flight")]
+    pub in_flight: u32,
 }
 
 /// Result of a reload. The organism continues in every case.

@@ -14,7 +14,7 @@ use pkcs8::{EncodePrivateKey as _, EncryptedPrivateKeyInfo, LineEnding};
 use rand_core::{OsRng, RngCore as _};
 use uuid::Uuid;
 
-use super::{DecisionRequest, ServiceRequest, SubmittedAnswer};
+use super::{DecisionRequest, PauseRequest, ServiceRequest, SubmittedAnswer};
 use crate::clock::Time;
 use crate::ids::{Digest, ThreadId};
 use crate::limits;
@@ -144,6 +144,7 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     let (origin, named) = match ask {
         ServiceRequest::Decide(matter) => (&matter.origin, None),
         ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread.clone())),
+        ServiceRequest::Pause(pause) => (&pause.origin, Some(pause.target.home())),
         ServiceRequest::FollowLive(live) => (&live.origin, Some(live.signed_thread())),
         _ => return None,
     };
@@ -172,6 +173,10 @@ fn with_statement<T>(
         }
         ServiceRequest::Cancel { reason, origin, .. } => {
             Some(then(&DecisionStatement::cancel(reason, &note(origin))))
+        }
+        ServiceRequest::Pause(PauseRequest { verb, target, origin, .. }) => {
+            let target = target.to_string();
+            Some(then(&DecisionStatement::pause(*verb, &target, &note(origin))))
         }
         ServiceRequest::FollowLive(live) => {
             Some(then(&DecisionStatement::watch(&note(&live.origin))))
@@ -207,6 +212,7 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
     match ask {
         ServiceRequest::Decide(matter) => Some(&mut matter.origin),
         ServiceRequest::Cancel { origin, .. } => Some(origin),
+        ServiceRequest::Pause(pause) => Some(&mut pause.origin),
         ServiceRequest::FollowLive(live) => Some(&mut live.origin),
         _ => None,
     }

@@ -28,6 +28,17 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
+    /// Time since which a pause keeps a call of the thread back, so that its time stands still.
+    #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
+    pub still_since: Option<Time>,
+}
+
+impl AllotmentUsage {
+    /// Whether the time of the thread is over at `now`.
+    pub fn is_over(&self, now: Time) -> bool {
+        let counted = self.still_since.unwrap_or(now);
+        self.limits.until.is_some_and(|until| until <= counted)
+    }
 }
 
 impl Tree {

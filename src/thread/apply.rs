@@ -7,7 +7,7 @@ use super::allotments::{Allotment, AllotmentUsage};
 use super::awaited_answers::{PendingMessage, ReplyOrder};
 use super::request_counts::RECORDED_SINCE;
 use super::state::{CallPreview, Held, KeyUse, State, Thread, Timer, Tree};
-use super::{Call, Closing, Fact, Opener, Opening, ScheduledRun};
+use super::{Call, Closing, Fact, Opener, Opening, Pause, ScheduledRun};
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, Message, MessageKind, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
@@ -46,6 +46,8 @@ impl State {
             | Fact::Signed { .. }
             | Fact::StoodStill { .. }
             | Fact::KeyExpired { .. }
+            | Fact::Paused { .. }
+            | Fact::Resumed { .. }
             | Fact::SchedulePlanned { .. }
             | Fact::ScheduleDue { .. }
             | Fact::ScheduleRefused { .. }
@@ -145,6 +147,17 @@ impl State {
                 self.nonces.retain(|_, signed| signed.plus(limits::SIGNATURE_VALIDITY) >= time);
                 self.nonces.insert(*nonce, *signed);
             }
+            Fact::Paused { target, by, note } => {
+                self.time = self.time.max(time);
+                let target = target.clone();
+                let by = by.clone();
+                let note = note.clone();
+                self.pause(Pause { target, since: time, by, note });
+            }
+            Fact::Resumed { target } => {
+                self.time = self.time.max(time);
+                self.resume(target);
+            }
             Fact::SchedulePlanned { schedule, timer, due, times } => {
                 self.plan_schedule(schedule, (*timer, *due), times);
             }
@@ -176,11 +189,15 @@ impl State {
         }
     }
 
-    /// Updates whether `tree` waits for people only. Called after all facts of a record are
-    /// applied.
+    /// Updates which times of `tree` stand still: those of calls that a pause keeps back, and its
+    /// wall time if it waits for people only. Called after all facts of a record are applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
-            tree.follow_people(self.time, self.core_version);
+            let is_paused = !self.pauses.is_empty();
+            if is_paused {
+                tree.follow_pauses(&self.pauses, self.time);
+            }
+            tree.follow_people(self.time, self.core_version, is_paused);
         }
     }
 
@@ -265,14 +282,13 @@ impl Tree {
         for allotted in self.threads.values_mut().filter_map(|thread| thread.allotted.as_mut()) {
             let until = &mut allotted.limits.until;
             *until = until.map(|until| until.plus(stepped));
+            allotted.still_since = allotted.still_since.map(|since| since.plus(stepped));
         }
 
         let not_counted = stood + stepped;
         for call in self.calls.values_mut() {
-            call.offered_since = call.offered_since.map(|since| since.plus(not_counted));
-            if let Some(held) = &mut call.held {
-                held.until = held.until.map(|until| until.plus(not_counted));
-            }
+            call.extend(not_counted);
+            call.kept_since = call.kept_since.map(|since| since.plus(not_counted));
         }
     }
 
@@ -286,8 +302,11 @@ impl Tree {
         if let Some(call) = bound.and_then(|call| self.calls.get_mut(&call)) {
             call.has_bound = true;
         }
-        let allotted =
-            allotment.map(|limits| AllotmentUsage { limits, spent: Spending::default() });
+        let allotted = allotment.map(|limits| AllotmentUsage {
+            limits,
+            spent: Spending::default(),
+            still_since: None,
+        });
         let thread = Thread { bound, allotted: allotted.map(Box::new), ..Thread::new(by.clone()) };
         self.threads.insert(id.clone(), thread.into());
         if let Some(parent) = id.parent().and_then(|p| self.threads.get_mut(&p)) {
@@ -344,6 +363,7 @@ impl Tree {
             requests: Vec::new(),
             offered_since: None,
             held: None,
+            kept_since: None,
             preview: None,
             approved: false,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Allotment;
+use super::{Allotment, PauseTarget};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{AttemptFailure, Disposition, Message, Money, Refusal, Spending};
@@ -381,6 +381,22 @@ pub enum Fact {
         stood_micros: u64,
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
+    },
+    /// From this record on, no call that `target` covers is handed over.
+    #[serde(rename = "paused")]
+    Paused {
+        #[serde(rename = "target")]
+        target: PauseTarget,
+        #[serde(rename = "by")]
+        by: ListenerName,
+        #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
+        note: String,
+    },
+    /// The pause of `target` has ended. Other pauses may cover the same calls.
+    #[serde(rename = "resumed")]
+    Resumed {
+        #[serde(rename = "target")]
+        target: PauseTarget,
     },
     /// The signature of this record's decision was verified. It cannot be used again.
     #[serde(rename = "signed")]

@@ -13,6 +13,7 @@ mod fact;
 mod faults;
 mod message_text;
 mod operator;
+mod pauses;
 mod record;
 mod request_counts;
 mod reservations;
@@ -33,6 +34,7 @@ pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
 pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
 };
+pub use pauses::{Pause, PauseAction, PauseTarget, PauseVerb, Pauses};
 pub use record::{Input, Record, Verdict};
 pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use reservations::ModelReservation;

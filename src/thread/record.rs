@@ -10,7 +10,7 @@ use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
 };
 
-use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
+use super::{Decision, DecisionOrigin, Fact, OperatorAction, PauseAction, RecordedAnswer};
 
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,6 +209,17 @@ pub enum Input {
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
+    /// An operator paused or resumed a thread, a listener or everything.
+    #[serde(rename = "pause")]
+    Pause(PauseAction),
+    /// The operator who paused also cancels this attempt, which was in flight.
+    #[serde(rename = "stop")]
+    Stop {
+        #[serde(rename = "call")]
+        call: CallId,
+        #[serde(rename = "attempt")]
+        attempt: Attempt,
+    },
     #[serde(rename = "joined")]
     Joined {
         #[serde(rename = "listener")]
@@ -285,7 +296,10 @@ impl Input {
 
     /// Whether an operator decided this input.
     pub fn is_decision(&self) -> bool {
-        matches!(self, Self::Decided { .. } | Self::Cancel { .. } | Self::Operator(_))
+        matches!(
+            self,
+            Self::Decided { .. } | Self::Cancel { .. } | Self::Operator(_) | Self::Pause(_)
+        )
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::PlannedSchedule;
 use super::state::{ClientKey, KeyUse, State, Tree};
+use super::{Pauses, PlannedSchedule};
 use crate::clock::Time;
 use crate::ids::{Digest, ScheduleName, ThreadId};
 
@@ -49,6 +49,8 @@ pub struct CommonState {
     config: Digest,
     #[serde(rename = "nonces", default, skip_serializing_if = "BTreeMap::is_empty")]
     nonces: BTreeMap<Uuid, Time>,
+    #[serde(rename = "pauses", default, skip_serializing_if = "Pauses::is_empty")]
+    pauses: Pauses,
     #[serde(rename = "schedules", default, skip_serializing_if = "BTreeMap::is_empty")]
     schedules: BTreeMap<ScheduleName, PlannedSchedule>,
     #[serde(rename = "time")]
@@ -66,6 +68,7 @@ impl State {
             core_version: self.core_version,
             config: self.config,
             nonces: self.nonces.clone(),
+            pauses: self.pauses.clone(),
             schedules: self.schedules.clone(),
             time: self.time,
             stepped: self.stepped,
@@ -74,14 +77,24 @@ impl State {
 
     /// A state without trees and client keys in memory.
     pub fn with_common(common: CommonState) -> Self {
-        let CommonState { journal, epoch, core_version, config, nonces, schedules, time, stepped } =
-            common;
+        let CommonState {
+            journal,
+            epoch,
+            core_version,
+            config,
+            nonces,
+            pauses,
+            schedules,
+            time,
+            stepped,
+        } = common;
         Self {
             journal,
             epoch,
             core_version,
             config,
             nonces,
+            pauses,
             schedules,
             time,
             stepped,

@@ -12,7 +12,7 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::{Decision, Input, RecordedAnswer, Verdict};
+use super::{Decision, Input, PauseVerb, RecordedAnswer, Verdict};
 use crate::clock::Time;
 use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
@@ -103,7 +103,7 @@ impl OperatorKeys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionStatement<'a> {
     pub verb: &'static str,
-    /// The message that opened the held call; `None` for a cancellation.
+    /// The message that opened the held call; `None` for other actions.
     pub call: Option<MessageId>,
     /// Digest of the approved payload, or of the answer.
     pub digest: Option<Digest>,
@@ -140,6 +140,12 @@ impl<'a> DecisionStatement<'a> {
 
     pub fn cancel(reason: &'a str, note: &'a str) -> Self {
         Self { verb: "cancel", call: None, digest: None, preview: None, reason, note }
+    }
+
+    /// The statement with which an operator pauses or resumes. `target` is the text of the target.
+    pub fn pause(verb: PauseVerb, target: &'a str, note: &'a str) -> Self {
+        let verb = verb.as_str();
+        Self { verb, call: None, digest: None, preview: None, reason: target, note }
     }
 
     /// The statement with which an operator subscribes to a thread's live output. It is never
@@ -198,7 +204,14 @@ impl DecisionSignature {
     /// Whether the signature is valid for the decision of a journal record, with this input and
     /// note.
     pub fn holds_for(&self, input: &Input, note: &str) -> bool {
+        let target = match input {
+            Input::Pause(action) => action.target.to_string(),
+            _ => String::new(),
+        };
         let statement = match input {
+            Input::Pause(action) if action.target.home() == self.thread => {
+                Some(DecisionStatement::pause(action.verb, &target, note))
+            }
             Input::Decided { message, decision, .. } => {
                 DecisionStatement::decided(*message, decision, note)
             }

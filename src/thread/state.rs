@@ -13,7 +13,7 @@ use super::message_text;
 use super::request_counts::Renewal;
 use super::reservations::TreeReservations;
 use super::resident_map::ResidentMap;
-use super::{Closing, Hold, Opening, PlannedSchedule};
+use super::{Closing, Hold, Opening, Pauses, PlannedSchedule};
 use crate::clock::Time;
 use crate::envelope::{Message, Money, Spending};
 use crate::ids::{
@@ -42,6 +42,8 @@ pub struct State {
     pub keys: ResidentMap<ClientKey, KeyUse>,
     /// Nonces of signatures that are still valid, with the time of each signature.
     pub nonces: BTreeMap<Uuid, Time>,
+    /// The pauses in force.
+    pub pauses: Pauses,
     /// The schedules of this partition that have a planned time.
     pub schedules: BTreeMap<ScheduleName, PlannedSchedule>,
     /// Number of accepted messages without a disposition in all thread trees.
@@ -356,6 +358,9 @@ pub struct Call {
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// Time since which a pause keeps the call back, so that no time counts against it.
+    #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
+    pub kept_since: Option<Time>,
     /// The preview of the call, if it was held for an approval and its preview has ended. It stays
     /// when the hold ends. Boxed, because most calls have none.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! Wall time of a tree. It does not run while the tree waits for people only.
+//! Wall time of a tree. It does not run while the tree waits for people only, or while pauses keep
+//! back all that could continue.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -24,13 +25,16 @@ impl Tree {
     }
 
     /// Starts or stops the wall time after a record at `time`, by the rule of this core version.
-    pub(super) fn follow_people(&mut self, time: Time, core_version: u32) {
-        let is_still = self.held > 0
+    /// `is_paused` states that a pause is in force.
+    pub(super) fn follow_people(&mut self, time: Time, core_version: u32, is_paused: bool) {
+        let waits_for_people = self.held > 0
             && match core_version {
                 ..PEOPLE_ONLY_SINCE => true,
                 PEOPLE_ONLY_SINCE..QUEUED_SINCE => !self.open_calls().any(Call::goes_on),
                 QUEUED_SINCE.. => self.waits_for_people_only(),
             };
+        let is_still = waits_for_people
+            || (is_paused && self.has_kept_calls() && self.waits_for_people_only());
         match self.still_since {
             None if is_still => self.still_since = Some(time),
             Some(since) if !is_still => {
@@ -41,7 +45,8 @@ impl Tree {
         }
     }
 
-    /// Whether nothing in the tree can continue without a person. A call that was never handed over
+    /// Whether nothing in the tree can continue without a person: one who decides, answers, or
+    /// resumes what is paused. A call that was never handed over
     /// waits for another open call of its listener in its thread that was, because an agent handles
     /// one call of a thread at a time.
     fn waits_for_people_only(&self) -> bool {
@@ -72,6 +77,10 @@ impl Call {
     /// Whether the call can continue without a person and without another call: its listener has it
     /// or will get it, or it waits for a timer.
     fn goes_on(&self) -> bool {
+        if self.kept_since.is_some() {
+            return false;
+        }
+
         let has_timer = self.waiting.is_some() && self.timers > 0;
         (self.is_ready() || has_timer) && !mutant("stand-still-beside-work")
     }

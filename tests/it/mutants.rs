@@ -99,6 +99,15 @@ const GUARDS: &[(&str, &str)] = &[
         "deliver-unverified",
         "organism::pumps::a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes",
     ),
+    (
+        "hand-over-the-paused",
+        "pump::pauses::work_in_flight_finishes_and_nothing_new_is_handed_over",
+    ),
+    ("hand-over-the-paused", SIMULATION),
+    (
+        "count-the-time-of-a-pause",
+        "pump::pauses::no_time_counts_against_a_call_that_waits_for_an_absent_listener",
+    ),
     ("deliver-before-durable", "pump::durable::effects_of_a_record_happen_after_it_is_on_disk"),
     (
         "export-what-was-said",

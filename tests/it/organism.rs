@@ -42,6 +42,7 @@ mod open_runs;
 mod orphans;
 mod partitions;
 mod past_turns;
+mod pauses;
 mod pipes;
 mod playback;
 mod project;

@@ -26,6 +26,7 @@ mod humans;
 mod limits;
 mod lost;
 mod operator;
+mod pauses;
 mod preview_simulation;
 mod previews;
 mod renewals;
@@ -47,7 +48,7 @@ pub mod world;
 
 /// Tests whose worlds hold facts and inputs that the simulation does not reach, each with a name for
 /// its stored journal.
-pub const WITH_RARE_RECORDS: [(&str, fn()); 7] = [
+pub const WITH_RARE_RECORDS: [(&str, fn()); 8] = [
     ("a-request-renews-its-budgets", renewals::a_restart_renews_nothing_and_forgets_no_renewal),
     (
         "the-time-of-a-thread-is-over",
@@ -65,6 +66,10 @@ pub const WITH_RARE_RECORDS: [(&str, fn()); 7] = [
     (
         "a-schedule-leaves-the-config",
         schedules::a_schedule_that_leaves_the_config_is_cancelled_and_its_run_goes_on,
+    ),
+    (
+        "an-operator-pauses",
+        pauses::after_the_kill_switch_nothing_is_in_flight_and_nothing_is_handed_over_twice,
     ),
     ("a-client-is-busy", bounds::a_count_of_busy_answers_is_replayed_like_any_other_step),
 ];

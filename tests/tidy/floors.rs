@@ -102,6 +102,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "render",
     "decision",
     "organism_reach",
+    "pause_action",
     "named_config",
     "new_files",
     "past_time",

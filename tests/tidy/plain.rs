@@ -158,6 +158,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("password", "a secret that a person or a file holds"),
     ("path", "where a file is"),
     ("phase", "a section of a process in time"),
+    ("verb", "the word for an action of an operator"),
     ("word", "a payload of the core by its name, or a part of a text"),
     ("person", "a human, with or without a name in the config"),
     ("placed", "a value with its place in the config"),

@@ -18,7 +18,7 @@ macro_rules! outputs {
 }
 
 /// Commands and the schemas of their JSON, of each line where a command writes lines.
-const OUTPUTS: [(&str, &str); 33] = outputs![
+const OUTPUTS: [(&str, &str); 35] = outputs![
     "answer": "answer",
     "approvals": "approvals",
     "backup": "backup",
@@ -31,11 +31,13 @@ const OUTPUTS: [(&str, &str); 33] = outputs![
     "listener test": "listener-test",
     "message": "message",
     "models": "models",
+    "pause": "pause",
     "promote": "promote",
     "prompt": "prompt",
     "reload": "reload",
     "repair": "repair",
     "replay": "replay",
+    "resume": "resume",
     "schema describe": "schema-describe",
     "schema example": "schema-example",
     "schema json": "schema-json",

@@ -159,7 +159,9 @@ impl AccessRules {
             ServiceRequest::FollowLive(live) => self.unknown_watcher(live),
             // The pump checks the journal, the time and the nonce, as in every decision.
             _ if self.is_signed(ask) => return Ok(()),
-            ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } => self.unknown_operator(),
+            ServiceRequest::Decide(_)
+            | ServiceRequest::Cancel { .. }
+            | ServiceRequest::Pause(_) => self.unknown_operator(),
             _ => "nothing tells here which process this is (it may run in another container): \
                   run this command where the organism runs"
                 .to_owned(),
@@ -373,6 +375,7 @@ impl AccessRules {
                 return;
             }
             ServiceRequest::Decide(matter) => &mut matter.origin,
+            ServiceRequest::Pause(pause) => &mut pause.origin,
             ServiceRequest::Cancel { origin, .. } | ServiceRequest::Reload { origin } => origin,
             ServiceRequest::FollowLive(live) => return self.grant(live, is_operator),
             ServiceRequest::AwaitResults { .. }
@@ -476,6 +479,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),
         ServiceRequest::Cancel { thread, .. } => format!("cancel {thread}"),
+        ServiceRequest::Pause(pause) => format!("{} {}", pause.verb.as_str(), pause.target),
         ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
         ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),
         ServiceRequest::HeldThread { message, .. } => format!("where {message}"),

@@ -240,6 +240,7 @@ impl PartitionMap {
             ServiceRequest::HeldThread { partition, .. }
             | ServiceRequest::HeldCalls { partition }
             | ServiceRequest::JournalId { partition } => *partition,
+            ServiceRequest::Pause(request) => request.partition,
             ServiceRequest::FollowJournals => return self.follow(responses).await,
             ServiceRequest::FollowLive(request) => {
                 return self.follow_live(request, responses).await;

@@ -122,6 +122,11 @@ impl AbsentListeners {
         absence.due.get(&call).copied()
     }
 
+    /// Removes the deadline of a waiting call. Returns whether it had one.
+    fn forget_deadline(&mut self, listener: &ListenerName, call: CallId) -> bool {
+        self.0.get_mut(listener).is_some_and(|absence| absence.due.remove(&call).is_some())
+    }
+
     /// Forgets a closed call.
     pub fn close(&mut self, listener: &ListenerName, call: CallId) {
         if let Some(absence) = self.0.get_mut(listener) {
@@ -184,6 +189,19 @@ impl Core {
         let due = since.unwrap_or(step.time).plus(timeout);
         let due = self.scheduler.absences.expect(listener, call, due);
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
+    }
+
+    /// Sets the deadline of a call's wait for its listener again, after a pause in which no time
+    /// counted.
+    pub(super) fn wait_for_listener_again(
+        &mut self,
+        step: &mut Step,
+        listener: &ListenerName,
+        call: CallId,
+    ) {
+        if self.scheduler.absences.forget_deadline(listener, call) {
+            self.wait_for_listener(step, listener, call);
+        }
     }
 
     /// Handles a returned delivery, which no listener took: reverts the start of the delivery and
@@ -256,7 +274,9 @@ impl Core {
         let due: Vec<_> = self.scheduler.absences.looks(step.time).cloned().collect();
         for listener in due {
             let Some(contract) = self.contracts.get(&listener) else { continue };
-            let next = self.scheduler.next(contract, step.time);
+            let next = self
+                .scheduler
+                .next(contract, step.time, |thread| self.is_paused_at(contract, thread));
             let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
             step.begin_record(open.thread.root(), Input::Probe { listener: listener.clone() });
             self.scheduler.mark_runnable(&listener);
@@ -273,6 +293,11 @@ impl Core {
 
         let listener = open.callee.clone();
         let thread = open.thread.clone();
+        // The resume sets the alarm again.
+        if self.is_paused(open) {
+            return;
+        }
+
         let Some(due) = self.scheduler.absences.due(&listener, call, step.time) else { return };
         if due > step.time {
             return step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });

@@ -15,7 +15,7 @@ use crate::envelope::{Disposition, Reservation};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
 use crate::system::{ErrorCode, ThreadAllotment};
-use crate::thread::{Allotment, AllotmentUsage, Call, Input, Opener, Tree};
+use crate::thread::{Allotment, Call, Input, Opener, Tree};
 
 /// Converts an allotment to its recorded form. `None` if it limits nothing.
 pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotment> {
@@ -27,9 +27,7 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
 
 /// Threads whose time is over at `now`, from `thread` up to the root.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
-    let is_over =
-        move |allotted: &AllotmentUsage| allotted.limits.until.is_some_and(|until| until <= now);
-    let over = tree.allotments(thread).filter(move |(_, allotted)| is_over(allotted));
+    let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
     over.map(|(thread, _)| thread)
 }
 
@@ -144,8 +142,8 @@ impl Core {
         }
     }
 
-    /// Time at which the time limit of the call's thread ends the call. `None` without a limit, and
-    /// for a call that was opened from its own thread, because such a call ends with its opener.
+    /// Time at which the time limit of the call's thread ends the call. `None` without a limit whose
+    /// time runs, and for a call that was opened from its own thread, because such a call ends with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -154,7 +152,9 @@ impl Core {
         }
 
         let tree = self.state.tree(&call.thread)?;
-        tree.allotments(&call.thread).filter_map(|(_, allotted)| allotted.limits.until).min()
+        let allotments = tree.allotments(&call.thread).map(|(_, allotted)| allotted);
+        let running = allotments.filter(|allotted| allotted.still_since.is_none());
+        running.filter_map(|allotted| allotted.limits.until).min()
     }
 
     /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, ends every call

@@ -62,7 +62,13 @@ impl Core {
         let contracts = Arc::clone(&self.contracts);
         while let Some(listener) = self.scheduler.pop_runnable() {
             let Some(contract) = contracts.get(&listener) else { continue };
-            while let Some((call, admission)) = self.scheduler.take(contract, step.time) {
+            loop {
+                let state = &self.state;
+                let is_paused = |thread: &ThreadId| {
+                    state.pauses.covers(thread, &listener) && !mutant("hand-over-the-paused")
+                };
+                let taken = self.scheduler.take(contract, step.time, is_paused);
+                let Some((call, admission)) = taken else { break };
                 let timeout = contract.timeout;
                 let Some(open) = self.state.call(call) else { continue };
                 let attempt = self.calls.next_attempt(self.state.epoch, call);

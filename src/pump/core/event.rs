@@ -15,6 +15,7 @@ use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
 use super::Schedules;
+use super::pauses::{PauseChange, PauseRuling};
 
 /// Thread that a client's payload goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +134,8 @@ pub enum Event {
     },
     Decide(CallDecision),
     Cancel(Cancellation),
+    /// An operator pauses or resumes.
+    Pause(PauseChange),
     Joined {
         listener: ListenerName,
         detail: String,
@@ -257,6 +260,11 @@ pub enum Alarm {
         call: CallId,
         attempt: Attempt,
     },
+    /// An operator has cancelled this attempt together with a pause.
+    Stop {
+        call: CallId,
+        attempt: Attempt,
+    },
     /// The planned time of a schedule has come.
     Schedule {
         timer: TimerId,
@@ -311,6 +319,11 @@ pub enum Effect {
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,
+    },
+    /// Sends the ruling on a pause or a resume to its waiting caller.
+    PauseRuled {
+        ticket: Uuid,
+        ruling: PauseRuling,
     },
     /// Reports whether a model call may send its request.
     Reserved {

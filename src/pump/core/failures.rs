@@ -118,6 +118,7 @@ impl Core {
             Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),
             Alarm::Held { call } => self.hold_alarm(step, call),
             Alarm::PreviewTime { call } => self.preview_alarm(step, call),
+            Alarm::Stop { call, attempt } => self.stop_attempt(step, call, attempt),
             Alarm::Unsettled { call, attempt } => self.charge_unsettled(step, call, attempt),
             Alarm::Schedule { timer } => self.schedule_alarm(step, timer),
             Alarm::ScheduledRun { request } => self.send_scheduled(step, request, None),
@@ -177,6 +178,10 @@ impl Core {
         let tree = root.as_ref().and_then(|root| self.state.trees.get(root));
         let set = tree.and_then(|tree| tree.timers.get(&timer)).cloned();
         let (Some(root), Some(set)) = (root, set) else { return };
+        // The resume sets the alarm again.
+        if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
+            return;
+        }
         if set.fires_at > step.time {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });

@@ -216,6 +216,11 @@ impl Core {
         let thread = open.thread.clone();
         let held = open.held;
         let wanted = self.hold_of(open).map(|(hold, _)| hold);
+        // The resume sets the alarm again.
+        if self.is_paused(open) && held.is_some_and(|held| Some(held.hold) == wanted) {
+            return;
+        }
+
         step.begin_record(thread.root(), Input::Held { call });
 
         match held {

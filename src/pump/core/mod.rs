@@ -25,6 +25,7 @@ mod message;
 mod open_work;
 mod orphans;
 mod outcome;
+mod pauses;
 mod previews;
 mod primitives;
 mod refusals;
@@ -48,6 +49,7 @@ pub use event::{
     ReloadRequest, Standstill, Submission, Target,
 };
 pub use open_work::OpenWork;
+pub use pauses::{PauseChange, PauseRuling};
 pub use schedules::Schedules;
 pub use step::Step;
 pub use version::CORE_VERSION;
@@ -208,6 +210,7 @@ impl Core {
             }
             Event::Decide(decision) => self.decide(&mut step, decision),
             Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
+            Event::Pause(request) => self.change_pause(&mut step, request),
             Event::Joined { listener, detail } => self.handle_join(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Denied { listener, operations, count } => {
@@ -233,6 +236,7 @@ impl Core {
         if let Some((tree, _)) = &step.record {
             self.state.follow_people(tree);
         }
+        self.follow_closed_calls(&mut step);
 
         let is_closed = |call: &CallId| self.state.call(*call).is_none();
         debug_assert!(

@@ -60,9 +60,27 @@ impl Previews {
         self.in_flight.get(&call).map(|running| &running.thread)
     }
 
+    pub fn is_in_flight(&self, call: CallId) -> bool {
+        self.in_flight.get(&call).is_some_and(|running| !running.is_withdrawn)
+    }
+
+    /// Removes and returns the oldest queued call that `is_paused` does not name.
+    fn pop_queued(
+        &mut self,
+        listener: &ListenerName,
+        is_paused: impl Fn(CallId) -> bool,
+    ) -> Option<CallId> {
+        let queue = self.queued.get_mut(listener)?;
+        let at = queue.iter().position(|call| !is_paused(*call))?;
+        queue.remove(at)
+    }
+
+    fn is_queued(&self, listener: &ListenerName, call: CallId) -> bool {
+        self.queued.get(listener).is_some_and(|queue| queue.contains(&call))
+    }
+
     fn is_requested(&self, listener: &ListenerName, call: CallId) -> bool {
-        let queued = self.queued.get(listener).is_some_and(|queue| queue.contains(&call));
-        queued || self.in_flight.contains_key(&call)
+        self.is_queued(listener, call) || self.in_flight.contains_key(&call)
     }
 
     /// Extends the time for every preview, after time that is of no time-out.
@@ -117,8 +135,9 @@ impl Core {
         for listener in listeners {
             let Some(contract) = self.contracts.shared(&listener) else { continue };
             while self.scheduler.has_capacity(&contract) {
-                let queue = self.previews.queued.get_mut(&listener);
-                let Some(call) = queue.and_then(VecDeque::pop_front) else { break };
+                let state = &self.state;
+                let is_paused = |call| state.call(call).is_some_and(|open| state.is_paused(open));
+                let Some(call) = self.previews.pop_queued(&listener, is_paused) else { break };
                 self.deliver_preview_request(step, &contract, call);
             }
         }
@@ -245,6 +264,11 @@ impl Core {
             return;
         }
 
+        // The resume sets the alarm again.
+        if self.is_paused(open) && self.previews.is_queued(&listener, call) {
+            return;
+        }
+
         if deadline > step.time {
             let alarm = Alarm::PreviewTime { call };
             return step.effect(Effect::Alarm { at: deadline, alarm });
@@ -261,6 +285,19 @@ impl Core {
         step.begin_record(thread.root(), Input::PreviewTime { call });
         self.fact(step, Fact::PreviewMissing { call, reason });
         self.withdraw_preview(step, call);
+    }
+
+    /// Gives a preview that could not be requested during a pause its whole time.
+    pub(super) fn extend_preview(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let time = self.contracts.get(&open.callee).and_then(|contract| contract.previews);
+        let Some(time) = time.filter(|_| self.previews.is_queued(&open.callee, call)) else {
+            return;
+        };
+
+        let at = step.time.plus(time);
+        self.previews.deadlines.insert(call, at);
+        step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
     /// Withdraws the request for the preview of a call, which no longer needs it.

@@ -8,10 +8,12 @@ use super::event::{
     Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Event, GatedAnswer, ReloadRequest,
     Standstill, Submission, Target,
 };
+use super::pauses::PauseChange;
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
 use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Decision, Fact, Input, Record, RecordedAnswer, Verdict};
+use crate::trace::TraceParent;
 
 /// Returns the event that led to `record`. `gate` must have the config that was valid at the
 /// record.
@@ -28,10 +30,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                 Some(id) => Target::Thread { id },
                 None => Target::New { suggested },
             };
-            let trace = record.facts.iter().find_map(|fact| match fact {
-                Fact::Traced { trace } => Some(*trace),
-                _ => None,
-            });
+            let trace = trace_of(record);
             Event::Submit(Submission { id, client, target, key, payload, trace, begun: None })
         }
         Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
@@ -57,6 +56,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         | Input::Gone { .. }
         | Input::ThreadTime { .. }
         | Input::Schedule { .. }
+        | Input::Stop { .. }
         | Input::Held { .. }
         | Input::PreviewTime { .. } => Event::Alarm(alarm_of(&record.input)?),
         Input::NotTaken { listener, call, attempt, detail } => {
@@ -76,12 +76,12 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::Cancel { thread, reason, origin, .. } => {
             Event::Cancel(Cancellation { ticket: Uuid::nil(), thread, reason, origin })
         }
+        Input::Pause(action) => Event::Pause(PauseChange { ticket: Uuid::nil(), action }),
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },
         Input::Denied { listener, operations, count } => denied(listener, operations, count),
         Input::Standstill { stood_micros, stepped_micros } => {
-            let [stood, stepped] = [stood_micros, stepped_micros].map(Duration::from_micros);
-            Event::Standstill(Standstill { stood, stepped })
+            standstill(stood_micros, stepped_micros)
         }
         Input::Busy { client, since, count } => Event::Busy(BusyCount { client, since, count }),
         Input::Shutdown { detail } => Event::Shutdown { reason: detail },
@@ -100,6 +100,19 @@ pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
     })?;
     let ticket = Uuid::nil();
     Some(Event::Reload(Box::new(ReloadRequest { ticket, action, config, blobs })))
+}
+
+/// The trace to which the work of the tree belongs from this record on.
+fn trace_of(record: &Record) -> Option<TraceParent> {
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Traced { trace } => Some(*trace),
+        _ => None,
+    })
+}
+
+fn standstill(stood_micros: u64, stepped_micros: u64) -> Event {
+    let [stood, stepped] = [stood_micros, stepped_micros].map(Duration::from_micros);
+    Event::Standstill(Standstill { stood, stepped })
 }
 
 fn denied(listener: ListenerName, operations: String, count: u64) -> Event {
@@ -121,6 +134,7 @@ fn alarm_of(input: &Input) -> Option<Alarm> {
         Input::PreviewTime { call } => Alarm::PreviewTime { call },
         Input::Schedule { timer, .. } => Alarm::Schedule { timer },
         Input::Unsettled { call, attempt } => Alarm::Unsettled { call, attempt },
+        Input::Stop { call, attempt } => Alarm::Stop { call, attempt },
         _ => return None,
     })
 }

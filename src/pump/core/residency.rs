@@ -14,6 +14,7 @@ impl Core {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
             Event::Cancel(Cancellation { thread, .. }) => Some(thread.root()),
+            Event::Pause(request) => Some(request.action.target.home().root()),
             Event::Outcome { call, attempt, .. }
             | Event::Failed { call, attempt, .. }
             | Event::NotTaken { call, attempt, .. } => self.tree_of_delivery(*call, *attempt),

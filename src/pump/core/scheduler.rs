@@ -140,13 +140,19 @@ impl Scheduler {
     }
 
     /// The call that [`Scheduler::take`] would return.
-    pub fn next(&self, contract: &Contract, now: Time) -> Option<CallId> {
+    pub fn next(
+        &self,
+        contract: &Contract,
+        now: Time,
+        is_paused: impl Fn(&ThreadId) -> bool,
+    ) -> Option<CallId> {
         let queue = self.queues.get(&contract.name)?;
         let is_full = queue.running >= contract.concurrency;
         if is_full || self.absences.admission(&contract.name, now) == Admission::Nothing {
             return None;
         }
-        queue.ring.iter().find_map(|thread| queue.threads.get(thread)?.next())
+        let mut ring = queue.ring.iter().filter(|thread| !is_paused(thread));
+        ring.find_map(|thread| queue.threads.get(thread)?.next())
     }
 
     pub fn mark_runnable(&mut self, listener: &ListenerName) {
@@ -160,8 +166,13 @@ impl Scheduler {
     }
 
     /// Takes the next call of a listener that has free capacity. The listener's threads are served
-    /// round-robin.
-    pub fn take(&mut self, contract: &Contract, now: Time) -> Option<(CallId, Admission)> {
+    /// round-robin, except paused ones, which keep their place among themselves.
+    pub fn take(
+        &mut self,
+        contract: &Contract,
+        now: Time,
+        is_paused: impl Fn(&ThreadId) -> bool,
+    ) -> Option<(CallId, Admission)> {
         let admission = self.absences.admission(&contract.name, now);
         if admission == Admission::Nothing {
             return None;
@@ -169,8 +180,15 @@ impl Scheduler {
 
         let queue = self.queues.get_mut(&contract.name)?;
 
-        while queue.running < contract.concurrency {
+        let mut left = queue.ring.len();
+        while queue.running < contract.concurrency && left > 0 {
+            left -= 1;
             let thread = queue.ring.pop_front()?;
+            if is_paused(&thread) {
+                queue.ring.push_back(thread);
+                continue;
+            }
+
             let Some(own) = queue.threads.get_mut(&thread) else { continue };
             own.in_ring = false;
             let Some(call) = own.next() else { continue };
@@ -308,7 +326,7 @@ mod tests {
 
     /// Takes the next call of a listener and counts its delivery as started.
     fn take(scheduler: &mut Scheduler, contract: &Contract) -> Option<CallId> {
-        let (call, _) = scheduler.take(contract, NOW)?;
+        let (call, _) = scheduler.take(contract, NOW, |_| false)?;
         scheduler.start(&contract.name);
         Some(call)
     }

@@ -54,8 +54,12 @@ impl Step {
 
     /// Sets the operator whose signature proved the decision.
     pub(super) fn set_operator(&mut self, operator: &ListenerName) {
-        if let Some((_, Input::Decided { by, .. } | Input::Cancel { by, .. })) = &mut self.record {
-            *by = operator.clone();
+        match &mut self.record {
+            Some((_, Input::Decided { by, .. } | Input::Cancel { by, .. })) => {
+                *by = operator.clone();
+            }
+            Some((_, Input::Pause(action))) => action.by = operator.clone(),
+            _ => {}
         }
     }
 

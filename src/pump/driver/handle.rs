@@ -21,9 +21,10 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{
-    CallDecision, Cancellation, Event, GatedAnswer, Receipt, Submission, Target,
+    CallDecision, Cancellation, Event, GatedAnswer, PauseChange, PauseRuling, Receipt, Submission,
+    Target,
 };
-use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction};
+use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction, PauseAction};
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
 /// Completion of a client's call: how the call ended, and its result.
@@ -50,6 +51,13 @@ pub(in crate::pump) struct Decide {
 pub(in crate::pump) struct Cancel {
     pub cancellation: Cancellation,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
+    pub permit: InboxPermit,
+}
+
+/// A request to pause or to resume, and the channel to the caller that waits until it is durable.
+pub(in crate::pump) struct ChangePause {
+    pub request: PauseChange,
+    pub ruling: oneshot::Sender<PauseRuling>,
     pub permit: InboxPermit,
 }
 
@@ -319,6 +327,20 @@ impl Handle {
         let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
         let cancel = Box::new(Cancel { cancellation, ruling, permit });
         self.outbox.send(PumpCommand::Cancel(cancel)).map_err(|_| PumpStopped)?;
+        ruled.await.map_err(|_| PumpStopped)
+    }
+
+    /// Pauses or resumes. Returns when the action is durable.
+    pub async fn pause(&self, action: PauseAction) -> Result<PauseRuling, PumpStopped> {
+        let Some(permit) = self.inbox.try_permit() else {
+            let target = action.target.to_string();
+            return Ok(PauseRuling::Refused(busy(target.as_bytes(), INBOX_FULL)));
+        };
+
+        let (ruling, ruled) = oneshot::channel();
+        let request = PauseChange { ticket: Uuid::now_v7(), action };
+        let pause = Box::new(ChangePause { request, ruling, permit });
+        self.outbox.send(PumpCommand::Pause(pause)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
     }
 

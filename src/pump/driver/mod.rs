@@ -75,6 +75,7 @@ pub(super) enum PumpCommand {
     Submit(Box<handle::Submit>),
     Decide(Box<handle::Decide>),
     Cancel(Box<handle::Cancel>),
+    Pause(Box<handle::ChangePause>),
     Reserve(Box<handle::Reserve>),
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
@@ -261,6 +262,7 @@ impl Pump {
             tracing::error!(mutant, "a safety rule is switched off; this pump is for tests only");
         }
 
+        self.warn_of_pauses();
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
         // Discard uncounted time from before this start: the boot record accounts for it.
@@ -307,6 +309,18 @@ impl Pump {
             if !self.collect_batch(&mut batch) {
                 self.journal.checkpoint_if_due(now)?;
             }
+        }
+    }
+
+    /// Logs the pauses in force at the start, so that an organism that hands nothing over says why.
+    fn warn_of_pauses(&self) {
+        for pause in self.core.state().pauses.iter() {
+            tracing::warn!(
+                "paused since {} by {}: {}; nothing of it is handed over until `organism resume`",
+                pause.since,
+                pause.by,
+                pause.target
+            );
         }
     }
 
@@ -437,6 +451,9 @@ impl Pump {
                 self.waiters.watchers.notify(&CallWait { thread, call, listener, reason });
             }
             Effect::Ruled { ticket, ruling } => self.waiters.send_ruling(ticket, ruling),
+            Effect::PauseRuled { ticket, ruling } => {
+                self.waiters.send_pause_ruling(ticket, ruling);
+            }
             Effect::Reserved { call, attempt, answer } => {
                 self.waiters.answer_reservation(call, attempt, answer);
             }

@@ -13,7 +13,7 @@ use super::handle::{Act, CallCompletion, Reserve, Submit};
 use crate::envelope::{NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::limits;
-use crate::pump::core::{Event, Receipt};
+use crate::pump::core::{Event, PauseRuling, Receipt};
 use crate::thread::Map;
 
 #[derive(Default)]
@@ -23,6 +23,7 @@ pub(super) struct Waiters {
     /// Number of calls with waiters at which those whose clients have left are removed.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
+    pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch what their tree waits for.
     pub watchers: Watchers,
@@ -61,6 +62,11 @@ impl Waiters {
                 drop(cancel.permit);
                 self.rulings.insert(cancel.cancellation.ticket, cancel.ruling);
                 Some(Event::Cancel(cancel.cancellation))
+            }
+            PumpCommand::Pause(pause) => {
+                drop(pause.permit);
+                self.pauses.insert(pause.request.ticket, pause.ruling);
+                Some(Event::Pause(pause.request))
             }
             PumpCommand::Reserve(reserve) => {
                 let Reserve { call, attempt, reservation, answer } = *reserve;
@@ -142,6 +148,13 @@ impl Waiters {
 
     pub fn send_ruling(&mut self, ticket: Uuid, ruling: Result<(), Refusal>) {
         if let Some(waiter) = self.rulings.remove(&ticket) {
+            // The send fails if the requester has left. The ruling is recorded.
+            waiter.send(ruling).ok();
+        }
+    }
+
+    pub fn send_pause_ruling(&mut self, ticket: Uuid, ruling: PauseRuling) {
+        if let Some(waiter) = self.pauses.remove(&ticket) {
             // The send fails if the requester has left. The ruling is recorded.
             waiter.send(ruling).ok();
         }

@@ -291,6 +291,7 @@ impl Stage {
                 | Effect::Held { .. }
                 | Effect::CountBusy { .. }
                 | Effect::Reserved { .. }
+                | Effect::PauseRuled { .. }
                 | Effect::Ruled { .. } => {}
             }
         }

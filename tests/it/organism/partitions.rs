@@ -5,6 +5,7 @@ mod follows;
 mod kept_state;
 mod live;
 mod load;
+mod pauses;
 mod proved;
 mod repeated;
 mod restored;

@@ -305,6 +305,7 @@ fn a_hosted_process_with_the_key_of_an_operator_decides_nothing() {
         format!("approve {message} --hash {hash} --sign ana.key"),
         format!("refuse {message} --sign ana.key"),
         format!("cancel {thread} --sign ana.key"),
+        "pause all --sign ana.key".to_owned(),
     ];
     for command in &commands {
         let said = signing.house.send_text(&say(&format!("plain {command}")), &[]);

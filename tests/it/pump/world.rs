@@ -19,14 +19,17 @@ use organism::journal::StateRecovery as _;
 use organism::journal::sqlite::RestingStore;
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
-    Alarm, CallDecision, Cancellation, Core, Effect, Event, GatedAnswer, Receipt, Schedules,
-    Submission, Target,
+    Alarm, CallDecision, Cancellation, Core, Effect, Event, GatedAnswer, PauseChange, PauseRuling,
+    Receipt, Schedules, Submission, Target,
 };
 use organism::pump::gate::Gate;
 use organism::pump::{ResidencyLimits, ResidentCore};
 use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
-use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Input, OperatorKeys, Record};
+use organism::thread::{
+    Closing, Decision, DecisionOrigin, Fact, Input, OperatorKeys, PauseAction, PauseTarget,
+    PauseVerb, Record,
+};
 use organism::trace::TraceParent;
 use uuid::Uuid;
 
@@ -107,6 +110,7 @@ pub struct World {
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
+    pause_ruling: Option<PauseRuling>,
     reserved: Option<Result<(), NotReserved>>,
 }
 
@@ -185,6 +189,7 @@ impl World {
             begun: None,
             receipt: None,
             ruling: None,
+            pause_ruling: None,
             reserved: None,
         };
         world.boot();
@@ -330,6 +335,7 @@ impl World {
                     assert!(twice.is_none(), "a second result for {call}");
                 }
                 Effect::Ruled { ruling, .. } => self.ruling = Some(ruling),
+                Effect::PauseRuled { ruling, .. } => self.pause_ruling = Some(ruling),
                 Effect::Reserved { answer, .. } => self.reserved = Some(answer),
                 Effect::CountBusy { client } => self.busy.push(client),
                 Effect::Held { .. } => {}
@@ -572,6 +578,23 @@ impl World {
         let (ticket, thread, reason) = (Uuid::nil(), thread.clone(), "enough".to_owned());
         self.step(Event::Cancel(Cancellation { ticket, thread, reason, origin }));
         self.ruling.take().unwrap()
+    }
+
+    /// Pauses or resumes as an operator without a key.
+    pub fn pause(&mut self, verb: PauseVerb, target: &PauseTarget) -> PauseRuling {
+        self.pause_as(verb, target, None)
+    }
+
+    pub fn pause_as(
+        &mut self,
+        verb: PauseVerb,
+        target: &PauseTarget,
+        origin: Option<DecisionOrigin>,
+    ) -> PauseRuling {
+        let by = name("whoever");
+        let action = PauseAction { verb, target: target.clone(), by, origin };
+        self.step(Event::Pause(PauseChange { ticket: Uuid::nil(), action }));
+        self.pause_ruling.take().unwrap()
     }
 
     /// Submits a decision of an operator or of a human listener. Returns the violated rule, if any.

@@ -11,7 +11,7 @@ use organism::contract::Gather;
 use organism::envelope::{Disposition, Message, MessageKind};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{Alarm, Event, Receipt};
-use organism::thread::{Closing, Decision, Fact, Input, Opener, Opening, Record};
+use organism::thread::{Closing, Decision, Fact, Input, Opener, Opening, PauseTarget, Record};
 
 use super::bill::Bill;
 use super::listeners::{PERSON, SINGLE, TIMEOUT};
@@ -70,6 +70,8 @@ struct SubmissionFate {
 /// The content of the records, updated with each record.
 #[derive(Default)]
 struct Recorded {
+    /// The pauses in force.
+    paused: Vec<PauseTarget>,
     messages: BTreeMap<MessageId, Message>,
     disposed: HashMap<MessageId, Disposition>,
     /// Messages whose disposition is in the latest group.
@@ -377,6 +379,13 @@ impl Recorded {
             Fact::OutcomeReceived { call, attempt } => {
                 let before = self.outcomes.insert(*call, *attempt);
                 assert!(before < Some(*attempt), "attempts rise");
+            }
+            Fact::Paused { target, .. } => self.paused.push(target.clone()),
+            Fact::Resumed { target } => self.paused.retain(|paused| paused != target),
+            Fact::HandedOver { call, .. } => {
+                let request = &self.messages[&call.0];
+                let is_covered = |target: &PauseTarget| target.covers(&request.thread, &request.to);
+                assert!(!self.paused.iter().any(is_covered), "{call} is handed over and paused");
             }
             Fact::Held { call, .. } => {
                 assert!(self.held.insert(*call), "{call} is held twice");

@@ -11,6 +11,7 @@ use organism::journal::StateRecovery as _;
 use organism::pump::ResidentCore;
 use organism::pump::core::{Alarm, Core, Effect, Event, Standstill};
 use organism::pump::gate::Gate;
+use organism::thread::PauseTarget;
 use organism::thread::{Hold, Record};
 use uuid::Uuid;
 
@@ -98,6 +99,11 @@ impl Machine {
     }
 
     /// Calls that wait for a person, with the person and the digest of the request.
+    /// What is paused.
+    pub fn paused(&self) -> Vec<PauseTarget> {
+        self.core.state().pauses.iter().map(|pause| pause.target.clone()).collect()
+    }
+
     pub fn held(&self) -> Vec<(CallId, Hold, Digest)> {
         let trees = self.core.state().trees.values();
         let held = trees

@@ -11,9 +11,12 @@ use organism::envelope::{
 };
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{
-    CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Submission, Target,
+    CallDecision, Cancellation, Effect, Event, GatedAnswer, PauseChange, Receipt, Submission,
+    Target,
 };
-use organism::thread::{Decision, Hold, Record, client_result};
+use organism::thread::{
+    Decision, Hold, PauseAction, PauseTarget, PauseVerb, Record, client_result,
+};
 use uuid::Uuid;
 
 use super::bill;
@@ -110,6 +113,8 @@ struct Simulation {
     threads: Vec<ThreadId>,
     ids: u32,
     starts: usize,
+    /// Decides about pauses, apart from the faults.
+    pauses: Dice,
 }
 
 /// In half of the seeds, trees at rest leave memory at random.
@@ -137,6 +142,7 @@ pub fn run_with(seed: u64, is_resting: bool) -> Run {
         threads: Vec::new(),
         ids: 0,
         starts: 0,
+        pauses: Dice::new(seed.rotate_left(32) + 1),
     };
     simulation.start();
     for _ in 0..TURNS {
@@ -173,7 +179,27 @@ impl Simulation {
             12 | 13 => self.decide_one(),
             _ => {}
         }
+        self.pause_or_resume();
         self.step();
+    }
+
+    /// An operator pauses or resumes everything, a listener or a thread.
+    fn pause_or_resume(&mut self) {
+        if !self.pauses.one_in(12) {
+            return;
+        }
+        let target = match self.pauses.below(3) {
+            0 => PauseTarget::All,
+            1 => PauseTarget::Listener(name(NAMES[self.pauses.below(NAMES.len())])),
+            _ if self.threads.is_empty() => return,
+            _ => PauseTarget::Thread(self.threads[self.pauses.below(self.threads.len())].clone()),
+        };
+        let verb = match self.pauses.below(5) {
+            0 | 1 => PauseVerb::Pause,
+            2 => PauseVerb::PauseAndCancel,
+            _ => PauseVerb::Resume,
+        };
+        self.inbox.push(pause(verb, target));
     }
 
     /// Whether a delivery is in flight that must not be repeated.
@@ -291,6 +317,7 @@ impl Simulation {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
+                Effect::PauseRuled { .. } => {}
                 Effect::Reserved { call, attempt, answer } => {
                     self.may_request(call, attempt, answer);
                 }
@@ -717,6 +744,8 @@ impl Simulation {
         self.dice.be_quiet();
         self.absent.clear();
         for _ in 0..2_000 {
+            let paused = self.machine.paused().into_iter();
+            self.inbox.extend(paused.map(|target| pause(PauseVerb::Resume, target)));
             let untold = !self.judge.untold().is_empty();
             if !untold && self.machine.is_idle() && self.inbox.is_empty() && self.in_hand.is_empty()
             {
@@ -742,6 +771,11 @@ impl Simulation {
 
 fn text_of(message: &Message) -> String {
     message.payload.as_str().to_owned()
+}
+
+fn pause(verb: PauseVerb, target: PauseTarget) -> Event {
+    let action = PauseAction { verb, target, by: name("operator"), origin: None };
+    Event::Pause(PauseChange { ticket: Uuid::nil(), action })
 }
 
 /// The id of the call is the ticket, so that the response can be matched to it.

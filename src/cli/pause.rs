@@ -1,0 +1,21 @@
+//! `organism pause`: hands over no more work to a thread, an agent or anything.
+
+use std::process::ExitCode;
+
+use crate::thread::PauseVerb;
+
+use super::pause_action::{self, PauseArgs};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pause: PauseArgs,
+    /// Also cancel the work in flight: its calls end as cancelled.
+    #[arg(long)]
+    cancel: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let verb = if args.cancel { PauseVerb::PauseAndCancel } else { PauseVerb::Pause };
+    pause_action::run(verb, args.pause)
+}

@@ -1,0 +1,232 @@
+//! Sends a pause or a resume to the running organism, and prints the result of each partition.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::config::{Config, nearest};
+use crate::ids::{ListenerName, ThreadId};
+use crate::service::{PauseError, PauseReport};
+use crate::thread::{PauseTarget, PauseVerb};
+
+use super::decision::{self, DecisionArgs};
+use super::exit::{self, CommandExit, CommandFailure};
+use super::organism_reach::OrganismReach;
+use super::startup::{self, ConfigArg};
+
+/// Options of `pause` and `resume`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PauseArgs {
+    #[command(flatten)]
+    config: ConfigArg,
+    #[command(flatten)]
+    decision: DecisionArgs,
+    /// A thread (with everything beneath it), an agent or other listener, or `all`.
+    #[arg(value_name = "THREAD|AGENT|all")]
+    target: String,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct PauseOutput<'a> {
+    #[serde(rename = "action")]
+    action: &'static str,
+    #[serde(rename = "target")]
+    target: TargetOutput<'a>,
+    #[serde(rename = "partitions")]
+    partitions: Vec<PartitionOutput>,
+}
+
+#[derive(Serialize)]
+struct TargetOutput<'a> {
+    #[serde(rename = "kind")]
+    kind: &'static str,
+    #[serde(rename = "name", skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct PartitionOutput {
+    #[serde(rename = "partition")]
+    partition: u32,
+    #[serde(rename = "result")]
+    result: &'static str,
+    #[serde(rename = "in_flight", skip_serializing_if = "Option::is_none")]
+    in_flight: Option<u32>,
+    #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+type PartitionResult = (u32, Result<PauseReport, PauseError>);
+
+pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> {
+    let target = target_of(&args.target)?;
+    let reach = args.config.reach(&args.decision)?;
+    if reach.starts_organism() {
+        return Err(not_running(&reach, verb));
+    }
+    let names = match &reach {
+        OrganismReach::Config { config, .. } => names_of(config),
+        OrganismReach::Running { .. } => Vec::new(),
+    };
+
+    let signer = args.decision.signer()?;
+    let origin = args.decision.origin();
+    let results = startup::runtime()?.block_on(async {
+        let organism = reach.client().await?;
+        let results = organism.pause(verb, &target, &origin, signer.as_ref()).await;
+        organism.close().await?;
+        anyhow::Ok(results)
+    })?;
+
+    if args.json {
+        print_json(verb, &target, &results)?;
+    } else {
+        results.iter().for_each(|result| print(verb, &target, results.len(), result));
+    }
+    outcome(verb, &names, results)
+}
+
+/// Reads `all`, the id of a thread, or the name of a listener.
+fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
+    if text == "all" {
+        return Ok(PauseTarget::All);
+    }
+    if let Ok(thread) = ThreadId::parse(text) {
+        return Ok(PauseTarget::Thread(thread));
+    }
+
+    ListenerName::parse(text).map(PauseTarget::Listener).map_err(|_| {
+        let text = format!(
+            "`{text}` is neither a thread (sess-…) nor the name of an agent or listener; `all` \
+             stands for everything"
+        );
+        CommandFailure::new(CommandExit::Usage, text).into()
+    })
+}
+
+/// Starting an organism only to pause it would hand over its open work first.
+fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
+    let text = format!(
+        "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
+         with `organism run`; a pause that was in force stays in force",
+        reach.data().display(),
+        if verb == PauseVerb::Resume { "resume" } else { "pause" }
+    );
+    CommandFailure::new(CommandExit::Unavailable, text).into()
+}
+
+/// Names of the listeners and clients of a config.
+fn names_of(config: &Config) -> Vec<String> {
+    config.contracts.iter().map(|contract| contract.name.to_string()).collect()
+}
+
+fn unknown_listener(listener: &ListenerName, names: &[String]) -> anyhow::Error {
+    let names = names.iter().map(String::as_str).chain(["all"]);
+    let near = nearest(listener.as_str(), names);
+    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    let text = format!(
+        "`{listener}` is neither a thread nor an agent or listener of the running organism{near}"
+    );
+    CommandFailure::new(CommandExit::Usage, text).into()
+}
+
+fn print(verb: PauseVerb, target: &PauseTarget, count: usize, result: &PartitionResult) {
+    let (partition, result) = result;
+    let Ok(PauseReport { is_changed, in_flight }) = result else { return };
+    let what = match target {
+        PauseTarget::All => "everything".to_owned(),
+        PauseTarget::Listener(listener) => listener.to_string(),
+        PauseTarget::Thread(thread) => thread.to_string(),
+    };
+    let place = if count > 1 { format!(" (partition {partition})") } else { String::new() };
+    let text = match (verb, is_changed) {
+        (PauseVerb::Pause, true) => {
+            "is paused: nothing more is handed over until `organism resume`"
+        }
+        (PauseVerb::PauseAndCancel, true) => "is paused, and its work in flight is being cancelled",
+        (PauseVerb::Pause | PauseVerb::PauseAndCancel, false) => "was paused already",
+        (PauseVerb::Resume, true) => "is resumed",
+        (PauseVerb::Resume, false) => "was not paused",
+    };
+    let flight = match (verb, in_flight) {
+        (PauseVerb::Resume, _) | (_, 0) => String::new(),
+        (PauseVerb::PauseAndCancel, n) => format!("; deliveries cancelled: {n}"),
+        (PauseVerb::Pause, n) => format!("; deliveries in flight that end by themselves: {n}"),
+    };
+    note!("{what}{place} {text}{flight}");
+}
+
+fn print_json(
+    verb: PauseVerb,
+    target: &PauseTarget,
+    results: &[PartitionResult],
+) -> anyhow::Result<()> {
+    let partitions = results.iter().map(|(partition, result)| {
+        let (name, in_flight, error) = match result {
+            Ok(PauseReport { is_changed: true, in_flight }) => ("done", Some(*in_flight), None),
+            Ok(PauseReport { is_changed: false, in_flight }) => {
+                ("unchanged", Some(*in_flight), None)
+            }
+            Err(error @ PauseError::Refused(_)) => ("refused", None, Some(error.to_string())),
+            Err(error) => ("failed", None, Some(error.to_string())),
+        };
+        PartitionOutput { partition: *partition, result: name, in_flight, error }
+    });
+    let name = match target {
+        PauseTarget::All => None,
+        PauseTarget::Listener(listener) => Some(listener.as_str()),
+        PauseTarget::Thread(thread) => Some(thread.as_str()),
+    };
+    let target = TargetOutput { kind: target.kind(), name };
+    let output = PauseOutput { action: verb.as_str(), target, partitions: partitions.collect() };
+    put_line!("{}", serde_json::to_string_pretty(&output)?);
+    Ok(())
+}
+
+/// The exit code: that of the first partition that did not do it. `names` are what the command
+/// knows of the config.
+fn outcome(
+    verb: PauseVerb,
+    names: &[String],
+    results: Vec<PartitionResult>,
+) -> anyhow::Result<ExitCode> {
+    let count = results.len();
+    let mut failures = Vec::new();
+    for (partition, result) in results {
+        let Err(error) = result else { continue };
+        if count > 1 {
+            note!("partition {partition}: {error}");
+        }
+        failures.push(error);
+    }
+
+    let failed = failures.len();
+    let Some(first) = failures.into_iter().next() else { return Ok(CommandExit::Done.into()) };
+    let error = match first {
+        PauseError::Refused(refusal) if count == 1 => {
+            return decision::ruled(Some(*refusal)).map(|()| CommandExit::Done.into());
+        }
+        PauseError::Refused(refusal) => {
+            let exit = decision::exit_of_refusal(&refusal);
+            return Err(CommandFailure::new(exit, partly(verb, failed, count)).into());
+        }
+        PauseError::UnknownListener(listener) => return Err(unknown_listener(&listener, names)),
+        PauseError::Service(error) => anyhow::Error::from(error),
+    };
+    if count == 1 {
+        return Err(error);
+    }
+
+    Err(CommandFailure::new(exit::code(&error), partly(verb, failed, count)).into())
+}
+
+fn partly(verb: PauseVerb, failed: usize, count: usize) -> String {
+    format!(
+        "{failed} of {count} partitions did not {}; the command can be repeated",
+        if verb == PauseVerb::Resume { "resume" } else { "pause" }
+    )
+}

@@ -1,0 +1,296 @@
+//! Pauses: while one is in force, no call that it covers is handed over, and no timer or time limit
+//! of such a call fires. Work in flight ends by itself, unless the operator cancels it, too.
+//!
+//! What the alarms of a paused call would have done is made up for at the resume: it sets all of
+//! them again.
+
+use std::collections::{BTreeSet, HashSet};
+
+use uuid::Uuid;
+
+use super::approvals::operator_phrase;
+use super::event::{Alarm, Effect};
+use super::signatures::SignedDecision;
+use super::{Core, Step};
+use crate::contract::Contract;
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::system::{ActionReport, CorePayload};
+use crate::thread::{
+    Call, DecisionOrigin, DecisionStatement, Fact, Input, PauseAction, PauseTarget, PauseVerb, Tree,
+};
+
+/// An operator's request to pause or to resume.
+#[derive(Debug, Clone)]
+pub struct PauseChange {
+    /// Identifies the caller that waits for the ruling. Not recorded.
+    pub ticket: Uuid,
+    pub action: PauseAction,
+}
+
+/// The pump's ruling on a [`PauseChange`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PauseRuling {
+    /// The action is on record.
+    Done {
+        /// Deliveries in flight that the target covers.
+        in_flight: u32,
+    },
+    /// Everything is already as requested, so nothing is recorded.
+    Unchanged {
+        in_flight: u32,
+    },
+    /// There is no such thread, or the config has no such listener.
+    UnknownTarget,
+    Refused(Refusal),
+}
+
+impl Core {
+    /// Pauses or resumes. Records nothing if everything is already as requested.
+    pub(super) fn change_pause(&mut self, step: &mut Step, request: PauseChange) {
+        let PauseChange { ticket, mut action } = request;
+        action.origin = action.origin.map(DecisionOrigin::shortened);
+        action.by = ListenerName::operator();
+        let PauseAction { verb, target, .. } = action.clone();
+
+        let is_paused = self.state.pauses.get(&target).is_some();
+        let attempts = self.attempts_in_flight(&target);
+        let previews = self.previews_in_flight(&target);
+        let in_flight = u32::try_from(attempts.len() + previews.len()).unwrap_or(u32::MAX);
+        let is_unchanged = match verb {
+            PauseVerb::Pause => is_paused,
+            PauseVerb::PauseAndCancel => is_paused && in_flight == 0,
+            PauseVerb::Resume => !is_paused,
+        };
+
+        // A pause outlives the listener that it names, and can be ended then.
+        if !is_paused && !self.knows(&target) {
+            let ruling = PauseRuling::UnknownTarget;
+            return step.effect(Effect::PauseRuled { ticket, ruling });
+        }
+        if is_unchanged {
+            let ruling = PauseRuling::Unchanged { in_flight };
+            return step.effect(Effect::PauseRuled { ticket, ruling });
+        }
+
+        let home = target.home();
+        let origin = action.origin.clone().unwrap_or_default();
+        step.begin_record(home.root(), Input::Pause(action));
+        let by = match self.check_pause(step, verb, &target, &origin) {
+            Ok(by) => by,
+            Err(refusal) => {
+                let ruling = PauseRuling::Refused(refusal.clone());
+                step.effect(Effect::PauseRuled { ticket, ruling });
+                let operator = ListenerName::operator();
+                return self.refuse(step, &operator, Some(&home), None, refusal);
+            }
+        };
+
+        step.effect(Effect::PauseRuled { ticket, ruling: PauseRuling::Done { in_flight } });
+        self.note_pause(step, verb, &target, &by, &origin);
+        match verb {
+            PauseVerb::Resume => self.resume(step, &target),
+            PauseVerb::Pause | PauseVerb::PauseAndCancel => {
+                if !is_paused {
+                    let note = origin.note;
+                    self.fact(step, Fact::Paused { target, by, note });
+                }
+            }
+        }
+
+        if verb == PauseVerb::PauseAndCancel {
+            // Each attempt ends in a record of its own tree.
+            for (call, attempt) in attempts {
+                let alarm = Alarm::Stop { call, attempt };
+                step.effect(Effect::Alarm { at: step.time, alarm });
+            }
+            for call in previews {
+                self.withdraw_preview(step, call);
+            }
+        }
+    }
+
+    /// Returns the operator who may pause.
+    fn check_pause(
+        &mut self,
+        step: &mut Step,
+        verb: PauseVerb,
+        target: &PauseTarget,
+        origin: &DecisionOrigin,
+    ) -> Result<ListenerName, Refusal> {
+        let text = target.to_string();
+        let by = self.check_signature(
+            step,
+            &SignedDecision {
+                statement: Some(DecisionStatement::pause(verb, &text, &origin.note)),
+                thread: &target.home(),
+                signature: origin.signature.as_deref(),
+            },
+        )?;
+
+        let is_new = verb != PauseVerb::Resume && self.state.pauses.get(target).is_none();
+        if is_new && self.state.pauses.len() >= limits::PAUSES_MAX {
+            let message = format!(
+                "{} pauses are in force already; resume some of them, or pause all",
+                limits::PAUSES_MAX
+            );
+            return Err(Refusal::new(RefusalRule::Busy, message, text.as_bytes()));
+        }
+
+        Ok(by)
+    }
+
+    fn knows(&self, target: &PauseTarget) -> bool {
+        match target {
+            PauseTarget::All => true,
+            PauseTarget::Listener(listener) => self.contracts.get(listener).is_some(),
+            PauseTarget::Thread(thread) => {
+                thread.as_str() != ThreadId::ORGANISM && self.state.thread(thread).is_some()
+            }
+        }
+    }
+
+    fn note_pause(
+        &mut self,
+        step: &mut Step,
+        verb: PauseVerb,
+        target: &PauseTarget,
+        by: &ListenerName,
+        origin: &DecisionOrigin,
+    ) {
+        let thread = match target {
+            PauseTarget::Thread(thread) => Some(thread.clone()),
+            PauseTarget::All | PauseTarget::Listener(_) => None,
+        };
+        let report = ActionReport {
+            action: verb.as_str(),
+            by: by.clone(),
+            uid: origin.who.uid,
+            login: origin.who.login.clone(),
+            host: origin.who.host.clone(),
+            thread,
+            reason: (!origin.note.is_empty()).then(|| origin.note.clone()),
+            details: vec![("target".to_owned(), target.to_string())],
+        };
+        let answer = CorePayload::OperatorAction(report);
+        self.system_note(step, &target.home(), &ListenerName::core(), &answer);
+    }
+
+    /// Ends the pause of `target`, and sets the alarms of all calls that no other pause covers.
+    fn resume(&mut self, step: &mut Step, target: &PauseTarget) {
+        self.fact(step, Fact::Resumed { target: target.clone() });
+
+        let freed = self.state.calls_of(target).into_iter();
+        let freed: Vec<_> =
+            freed.filter(|call| !self.is_paused(call)).map(|call| call.id).collect();
+        for call in &freed {
+            self.set_alarms_again(step, *call);
+        }
+
+        let roots = freed.iter().filter_map(|call| self.state.calls.get(call).cloned());
+        let roots: BTreeSet<_> = roots.collect();
+        for root in &roots {
+            self.set_thread_alarms_of(step, root);
+        }
+
+        let trees = self.state.trees.values();
+        let mut timers: Vec<_> = trees.flat_map(|tree| &tree.timers).collect();
+        let is_freed: HashSet<_> = freed.iter().collect();
+        timers.retain(|(_, set)| is_freed.contains(&set.call));
+        timers.sort_by_key(|(timer, set)| (set.fires_at, **timer));
+        for (timer, set) in timers {
+            let alarm = Alarm::Timer { timer: *timer, call: set.call };
+            step.effect(Effect::Alarm { at: set.fires_at, alarm });
+        }
+
+        let names: Vec<_> = self.contracts.iter().map(|contract| contract.name.clone()).collect();
+        names.iter().for_each(|name| self.scheduler.mark_runnable(name));
+    }
+
+    /// Sets the alarms of a call that was paused, except those of its timers and threads: any of them may have
+    /// come during the pause, when it had no effect.
+    fn set_alarms_again(&mut self, step: &mut Step, id: CallId) {
+        self.extend_preview(step, id);
+        let Some(call) = self.state.call(id) else { return };
+        let listener = call.callee.clone();
+        let hold_due = call.held.and_then(|_| self.hold_alarm_due(call, step.time));
+        if let Some(at) = hold_due {
+            step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
+        }
+        if self.scheduler.is_waiting(id) {
+            self.wait_for_listener_again(step, &listener, id);
+        }
+    }
+
+    /// Sets the alarms for the time limits of threads in which a call has ended during a pause: the
+    /// times of the other calls there may run again.
+    pub(super) fn follow_closed_calls(&self, step: &mut Step) {
+        let has_closed = step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
+        if self.state.pauses.is_empty() || !has_closed {
+            return;
+        }
+
+        if let Some((tree, _)) = &step.record {
+            let tree = tree.clone();
+            self.set_thread_alarms_of(step, &tree);
+        }
+    }
+
+    /// Sets the alarms for the time limits of all threads of a tree.
+    fn set_thread_alarms_of(&self, step: &mut Step, root: &ThreadId) {
+        let tree = self.state.trees.get(root).into_iter();
+        let mut calls: Vec<_> = tree.flat_map(Tree::open_calls).map(|call| call.id).collect();
+        calls.sort_unstable();
+        for call in calls {
+            self.set_thread_alarm(step, call);
+        }
+    }
+
+    /// Whether a pause covers the call.
+    pub(super) fn is_paused(&self, call: &Call) -> bool {
+        self.state.is_paused(call) && !mutant("hand-over-the-paused")
+    }
+
+    /// Whether a pause covers the calls of `thread` to this listener.
+    pub(super) fn is_paused_at(&self, contract: &Contract, thread: &ThreadId) -> bool {
+        self.state.pauses.covers(thread, &contract.name) && !mutant("hand-over-the-paused")
+    }
+
+    /// Attempts in flight that `target` covers, in the order of their calls' threads.
+    fn attempts_in_flight(&self, target: &PauseTarget) -> Vec<(CallId, Attempt)> {
+        let covered = self.state.calls_of(target).into_iter();
+        let running = covered.filter_map(|call| {
+            let running = self.calls.running(call.id)?;
+            Some((call.id, running.attempt))
+        });
+        running.collect()
+    }
+
+    fn previews_in_flight(&self, target: &PauseTarget) -> Vec<CallId> {
+        let covered = self.state.calls_of(target).into_iter();
+        covered.filter(|call| self.previews.is_in_flight(call.id)).map(|call| call.id).collect()
+    }
+
+    /// Handles [`Alarm::Stop`]: cancels the call of an attempt that was in flight when an operator
+    /// paused and cancelled. The call ends, so its listener never gets it a second time.
+    pub(super) fn stop_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        let running = self.calls.running(call).filter(|running| running.attempt == attempt);
+        let Some(open) = running.and_then(|_| self.state.call(call)) else { return };
+        let thread = open.thread.clone();
+        let pause = self.state.pauses.covering(&thread, &open.callee).cloned();
+        let text = match pause {
+            Some(pause) if pause.note.is_empty() => {
+                format!("cancelled by {}", operator_phrase(&pause.by))
+            }
+            Some(pause) => {
+                format!("cancelled by {}: {}", operator_phrase(&pause.by), pause.note)
+            }
+            None => format!("cancelled by {}", operator_phrase(&ListenerName::operator())),
+        };
+
+        step.begin_record(thread.root(), Input::Stop { call, attempt });
+        self.close_all(step, &[call], |core, step, call| core.cancel_call(step, call, &text));
+    }
+}

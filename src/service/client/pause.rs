@@ -1,0 +1,100 @@
+//! The client's side of pauses, which concern the pumps of all partitions.
+
+use uuid::Uuid;
+
+use super::{ServiceClient, unexpected};
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::ListenerName;
+use crate::journal::partitions_in;
+use crate::service::signing::OperatorSigner;
+use crate::service::{
+    Error, PauseReport, PauseRequest, ServiceRequest, ServiceResponse, journal_in,
+};
+use crate::thread::{DecisionOrigin, PauseTarget, PauseVerb};
+
+/// Why a pump has not paused or resumed.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    #[error("the config of the running organism has no agent or listener `{0}`")]
+    UnknownListener(ListenerName),
+    #[error("{0}")]
+    Service(#[from] Error),
+}
+
+impl ServiceClient {
+    /// Pauses or resumes. A thread belongs to one partition; any other target concerns all of them.
+    /// Returns the result of each partition, in their order.
+    pub async fn pause(
+        &self,
+        verb: PauseVerb,
+        target: &PauseTarget,
+        origin: &DecisionOrigin,
+        signer: Option<&OperatorSigner>,
+    ) -> Vec<(u32, Result<PauseReport, PauseError>)> {
+        let count = || u32::try_from(partitions_in(&self.data).len()).unwrap_or(1);
+        let partitions = self.partitions().unwrap_or_else(count).max(1);
+        let concerned = match target {
+            PauseTarget::Thread(thread) => vec![thread.partition(partitions)],
+            PauseTarget::All | PauseTarget::Listener(_) => (0..partitions).collect(),
+        };
+
+        // An unreachable pump does not delay a pause of the others.
+        let requests = concerned.into_iter().map(async |partition| {
+            let origin = Some(origin.clone());
+            let target = target.clone();
+            let request = PauseRequest { verb, target, partition, origin };
+            (partition, self.pause_in(request, signer).await)
+        });
+        futures_util::future::join_all(requests).await
+    }
+
+    async fn pause_in(
+        &self,
+        request: PauseRequest,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<PauseReport, PauseError> {
+        let partition = request.partition;
+        let target = request.target.clone();
+        let mut request = ServiceRequest::Pause(request);
+        if let Some(signer) = signer {
+            let journal = self.journal_in_partition(partition).await?;
+            signer.sign(&mut request, journal, &target.home());
+        }
+
+        match (self.response(partition, &request).await?, target) {
+            ((ServiceResponse::Paused(report), _), _) => Ok(report),
+            // As with a decision, this refusal may be a consequence of an earlier attempt.
+            ((ServiceResponse::Ruled(Some(refusal)), true), _)
+                if matches!(refusal.rule, RefusalRule::NotSigned | RefusalRule::Busy) =>
+            {
+                Err(Error::Lost.into())
+            }
+            ((ServiceResponse::Ruled(Some(refusal)), _), _) => Err(PauseError::Refused(refusal)),
+            ((ServiceResponse::UnknownThread, _), PauseTarget::Thread(thread)) => {
+                Err(Error::NoThread { thread }.into())
+            }
+            ((ServiceResponse::UnknownListener, _), PauseTarget::Listener(listener)) => {
+                Err(PauseError::UnknownListener(listener))
+            }
+            ((other, _), _) => Err(unexpected(&other).into()),
+        }
+    }
+
+    /// Id of the journal of a partition.
+    pub(super) async fn journal_in_partition(&self, partition: u32) -> Result<Uuid, Error> {
+        if self.partitions().is_none() {
+            let mut journals = partitions_in(&self.data).into_iter();
+            let found = journals.find(|(number, _)| number.unwrap_or_default() == partition);
+            let none =
+                || Error::failed(format_args!("there is no journal of partition {partition}"));
+            return journal_in(&found.ok_or_else(none)?.1);
+        }
+
+        match self.response(partition, &ServiceRequest::JournalId { partition }).await?.0 {
+            ServiceResponse::JournalId(journal) => Ok(journal),
+            other => Err(unexpected(&other)),
+        }
+    }
+}

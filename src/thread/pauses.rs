@@ -1,0 +1,274 @@
+//! Pauses as plain state: what operators have paused, and the times that stand still meanwhile.
+//!
+//! A call is kept back while a pause covers it and it is not with its listener. The times of such a
+//! call, of the spawned threads that it belongs to, and of its tree stand still.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::allotments::with_ancestors;
+use super::operator::DecisionOrigin;
+use super::state::{Call, State, Tree};
+use crate::clock::Time;
+use crate::ids::{ListenerName, ThreadId};
+use crate::mutant::mutant;
+
+/// The part of an organism that a pause covers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PauseTarget {
+    /// Every call.
+    #[serde(rename = "all")]
+    All,
+    /// The calls to one agent or other listener.
+    #[serde(rename = "listener")]
+    Listener(ListenerName),
+    /// The calls in one thread and in the threads beneath it.
+    #[serde(rename = "thread")]
+    Thread(ThreadId),
+}
+
+impl PauseTarget {
+    pub fn covers(&self, thread: &ThreadId, callee: &ListenerName) -> bool {
+        match self {
+            Self::All => true,
+            Self::Listener(listener) => listener == callee,
+            Self::Thread(paused) => thread == paused || thread.is_beneath(paused),
+        }
+    }
+
+    fn covers_call(&self, call: &Call) -> bool {
+        self.covers(&call.thread, &call.callee)
+    }
+
+    /// The thread in whose tree a pause is recorded, and which its signature names.
+    pub fn home(&self) -> ThreadId {
+        match self {
+            Self::Thread(thread) => thread.clone(),
+            Self::All | Self::Listener(_) => ThreadId::organism(),
+        }
+    }
+
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Listener(_) => "listener",
+            Self::Thread(_) => "thread",
+        }
+    }
+}
+
+/// The form in which an operator signs it and reads it, such as `listener search`.
+impl fmt::Display for PauseTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Listener(listener) => write!(f, "listener {listener}"),
+            Self::Thread(thread) => write!(f, "thread {thread}"),
+        }
+    }
+}
+
+/// Whether an operator pauses or resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PauseVerb {
+    #[serde(rename = "pause")]
+    Pause,
+    /// Pauses, and cancels the deliveries in flight.
+    #[serde(rename = "pause-and-cancel")]
+    PauseAndCancel,
+    #[serde(rename = "resume")]
+    Resume,
+}
+
+impl PauseVerb {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::PauseAndCancel => "pause-and-cancel",
+            Self::Resume => "resume",
+        }
+    }
+}
+
+/// An operator's request to pause or to resume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseAction {
+    #[serde(rename = "verb")]
+    pub verb: PauseVerb,
+    #[serde(rename = "target")]
+    pub target: PauseTarget,
+    /// The operator whose signature proves the action, or the anonymous operator.
+    #[serde(rename = "by")]
+    pub by: ListenerName,
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
+}
+
+/// A pause in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    #[serde(rename = "target")]
+    pub target: PauseTarget,
+    /// Time of the record of the pause.
+    #[serde(rename = "since")]
+    pub since: Time,
+    #[serde(rename = "by")]
+    pub by: ListenerName,
+    /// Note of the operator; empty if none was given.
+    #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// The pauses in force, the oldest first.
+///
+/// **Invariant:** each target has at most one pause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pauses(Vec<Pause>);
+
+impl Pauses {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Pause> {
+        self.0.iter()
+    }
+
+    pub fn get(&self, target: &PauseTarget) -> Option<&Pause> {
+        self.0.iter().find(|pause| pause.target == *target)
+    }
+
+    /// A pause that covers the calls of `thread` to `callee`.
+    pub fn covering(&self, thread: &ThreadId, callee: &ListenerName) -> Option<&Pause> {
+        self.0.iter().find(|pause| pause.target.covers(thread, callee))
+    }
+
+    pub fn covers(&self, thread: &ThreadId, callee: &ListenerName) -> bool {
+        self.covering(thread, callee).is_some()
+    }
+
+    fn insert(&mut self, pause: Pause) {
+        self.remove(&pause.target);
+        self.0.push(pause);
+    }
+
+    fn remove(&mut self, target: &PauseTarget) {
+        self.0.retain(|pause| pause.target != *target);
+    }
+}
+
+impl State {
+    /// Whether a pause covers the call, so that it is not handed over and no timer of it fires.
+    pub fn is_paused(&self, call: &Call) -> bool {
+        self.pauses.covers(&call.thread, &call.callee)
+    }
+
+    pub(super) fn pause(&mut self, pause: Pause) {
+        self.pauses.insert(pause);
+        self.follow_pauses_in_all();
+    }
+
+    pub(super) fn resume(&mut self, target: &PauseTarget) {
+        self.pauses.remove(target);
+        self.follow_pauses_in_all();
+    }
+
+    /// Starts and stops the times of all trees after a pause began or ended. A tree that has left
+    /// memory has no call that a pause could keep back.
+    fn follow_pauses_in_all(&mut self) {
+        let core_version = self.core_version;
+        let is_paused = !self.pauses.is_empty();
+        for tree in self.trees.values_mut() {
+            tree.follow_pauses(&self.pauses, self.time);
+            tree.follow_people(self.time, core_version, is_paused);
+        }
+    }
+
+    /// The open calls that `target` covers, in the order of their threads and ids.
+    pub fn calls_of(&self, target: &PauseTarget) -> Vec<&Call> {
+        let calls = self.trees.values().flat_map(Tree::open_calls);
+        let mut covered: Vec<_> = calls.filter(|call| target.covers_call(call)).collect();
+        covered.sort_by(|a, b| (&a.thread, a.id).cmp(&(&b.thread, b.id)));
+        covered
+    }
+}
+
+impl Tree {
+    /// Starts or stops the times of the tree's calls and spawned threads after a record at `time`.
+    pub(super) fn follow_pauses(&mut self, pauses: &Pauses, time: Time) {
+        let is_frozen = !mutant("count-the-time-of-a-pause");
+        for call in self.calls.values_mut() {
+            let is_covered = pauses.covers(&call.thread, &call.callee);
+            let is_kept = is_covered && call.handed_over.is_none() && is_frozen;
+            match call.kept_since {
+                None if is_kept => call.kept_since = Some(time),
+                Some(since) if !is_kept => {
+                    call.kept_since = None;
+                    call.extend(time.since(since));
+                }
+                _ => {}
+            }
+        }
+
+        if self.threads.values().all(|thread| thread.allotted.is_none()) {
+            return;
+        }
+
+        let kept = self.calls.values().filter(|call| call.kept_since.is_some());
+        let still: std::collections::HashSet<_> =
+            kept.flat_map(|call| with_ancestors(&call.thread)).collect();
+        for (id, thread) in &mut self.threads {
+            let Some(allotted) = thread.allotted.as_mut() else { continue };
+            let is_still = still.contains(id);
+            match allotted.still_since {
+                None if is_still => allotted.still_since = Some(time),
+                Some(since) if !is_still => {
+                    allotted.still_since = None;
+                    let until = &mut allotted.limits.until;
+                    *until = until.map(|until| until.plus(time.since(since)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a pause keeps any call of the tree back.
+    pub(super) fn has_kept_calls(&self) -> bool {
+        self.open_calls().any(|call| call.kept_since.is_some())
+    }
+}
+
+impl Call {
+    /// Moves the times that count against this call while it is not with its listener.
+    pub(super) fn extend(&mut self, by: Duration) {
+        self.offered_since = self.offered_since.map(|since| since.plus(by));
+        if let Some(held) = &mut self.held {
+            held.until = held.until.map(|until| until.plus(by));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_a_thread_covers_everything_beneath_it_and_nothing_beside_it() {
+        let root = ThreadId::parse("sess-aaaaaaaa").unwrap();
+        let finder = ListenerName::parse("finder").unwrap();
+        let paused = PauseTarget::Thread(root.child("a"));
+
+        let is_covered = |thread: &ThreadId| paused.covers(thread, &finder);
+        assert!(is_covered(&root.child("a")));
+        assert!(is_covered(&root.child("a").child("b")));
+        assert!(!is_covered(&root));
+        assert!(!is_covered(&root.child("ab")));
+    }
+}

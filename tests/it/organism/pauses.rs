@@ -1,0 +1,136 @@
+//! `organism pause` and `organism resume` (issue 18, part 4).
+
+use organism::ids::Position;
+use organism::thread::Fact;
+use serde_json::Value as Json;
+
+use super::{CommandOutput, House, Running, numbered, until};
+
+/// Runs an organism whose listeners note what they are given.
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    house.run_with(command)
+}
+
+fn send(house: &House, name: &str, number: &str) {
+    let sent = house.send_text(&numbered(name, number), &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+}
+
+/// The one value of a command's output.
+pub fn value(output: &CommandOutput) -> Json {
+    serde_json::from_str(&output.out).unwrap()
+}
+
+/// Facts of the journal from the last pause on, without those of an earlier pause.
+fn facts_since_pause(house: &House) -> Vec<Fact> {
+    let reader = house.reader();
+    let last = reader.last().unwrap();
+    let records = reader.records(Position(1), last).unwrap().into_iter();
+    let facts: Vec<_> = records.flat_map(|sealed| sealed.record.facts).collect();
+    let paused = facts.iter().rposition(|fact| matches!(fact, Fact::Paused { .. })).unwrap();
+    facts[paused..].to_vec()
+}
+
+fn handed_over(facts: &[Fact]) -> usize {
+    facts.iter().filter(|fact| matches!(fact, Fact::HandedOver { .. })).count()
+}
+
+/// A pause survives kill -9, and nothing is handed over during it. Work in flight ends by itself.
+#[test]
+fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
+    let house = House::new();
+    let mut running = run(&house);
+    send(&house, "hold", "1");
+    until("it is in flight", || house.path("effects").exists().then_some(()));
+
+    let paused = house.organism(&["pause", "all", "--note", "looking into it"]);
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    let expected = "everything is paused: nothing more is handed over until `organism resume`; \
+                    deliveries in flight that end by themselves: 1\n";
+    assert_eq!(paused.err, expected);
+    let again = house.organism(&["pause", "all", "--json"]);
+    assert_eq!(value(&again)["partitions"][0]["result"], "unchanged", "{again:?}");
+
+    send(&house, "ping", "1");
+    house.write("let-go", "");
+    until("work in flight finishes", || (house.recorded("held") == 1).then_some(()));
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+
+    let running = run(&house);
+    let log = house.log();
+    assert!(log.contains("paused since") && log.contains("by operator: all"), "{log}");
+    send(&house, "ping", "2");
+    assert_eq!(handed_over(&facts_since_pause(&house)), 0);
+    assert_eq!(house.recorded("pong"), 0);
+
+    let resumed = house.organism(&["resume", "all"]);
+    assert_eq!((resumed.code, resumed.err.trim()), (Some(0), "everything is resumed"));
+    until("what waited is done", || (house.recorded("pong") == 2).then_some(()));
+    let facts = facts_since_pause(&house);
+    let resumed = facts.iter().position(|fact| matches!(fact, Fact::Resumed { .. })).unwrap();
+    assert_eq!(handed_over(&facts[..resumed]), 0);
+    let again = house.organism(&["resume", "all"]);
+    assert_eq!((again.code, again.err.trim()), (Some(0), "everything was not paused"));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// After the kill switch, no work is in flight, and its listener does not get the call again.
+#[test]
+fn after_the_kill_switch_no_work_is_in_flight() {
+    let house = House::new();
+    let running = run(&house);
+    send(&house, "hold", "1");
+    until("it is in flight", || house.path("effects").exists().then_some(()));
+
+    let killed = house.organism(&["pause", "holder", "--cancel", "--note", "stop", "--json"]);
+    assert_eq!(killed.code, Some(0), "{killed:?}");
+    let result = value(&killed);
+    assert_eq!(
+        (&result["action"], &result["target"]["name"]),
+        (&"pause-and-cancel".into(), &"holder".into())
+    );
+    assert_eq!(result["partitions"][0]["in_flight"], 1);
+    let thread = house.organism(&["threads", "--json"]).json()[0]["thread"].clone();
+    let thread = thread.as_str().unwrap();
+    until("its call is cancelled", || {
+        let shown = house.organism(&["thread", thread]).out;
+        (shown.contains("cancelled by the operator: stop")).then_some(())
+    });
+
+    house.write("let-go", "");
+    let resumed = house.organism(&["resume", "holder"]);
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    let next = house.send_text(&numbered("hold", "2"), &[]);
+    assert_eq!(next.code, Some(0), "{next:?}");
+    let effects = std::fs::read_to_string(house.path("effects")).unwrap();
+    assert_eq!(effects.lines().count(), 2, "each call once: {effects}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn what_cannot_be_paused_is_named() {
+    let house = House::new();
+    let stopped = house.organism(&["pause", "all"]);
+    assert_eq!(stopped.code, Some(69), "{stopped:?}");
+    assert!(stopped.err.contains("no organism runs on"), "{stopped:?}");
+
+    let running = run(&house);
+    let near = house.organism(&["pause", "hodler"]);
+    assert_eq!(near.code, Some(2), "{near:?}");
+    assert!(near.err.contains("did you mean `holder`?"), "{near:?}");
+    let thread = house.organism(&["pause", "sess-absent00"]);
+    assert!(thread.err.contains("no thread sess-absent00 is on record"), "{thread:?}");
+    let strange = house.organism(&["resume", "What?"]);
+    assert_eq!(strange.code, Some(2), "{strange:?}");
+    assert!(strange.err.contains("neither a thread (sess-…) nor the name"), "{strange:?}");
+    let other = house.organism(&["resume", "holdre"]);
+    assert!(other.err.contains("neither a thread nor an agent"), "{other:?}");
+    assert!(other.err.contains("did you mean `holder`?"), "{other:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
