@@ -116,6 +116,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("answer-any-host", "the web view answers requests to addresses of this machine alone"),
     ("answer-any-origin", "the web view answers no request that another site sent"),
     ("trust-the-browser", "a process that the organism hosts gets no page, even with the token"),
+    (
+        "trust-what-nobody-shows",
+        "a hosted process gets no page, even if it hides the socket from every list",
+    ),
     ("answer-without-token", "the web view shows the record to those with its token alone"),
     ("hide-the-caller", "a caller whose process is seen needs no secret"),
     ("take-any-secret", "a client proves itself with its own secret and no other"),

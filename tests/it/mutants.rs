@@ -423,6 +423,11 @@ const GUARDS: &[(&str, &str)] = &[
     ("use-a-signature-twice", "pump::signed::a_signature_is_used_once_also_after_a_restart"),
     #[cfg(target_os = "linux")]
     ("trust-the-browser", "web::view::hosted::a_hosted_process_gets_no_page_even_with_the_cookie"),
+    #[cfg(target_os = "linux")]
+    (
+        "trust-what-nobody-shows",
+        "web::view::hosted::a_hosted_process_gets_no_page_even_with_the_cookie",
+    ),
     (
         "answer-any-host",
         "web::view::access::a_rebound_name_a_strange_origin_and_another_site_get_no_page",

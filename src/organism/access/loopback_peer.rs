@@ -2,26 +2,40 @@
 //! loopback.
 //!
 //! The operating system shows the owner of a socket only where it lists sockets and open files of
-//! processes (Linux). Where it shows none, nothing is known, and other proof decides.
+//! processes (Linux). Elsewhere nothing is known, and other proof decides.
+//!
+//! A process can take a socket out of every list: it sends the socket to itself and leaves it on the
+//! way, or registers it with an io_uring. So where no process shows a socket of our own user, a
+//! hosted process counts as its owner if there is one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use super::{ancestry, has_journal};
+use crate::children;
 use crate::journal::partitions_in;
 use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::mutant::mutant;
 
-/// Field of the inode in a line of `/proc/net/tcp`.
+/// Fields of the user and of the inode in a line of `/proc/net/tcp`.
+const UID_FIELD: usize = 7;
 const INODE_FIELD: usize = 9;
+
+/// The client's end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ClientSocket {
+    /// User who made the socket.
+    uid: u32,
+    inode: u64,
+}
 
 /// Whether the client of a connection from `peer` to `server` is a process that a pump of the
 /// journals in `data` hosts. Reads the files of all processes, which takes milliseconds.
 ///
-/// A process may hide its open files. If no process shows the socket, a hosted process that hides
-/// its files counts as the owner.
+/// A process may hide its open files, or a socket that is not among them. If no process shows the
+/// socket, a hosted process that could have it counts as the owner.
 pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool {
-    if mutant("trust-the-browser") {
+    if mutant("trust-the-browser") || !cfg!(target_os = "linux") {
         return false;
     }
 
@@ -29,9 +43,41 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
     let is_own = |journal| has_journal(data, journal);
     let is_hosted = |pid: &i32| ancestry::is_hosted(*pid, &pumps, is_own);
 
-    let Some(inode) = inode_of(peer, server) else { return false };
-    let SocketOwners { shown, hidden } = owners_of(inode);
-    if shown.is_empty() { hidden.iter().any(is_hosted) } else { shown.iter().any(is_hosted) }
+    let socket = socket_of(peer, server);
+    let SocketOwners { shown, hidden } = socket.map(|it| owners_of(it.inode)).unwrap_or_default();
+    if !shown.is_empty() {
+        return shown.iter().any(is_hosted);
+    }
+    if hidden.iter().any(is_hosted) {
+        return true;
+    }
+
+    let is_of_another_user = socket.is_some_and(|it| !may_be_hosted(it.uid));
+    if is_of_another_user || hidden.iter().any(is_of_login) || mutant("trust-what-nobody-shows") {
+        return false;
+    }
+    processes().iter().any(is_hosted)
+}
+
+/// Whether a process of this user may be hosted by an organism of our own user.
+fn may_be_hosted(uid: u32) -> bool {
+    let own = rustix::process::geteuid();
+    own.is_root() || own.as_raw() == uid
+}
+
+/// Whether a process is the part of a login service that works for its user, such as the one of
+/// `sshd` that forwards ports: it hides its files, and a process of root started it.
+fn is_of_login(pid: &i32) -> bool {
+    let parent = children::status(i64::from(*pid)).map(|status| status.parent);
+    let parent = parent.filter(|parent| *parent > 1);
+    parent.is_some_and(|parent| user_of(parent) == Some(0) && user_of(i64::from(*pid)) != Some(0))
+}
+
+/// Effective user of a process.
+fn user_of(pid: i64) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The process that holds the lock on a journal.
@@ -42,20 +88,21 @@ fn pump_of(journal: &Path) -> Option<u32> {
     }
 }
 
-/// Inode of the socket whose local end is `peer` and whose remote end is `server`.
-fn inode_of(peer: SocketAddr, server: SocketAddr) -> Option<u64> {
+/// The socket whose local end is `peer` and whose remote end is `server`.
+fn socket_of(peer: SocketAddr, server: SocketAddr) -> Option<ClientSocket> {
     let ends = (canonical(peer), canonical(server));
     ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
         let table = std::fs::read_to_string(table).ok()?;
         table.lines().skip(1).find_map(|line| {
-            let mut fields = line.split_whitespace();
-            let local = address(fields.nth(1)?)?;
-            let remote = address(fields.next()?)?;
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let local = address(fields.get(1)?)?;
+            let remote = address(fields.get(2)?)?;
             if (local, remote) != ends {
                 return None;
             }
-            // Two of the fields between were already read, and the count begins at 0.
-            fields.nth(INODE_FIELD - 3)?.parse().ok().filter(|inode| *inode > 0)
+            let uid = fields.get(UID_FIELD)?.parse().ok()?;
+            let inode = fields.get(INODE_FIELD)?.parse().ok().filter(|inode| *inode > 0)?;
+            Some(ClientSocket { uid, inode })
         })
     })
 }
@@ -94,26 +141,45 @@ struct SocketOwners {
 
 fn owners_of(inode: u64) -> SocketOwners {
     let socket = format!("socket:[{inode}]");
+    let processes = processes();
     let mut owners = SocketOwners::default();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return owners };
-    for process in processes.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        match std::fs::read_dir(process.path().join("fd")) {
-            Ok(mut files) => {
-                let is_it = |file: std::io::Result<std::fs::DirEntry>| {
-                    let link = file.and_then(|file| std::fs::read_link(file.path()));
-                    link.is_ok_and(|link| link.as_os_str() == socket.as_str())
-                };
-                if files.any(is_it) {
-                    owners.shown.push(pid);
-                }
-            }
-            Err(_) => owners.hidden.push(pid),
+    for pid in &processes {
+        match has_open(&format!("/proc/{pid}/fd"), &socket) {
+            Ok(true) => owners.shown.push(*pid),
+            Ok(false) => {}
+            Err(_) => owners.hidden.push(*pid),
         }
     }
+
+    // A thread may have open files of its own. They are looked at only if need be: there are many.
+    if owners.shown.is_empty() {
+        let has_it = |pid: &&i32| has_open_in_thread(**pid, &socket);
+        owners.shown = processes.iter().filter(has_it).copied().collect();
+    }
     owners
+}
+
+/// Ids of all processes that the system shows.
+fn processes() -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+}
+
+/// Whether a directory of open files contains the file with this name.
+fn has_open(directory: &str, name: &str) -> std::io::Result<bool> {
+    let mut files = std::fs::read_dir(directory)?;
+    Ok(files.any(|file| {
+        let link = file.and_then(|file| std::fs::read_link(file.path()));
+        link.is_ok_and(|link| link.as_os_str() == name)
+    }))
+}
+
+fn has_open_in_thread(pid: i32, name: &str) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let files = threads.flatten().map(|thread| thread.path().join("fd"));
+    let mut files = files.filter_map(|files| files.to_str().map(str::to_owned));
+    files.any(|files| has_open(&files, name).unwrap_or(false))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -129,11 +195,15 @@ mod tests {
             let server = listener.local_addr().unwrap();
             let client = TcpStream::connect(server).unwrap();
             let peer = client.local_addr().unwrap();
-            let inode = inode_of(peer, server).unwrap();
-            assert_ne!(Some(inode), inode_of(server, peer), "the server's end is another socket");
+            let socket = socket_of(peer, server).unwrap();
+            assert_ne!(Some(socket), socket_of(server, peer), "the server's end is another socket");
+            assert_eq!(socket.uid, rustix::process::geteuid().as_raw());
 
             let own = i32::try_from(std::process::id()).unwrap();
-            assert_eq!(owners_of(inode).shown, [own]);
+            assert_eq!(owners_of(socket.inode).shown, [own]);
+            assert!(has_open_in_thread(own, &format!("socket:[{}]", socket.inode)));
+            assert_eq!(user_of(i64::from(own)), Some(socket.uid));
+            assert!(!is_of_login(&1));
         }
     }
 

@@ -17,17 +17,47 @@ accepts = ["say"]
 replies = ["said"]
 "#;
 
-/// Requests a page with a cookie, and prints the status of the response. With `hidden`, the process
-/// first hides its open files from other processes of its user.
+/// Requests a page with a cookie, and prints the status of the response. The process may hide the
+/// socket of the connection before: `files` hides its open files from other processes of its user,
+/// `transit` leaves the socket on its way from itself to itself, and `thread` opens the socket in a
+/// thread with open files of its own.
 const ASK: &str = r#"#!/usr/bin/env -S python3 -S
-import ctypes, http.client, sys
+import array, ctypes, select, socket, sys, threading
 address, cookie, *hidden = sys.argv[1:]
-if hidden:
-    PR_SET_DUMPABLE = 4
-    assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
-connection = http.client.HTTPConnection(address)
-connection.request("GET", "/threads", headers={"Cookie": cookie})
-print("status", connection.getresponse().status, file=sys.stderr)
+PR_SET_DUMPABLE, CLONE_FILES = 4, 0x400
+libc = ctypes.CDLL(None)
+request = f"GET /threads HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n".encode()
+
+def ask():
+    if hidden == ["files"]:
+        assert libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+    if hidden == ["thread"]:
+        assert libc.unshare(CLONE_FILES) == 0
+    host, port = address.split(":")
+    connection = socket.create_connection((host, int(port)))
+    if hidden == ["transit"]:
+        connection = send_from_transit(connection)
+    else:
+        connection.sendall(request)
+    print("status", connection.recv(4096).split()[1].decode(), file=sys.stderr)
+
+def send_from_transit(connection):
+    # A corked socket sends its last part after some time: it is on its way by then.
+    answered = select.epoll()
+    answered.register(connection, select.EPOLLIN)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    connection.sendall(request)
+    here, there = socket.socketpair()
+    rights = array.array("i", [connection.fileno()])
+    here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    connection.close()
+    assert answered.poll(30)
+    _, files, _, _ = there.recvmsg(1, socket.CMSG_SPACE(4))
+    return socket.socket(fileno=array.array("i", files[0][2][:4])[0])
+
+asking = threading.Thread(target=ask)
+asking.start()
+asking.join()
 "#;
 
 #[test]
@@ -44,11 +74,15 @@ fn a_hosted_process_gets_no_page_even_with_the_cookie() {
 
     let view = ViewServer::start(&house, &[]);
     let request = format!("{} {}", view.at, view.cookie);
-    let own = std::process::Command::new(house.path("ask.py")).args(request.split(' ')).output();
-    assert_eq!(String::from_utf8(own.unwrap().stderr).unwrap(), "status 200\n");
+    for hidden in ["", " files", " thread"] {
+        let arguments = format!("{request}{hidden}");
+        let own =
+            std::process::Command::new(house.path("ask.py")).args(arguments.split(' ')).output();
+        assert_eq!(String::from_utf8(own.unwrap().stderr).unwrap(), "status 200\n", "{hidden}");
+    }
 
     for mode in ["plain", "unmarked", "detached"] {
-        for hidden in ["", " hidden"] {
+        for hidden in ["", " files", " thread", " transit"] {
             let sent = house.send_text(&say(&format!("{mode} {request}{hidden}")), &[]);
             let expected = format!("<said xmlns=\"{TALK}\">0 status 403</said>\n");
             assert_eq!(sent.out, expected, "{mode}{hidden}: {sent:?}");
