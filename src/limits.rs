@@ -526,8 +526,8 @@ pub const WEB_EXCERPT_CHARS: usize = 4_000;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of a payload as it was written, in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
-/// Characters of the texts of others on one page.
-pub const WEB_PAGE_CHARS: usize = 1_000_000;
+/// Bytes of HTML on one page for payloads, prompts and reasons; more is left out.
+pub const WEB_PAGE_BYTES: usize = 2 << 20;
 /// Maximum bytes of a form that the web view takes.
 pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
 

@@ -17,6 +17,7 @@ pub mod payload_lines;
 mod report;
 mod search;
 mod stats;
+mod stats_columns;
 mod thread_page;
 mod threads;
 mod timeline;
@@ -39,6 +40,7 @@ pub use report::{
 };
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use stats::{Stats, StatsGroup, StatsKey, StatsQuery, stats};
+pub use stats_columns::{StatsColumn, stats_columns};
 pub use thread_page::{ThreadPage, thread_page};
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
 pub use timeline::{

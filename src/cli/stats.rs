@@ -4,15 +4,14 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
-use crate::audit::{self, DurationHistogram, Stats, StatsGroup, StatsKey, StatsQuery};
+use crate::audit::{self, Stats, StatsGroup, StatsKey, StatsQuery, stats_columns};
 use crate::clock::Time;
-use crate::envelope::Money;
 use crate::journal::partitions_in;
 
 use super::exit::CommandExit;
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
-use super::render::{RenderOutput, micros, put, put_visible_json, table};
+use super::render::{RenderOutput, put, put_visible_json, table};
 use crate::audit::past_time;
 
 #[derive(Debug, clap::Args)]
@@ -90,43 +89,12 @@ fn json_line(by: &[StatsKey], keys: &[String], group: &StatsGroup) -> Map<String
     line
 }
 
-/// A column of the table: its header, and the text of a group.
-type Column = (&'static str, fn(&StatsGroup) -> String);
-
-const TURN_COLUMNS: [Column; 8] = [
-    (">turns", |group| group.turns.to_string()),
-    (">failovers", |group| group.failovers.to_string()),
-    (">tokens in", |group| group.tokens_in.to_string()),
-    (">tokens out", |group| group.tokens_out.to_string()),
-    (">cost", |group| Money(group.cost_nano).to_string()),
-    (">model p50", |group| time(&group.latency, 0.5)),
-    (">p95", |group| time(&group.latency, 0.95)),
-    (">p99", |group| time(&group.latency, 0.99)),
-];
-
-const ATTEMPT_COLUMNS: [Column; 6] = [
-    (">attempts", |group| group.attempts.to_string()),
-    (">failed", |group| group.failed.to_string()),
-    (">queue p95", |group| time(&group.queued, 0.95)),
-    (">work p50", |group| time(&group.worked, 0.5)),
-    (">p95", |group| time(&group.worked, 0.95)),
-    (">p99", |group| time(&group.worked, 0.99)),
-];
-
 /// Draws the columns for which there is anything.
 fn draw(by: &[StatsKey], stats: &Stats) -> String {
-    let any = |count: fn(&StatsGroup) -> u64| stats.0.values().any(|group| count(group) > 0);
-    let mut columns: Vec<Column> = Vec::new();
-    if any(|group| group.turns) {
-        columns.extend(TURN_COLUMNS);
-    }
-    if any(|group| group.attempts) {
-        columns.extend(ATTEMPT_COLUMNS);
-    }
-    columns.push((">refusals", |group| group.refusals.to_string()));
-
+    let columns = stats_columns(stats);
+    let headers: Vec<String> = columns.iter().map(|(header, _)| format!(">{header}")).collect();
     let keys = by.iter().map(|key| key.as_str());
-    let headers: Vec<&str> = keys.chain(columns.iter().map(|(header, _)| *header)).collect();
+    let headers: Vec<&str> = keys.chain(headers.iter().map(String::as_str)).collect();
     let rows: Vec<Vec<String>> = (stats.0.iter())
         .map(|(keys, group)| {
             let cells = columns.iter().map(|(_, cell)| cell(group));
@@ -134,9 +102,4 @@ fn draw(by: &[StatsKey], stats: &Stats) -> String {
         })
         .collect();
     table(&RenderOutput::stdout(false), &headers, &rows)
-}
-
-/// A percentile of durations, such as `1.2 ms`.
-fn time(times: &DurationHistogram, share: f64) -> String {
-    times.percentile(share).map_or_else(|| "-".to_owned(), micros)
 }

@@ -375,7 +375,7 @@ impl IndexReader {
         Ok(self.rows(sql, &[&position.0], |row| row.get(0).map(Position))?.pop())
     }
 
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         sql: &str,
         values: &[&dyn ToSql],

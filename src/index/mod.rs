@@ -19,6 +19,7 @@ mod follow;
 mod lookup;
 mod messages;
 mod names;
+mod overview;
 mod reader;
 mod search;
 mod sql;
@@ -37,7 +38,8 @@ pub use lookup::{
     IndexedAttempt, IndexedCall, IndexedError, IndexedHold, IndexedMessage, IndexedTurn,
     MessageSelector,
 };
-pub use reader::{IndexReader, read, read_if_current};
+pub use overview::{CalledPeer, ErrorCount, ListedAction, ListedError};
+pub use reader::{IndexReader, read, read_if_current, read_unless_far};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
 pub use thread_pages::ThreadPageRows;

@@ -1,6 +1,7 @@
 //! Reads an index, after it was brought up to date.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -90,6 +91,39 @@ pub fn read_if_current<T>(
             tracing::debug!("the journal is read instead of its index: {error}");
             None
         }
+    }
+}
+
+/// Answers a query from the index, like [`read`], unless the index must be made first, or lacks so
+/// many records that bringing it up to date takes as long. Then the result is `None`, and the caller
+/// has [`read`] make the index.
+///
+/// # Errors
+///
+/// Those of [`read`].
+pub fn read_unless_far<T>(
+    data: &Path,
+    query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    let reader = match open_if_near(data) {
+        Ok(None) => open_if_another_writes(data),
+        other => other,
+    };
+    let answer = reader.and_then(|reader| reader.map(|mut reader| query(&mut reader)).transpose());
+    match answer {
+        Err(error) if error.is_damage() => {
+            discard(data)?;
+            Ok(None)
+        }
+        other => other,
+    }
+}
+
+/// The index as far as it is complete, if another process writes it, or if no process can.
+fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
+    match IndexLock::take(data, Duration::ZERO, &mut || false)? {
+        LockResult::Locked(_) => Ok(None),
+        LockResult::Busy | LockResult::ReadOnly => open(data, &mut |_, _| {}).map(Some),
     }
 }
 

@@ -83,6 +83,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("cli", "the command line"),
     ("clock", "where the time comes from"),
     ("code", "the stable word for a kind of error"),
+    ("column", "a header of a table, with what it shows of each row"),
     ("comparison", "the result of comparing two things of one kind"),
     ("compiler", "makes a schema ready to validate with"),
     ("condition", "what decides a branch or the end of a loop"),

@@ -1,7 +1,8 @@
 //! Queries of the pages, which the indexes of the journals answer.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
@@ -16,6 +17,8 @@ pub(super) struct ViewedJournals {
     data: PathBuf,
     /// Bounds the queries at once, so that many open pages leave the processor to the pump.
     permits: Arc<Semaphore>,
+    /// Journals whose index a thread of this view makes.
+    building: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// The answer of the index of one journal.
@@ -29,37 +32,69 @@ pub(super) struct PartitionAnswer<T> {
 
 impl ViewedJournals {
     pub fn new(data: PathBuf) -> Self {
-        Self { data, permits: Arc::new(Semaphore::new(limits::WEB_QUERIES_MAX)) }
+        let permits = Arc::new(Semaphore::new(limits::WEB_QUERIES_MAX));
+        Self { data, permits, building: Arc::default() }
     }
 
     pub fn data(&self) -> PathBuf {
         self.data.clone()
     }
 
-    /// Asks the index of each journal. `query` gets the journal's partition, or 0.
-    pub async fn query<T: Send + 'static>(
+    /// Asks the index of each journal, and draws the answer. `query` gets the journal's partition, or
+    /// 0.
+    ///
+    /// # Errors
+    ///
+    /// Those of the query. [`index::Error::Building`] if an index must be made first, which begins
+    /// then.
+    pub async fn query<T, R: Send + 'static>(
         &self,
-        mut query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
-    ) -> Result<Vec<PartitionAnswer<T>>, index::Error> {
-        let data = self.data.clone();
+        query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
+        draw: impl FnOnce(Vec<PartitionAnswer<T>>) -> R + Send + 'static,
+    ) -> Result<R, index::Error> {
         let stopped = |detail: &str| index::Error::Query { detail: detail.to_owned() };
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.map_err(|_| stopped("the view has ended"))?;
 
-        let read = tokio::task::spawn_blocking(move || {
-            let answers = partitions_in(&data).into_iter().map(|(partition, journal)| {
-                let partition = partition.unwrap_or_default();
-                let mut behind = None;
-                let answer = index::read(&journal, &mut |_, _| {}, &mut |reader| {
-                    behind = reader.is_behind().then(|| (reader.position(), reader.last()));
-                    query(partition, reader)
-                })?;
-                Ok(PartitionAnswer { partition, answer, behind })
-            });
-            let answers = answers.collect();
+        let journals = self.clone();
+        let drawn = tokio::task::spawn_blocking(move || {
+            let drawn = journals.ask_all(query).map(draw);
             drop(permit);
-            answers
+            drawn
         });
-        read.await.unwrap_or_else(|_| Err(stopped("the query ended without an answer")))
+        drawn.await.unwrap_or_else(|_| Err(stopped("the query ended without an answer")))
+    }
+
+    fn ask_all<T>(
+        &self,
+        mut query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error>,
+    ) -> Result<Vec<PartitionAnswer<T>>, index::Error> {
+        let answers = partitions_in(&self.data).into_iter().map(|(partition, journal)| {
+            let partition = partition.unwrap_or_default();
+            let mut behind = None;
+            let answer = index::read_unless_far(&journal, &mut |reader| {
+                behind = reader.is_behind().then(|| (reader.position(), reader.last()));
+                query(partition, reader)
+            })?;
+            let Some(answer) = answer else { return Err(self.build(&journal)) };
+            Ok(PartitionAnswer { partition, answer, behind })
+        });
+        answers.collect()
+    }
+
+    /// Makes the index of a journal on a thread of its own, unless one does so already.
+    fn build(&self, journal: &Path) -> index::Error {
+        let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        if building.insert(journal.to_owned()) {
+            let journals = Arc::clone(&self.building);
+            let journal = journal.to_owned();
+            std::thread::spawn(move || {
+                if let Err(error) = index::read(&journal, &mut |_, _| {}, &mut |_| Ok(())) {
+                    tracing::warn!("the index for the web view cannot be made: {error}");
+                }
+                journals.lock().unwrap_or_else(PoisonError::into_inner).remove(&journal);
+            });
+        }
+        index::Error::Building { path: journal.join(index::INDEX_DATABASE) }
     }
 }

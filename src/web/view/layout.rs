@@ -10,11 +10,19 @@ use crate::xml::invisible_characters::visible;
 use super::ViewPerson;
 
 /// Pages of the navigation, with their paths.
-const SECTIONS: [(&str, &str); 3] =
-    [("Threads", "/threads"), ("Waiting", "/waiting"), ("Search", "/search")];
+const SECTIONS: [(&str, &str); 7] = [
+    ("Threads", "/threads"),
+    ("Waiting", "/waiting"),
+    ("Search", "/search"),
+    ("Refused and failed", "/refused"),
+    ("Costs", "/costs"),
+    ("Listeners", "/listeners"),
+    ("Actions", "/actions"),
+];
 
 /// Keys of the script, with what they do.
-const KEYS: [(&str, &str); 5] = [
+const KEYS: [(&str, &str); 6] = [
+    ("1 …", "open the first page at the top, and so on"),
     ("/", "go to the first field"),
     ("j", "go to the next entry"),
     ("k", "go to the previous entry"),
@@ -82,6 +90,39 @@ fn footer() -> Markup {
                 }
             }
             p { "Times are in UTC." }
+        }
+    }
+}
+
+/// A table in a frame of its own, which may be wider than the page. A column whose header begins with
+/// `>` has numbers. The first column names the row.
+pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    let class = |header: &str| if header.starts_with('>') { "number" } else { "" };
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(caption) {
+            table {
+                caption.unseen { (caption) }
+                thead {
+                    tr {
+                        @for header in headers {
+                            th.(class(header)) scope="col" { (header.trim_start_matches('>')) }
+                        }
+                    }
+                }
+                tbody {
+                    @for cells in rows {
+                        tr {
+                            @for (at, (cell, header)) in cells.iter().zip(headers).enumerate() {
+                                @if at == 0 {
+                                    th scope="row" { (cell) }
+                                } @else {
+                                    td.(class(header)) { (cell) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::audit::{
 };
 use crate::envelope::Money;
 use crate::ids::MessageId;
-use crate::index::{IndexedCall, IndexedMessage, MessageSelector};
+use crate::index::{IndexReader, IndexedCall, IndexedMessage, MessageSelector};
 use crate::limits;
 
 /// Path of the page of a message.
@@ -26,52 +26,65 @@ pub(super) fn path(id: MessageId) -> String {
     format!("/messages/{id}")
 }
 
+/// A link to a message by the last digits of its id: the first ones are a time.
+pub(super) fn link(id: MessageId) -> Markup {
+    let text = id.to_string();
+    let last = text.get(text.len().saturating_sub(8)..).unwrap_or_default();
+    html! { a data-entry href=(path(id)) { "…" (last) } }
+}
+
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
-    let title = id.get(..8).unwrap_or(&id).to_owned();
-    match find(&view, &id).await {
-        Ok(report) => view.page(&title, "/threads", &content(&report)),
-        Err(response) => response,
-    }
+    respond(view, id, |view, report| {
+        let id = report.message.id.to_string();
+        view.page(id.get(..8).unwrap_or(&id), "/threads", &content(report))
+    })
+    .await
 }
 
 /// The bytes of the payload, exactly as they were recorded, for a file.
 pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
-    let report = match find(&view, &id).await {
-        Ok(report) => report,
-        Err(response) => return response,
-    };
-    let Some(payload) = report.message.payload else {
-        let text = "The payload was redacted: its digest alone is on record.";
-        return view.failed(StatusCode::GONE, "No payload", text);
-    };
+    respond(view, id, |view, report| {
+        let Some(payload) = report.message.payload.clone() else {
+            let text = "The payload was redacted: its digest alone is on record.";
+            return view.failed(StatusCode::GONE, "No payload", text);
+        };
 
-    let file = format!("attachment; filename=\"{}.xml.txt\"", report.message.id);
-    let headers = [
-        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
-        (header::CONTENT_DISPOSITION, file),
-    ];
-    (headers, payload).into_response()
+        let file = format!("attachment; filename=\"{}.xml.txt\"", report.message.id);
+        let headers = [
+            (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
+            (header::CONTENT_DISPOSITION, file),
+        ];
+        (headers, payload).into_response()
+    })
+    .await
 }
 
-/// The one message with this id, or with an id that begins so.
-async fn find(view: &ViewState, id: &str) -> Result<MessageReport, Response> {
-    let missing = |text: &str| view.failed(StatusCode::NOT_FOUND, "No such message", text);
-    let unknown = || missing(&format!("No message `{id}` is on record."));
-    let selector = MessageSelector::parse(id).ok_or_else(unknown)?;
-    let query = view
-        .journals
-        .query(move |_, index| message_report(index, &selector, limits::WEB_PAGE_ROWS));
-    let answers = query.await.map_err(|error| view.unanswered(&error))?;
-
-    let mut found = answers.into_iter().map(|found| found.answer);
-    let known = found.find(|found| !matches!(found, FoundMessage::None));
-    match known {
-        Some(FoundMessage::One(report)) => Ok(*report),
-        Some(FoundMessage::Several(_)) => {
-            Err(missing(&format!("Several messages begin with `{id}`; write more of the id.")))
+/// Draws the one message with this id, or with an id that begins so.
+async fn respond(
+    view: Arc<ViewState>,
+    id: String,
+    draw: impl FnOnce(&ViewState, &MessageReport) -> Response + Send + 'static,
+) -> Response {
+    let Some(selector) = MessageSelector::parse(&id) else { return unknown(&view, &id) };
+    let find =
+        move |_, index: &mut IndexReader| message_report(index, &selector, limits::WEB_PAGE_ROWS);
+    view.respond(find, move |view, answers| {
+        let mut found = answers.into_iter().map(|found| found.answer);
+        match found.find(|found| !matches!(found, FoundMessage::None)) {
+            Some(FoundMessage::One(report)) => draw(view, &report),
+            Some(FoundMessage::Several(_)) => {
+                let text = format!("Several messages begin with `{id}`; write more of the id.");
+                view.failed(StatusCode::NOT_FOUND, "No such message", &text)
+            }
+            _ => unknown(view, &id),
         }
-        _ => Err(unknown()),
-    }
+    })
+    .await
+}
+
+fn unknown(view: &ViewState, id: &str) -> Response {
+    let text = format!("No message `{id}` is on record.");
+    view.failed(StatusCode::NOT_FOUND, "No such message", &text)
 }
 
 fn content(report: &MessageReport) -> Markup {

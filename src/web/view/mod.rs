@@ -5,12 +5,16 @@
 //! server listens on loopback alone.
 
 mod access;
+mod actions;
 mod connection_peer;
+mod costs;
 mod journals;
 mod layout;
+mod listeners;
 mod message;
 mod payload_text;
 mod prompt;
+mod refused;
 mod search;
 mod thread;
 mod threads;
@@ -34,11 +38,11 @@ use tokio::task::JoinHandle;
 
 use super::connections;
 use crate::ids::ListenerName;
-use crate::index;
+use crate::index::{self, IndexReader};
 use access::RequestGuard;
 pub use access::ViewToken;
 use connection_peer::ConnectionPeer;
-use journals::ViewedJournals;
+use journals::{PartitionAnswer, ViewedJournals};
 use layout::{PageFrame, page};
 
 /// Content policy of every response: our own style sheet, script and icon, and forms that lead here.
@@ -176,6 +180,10 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/threads/{id}", get(thread::show))
         .route("/search", get(search::show))
         .route("/waiting", get(waiting::show))
+        .route("/refused", get(refused::show))
+        .route("/costs", get(costs::show))
+        .route("/listeners", get(listeners::show))
+        .route("/actions", get(actions::show))
         .route("/messages/{id}", get(message::show))
         .route("/messages/{id}/raw", get(message::raw))
         .route("/messages/{id}/prompt", get(prompt::show))
@@ -273,8 +281,25 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
+    /// Asks the index of each journal, and draws the page on the same thread: drawing may take long
+    /// enough to keep other requests waiting.
+    async fn respond<T: Send + 'static>(
+        self: Arc<Self>,
+        query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
+        draw: impl FnOnce(&Self, Vec<PartitionAnswer<T>>) -> Response + Send + 'static,
+    ) -> Response {
+        let view = Arc::clone(&self);
+        let drawn = self.journals.query(query, move |answers| draw(&view, answers));
+        drawn.await.unwrap_or_else(|error| self.unanswered(&error))
+    }
+
     /// A page for a query that could not be answered.
     fn unanswered(&self, error: &index::Error) -> Response {
+        if matches!(error, index::Error::Building { .. }) {
+            let text = "The index of the record is being made, which takes about as long as reading \
+                        the record once. Load this page again in a moment.";
+            return self.failed(StatusCode::SERVICE_UNAVAILABLE, "The index is being made", text);
+        }
         let status = match error {
             index::Error::Query { .. } => StatusCode::BAD_REQUEST,
             _ => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,10 +1,49 @@
 //! Payloads as lines of text, bounded so that no payload makes a page slow.
 
+use std::cell::Cell;
+
 use maud::Markup;
 
 use super::layout::shown;
 use crate::audit::{core_words, payload_lines};
 use crate::limits;
+
+/// The room that one page has for texts of others. When it is used up, further texts are left out.
+#[derive(Debug)]
+pub(super) struct PageRoom {
+    bytes: Cell<usize>,
+    omitted: Cell<u64>,
+}
+
+impl PageRoom {
+    pub fn new() -> Self {
+        Self { bytes: Cell::new(limits::WEB_PAGE_BYTES), omitted: Cell::new(0) }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.bytes.get() == 0
+    }
+
+    /// Whether there is room for another text. Otherwise the text counts as left out.
+    pub fn has_room(&self) -> bool {
+        let has_room = !self.is_full();
+        if !has_room {
+            self.omitted.set(self.omitted.get() + 1);
+        }
+        has_room
+    }
+
+    /// Takes the room that a text needs.
+    pub fn take(&self, text: Markup) -> Markup {
+        self.bytes.set(self.bytes.get().saturating_sub(text.0.len()));
+        text
+    }
+
+    /// Number of texts that are left out.
+    pub fn omitted(&self) -> u64 {
+        self.omitted.get()
+    }
+}
 
 /// The first lines of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,20 +93,10 @@ impl Excerpt {
 
     /// The beginning of a payload as it was written, which is all of most payloads.
     pub fn as_written(payload: &str) -> Self {
-        Self::of_chars(payload, limits::WEB_RAW_CHARS)
-    }
-
-    /// The first characters of a text as they were written.
-    pub fn of_chars(payload: &str, most: usize) -> Self {
-        let end = payload.char_indices().nth(most).map(|(at, _)| at);
+        let end = payload.char_indices().nth(limits::WEB_RAW_CHARS).map(|(at, _)| at);
         let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
         let all = payload.lines().count() as u64;
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
-    }
-
-    /// Number of characters that are shown.
-    pub fn chars(&self) -> usize {
-        self.lines.iter().map(|line| line.chars().count()).sum()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -91,6 +120,22 @@ impl Excerpt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_has_room_for_texts_until_it_is_full() {
+        let room = PageRoom::new();
+        let text = "<".repeat(limits::WEB_RAW_CHARS);
+        let mut bytes = 0;
+        let mut texts = 0;
+        while room.has_room() {
+            bytes += room.take(shown(&text)).0.len();
+            texts += 1;
+        }
+        assert_eq!((texts, room.omitted()), (6, 1));
+        assert!(bytes < limits::WEB_PAGE_BYTES + 4 * limits::WEB_RAW_CHARS, "{bytes}");
+        assert!(!room.has_room());
+        assert_eq!(room.omitted(), 2);
+    }
 
     #[test]
     fn no_payload_is_longer_than_its_excerpt() {

@@ -10,12 +10,12 @@ use maud::{Markup, html};
 use super::ViewState;
 use super::layout::inline;
 use super::message;
-use super::payload_text::Excerpt;
+use super::payload_text::{Excerpt, PageRoom};
+use crate::audit::amounts::count;
 use crate::audit::{FoundMessage, MessageReport, message_report};
 use crate::ids::{Digest, ListenerName, MessageId, Position};
 use crate::index::{self, IndexReader, IndexedTurn, MessageSelector};
 use crate::journal::sqlite::JournalReader;
-use crate::limits;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
 
@@ -32,20 +32,20 @@ struct RebuiltTurn {
 }
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
-    let missing = || {
-        let text = format!("No message `{id}` that a model wrote is on record.");
-        view.failed(StatusCode::NOT_FOUND, "No such prompt", &text)
-    };
-    let Some(selector) = MessageSelector::parse(&id) else { return missing() };
-    let found = view.journals.query(move |_, index| find(index, &selector)).await;
-    let turn = match found {
-        Ok(answers) => answers.into_iter().find_map(|found| found.answer),
-        Err(error) => return view.unanswered(&error),
-    };
-    match turn {
-        Some(turn) => view.page("Prompt", "/threads", &content(&turn)),
-        None => missing(),
-    }
+    let Some(selector) = MessageSelector::parse(&id) else { return missing(&view, &id) };
+    let find = move |_, index: &mut IndexReader| find(index, &selector);
+    view.respond(find, move |view, answers| {
+        match answers.into_iter().find_map(|found| found.answer) {
+            Some(turn) => view.page("Prompt", "/threads", &content(&turn)),
+            None => missing(view, &id),
+        }
+    })
+    .await
+}
+
+fn missing(view: &ViewState, id: &str) -> Response {
+    let text = format!("No message `{id}` that a model wrote is on record.");
+    view.failed(StatusCode::NOT_FOUND, "No such prompt", &text)
 }
 
 fn find(
@@ -97,7 +97,7 @@ fn command(report: &MessageReport, turn: &IndexedTurn) -> String {
 }
 
 fn request(prompt: &PromptPreview, command: &str) -> Markup {
-    let mut parts = PromptParts { markup: Vec::new(), room: limits::WEB_PAGE_CHARS, left: 0 };
+    let mut parts = PromptParts { markup: Vec::new(), room: PageRoom::new() };
     parts.add_all(&prompt.request);
     html! {
         dl.facts.long {
@@ -108,9 +108,9 @@ fn request(prompt: &PromptPreview, command: &str) -> Markup {
             }
         }
         @for part in &parts.markup { (part) }
-        @if parts.left > 0 {
+        @if parts.room.omitted() > 0 {
             p.problem {
-                (parts.left) " more parts are not shown, because the prompt is too long for a page; "
+                (count(parts.room.omitted(), "more part")) ": the prompt is too long for a page; "
                 code { (inline(command)) } " shows all of them."
             }
         }
@@ -138,10 +138,7 @@ fn comparison(comparison: Option<PromptComparison>) -> String {
 /// The parts of a request, until the page is full.
 struct PromptParts {
     markup: Vec<Markup>,
-    /// Characters that the page has room for.
-    room: usize,
-    /// Parts that are not shown.
-    left: usize,
+    room: PageRoom,
 }
 
 impl PromptParts {
@@ -173,15 +170,14 @@ impl PromptParts {
     }
 
     fn add(&mut self, title: &str, detail: &str, text: &str) {
-        if self.room == 0 {
-            self.left += 1;
+        if !self.room.has_room() {
             return;
         }
-        let part = Excerpt::of_chars(text, self.room.min(limits::WEB_RAW_CHARS));
-        self.room -= part.chars().min(self.room);
+        let part = Excerpt::as_written(text);
+        let written = self.room.take(part.text());
         self.markup.push(html! {
             h2.role { (title) (inline(detail)) }
-            pre.body.written { (part.text()) }
+            pre.body.written { (written) }
             @if part.is_cut() { p.problem { "This part is longer than the page shows." } }
         });
     }

@@ -9,13 +9,14 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::layout::{grouped, inline, moment, shown};
+use super::payload_text::PageRoom;
 use super::thread;
 use super::url_query::UrlQuery;
 use crate::audit::{SearchRequest, SearchResult, SearchedItem, past_time, search};
 use crate::clock::Time;
 use crate::envelope::{Disposition, MessageKind};
 use crate::ids::ThreadId;
-use crate::index::{HitCount, SearchFilter};
+use crate::index::{HitCount, IndexReader, SearchFilter};
 use crate::limits;
 
 const PATH: &str = "/search";
@@ -59,14 +60,12 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
 
     let limit = limits::WEB_PAGE_ROWS;
     let request = SearchRequest { filter, limit, ..SearchRequest::default() };
-    let answers = view.journals.query(move |_, index| search(index, &request)).await;
-    match answers {
-        Ok(answers) => {
-            let results = answers.into_iter().map(|found| found.answer);
-            view.page("Search", PATH, &content(&query, &merge(results, limit)))
-        }
-        Err(error) => view.unanswered(&error),
-    }
+    let find = move |_, index: &mut IndexReader| search(index, &request);
+    view.respond(find, move |view, answers| {
+        let results = answers.into_iter().map(|found| found.answer);
+        view.page("Search", PATH, &content(&query, &merge(results, limit)))
+    })
+    .await
 }
 
 fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
@@ -116,6 +115,7 @@ fn content(query: &UrlQuery, result: &SearchResult) -> Markup {
         HitCount::MoreThan(number) => format!("more than {}", grouped(number)),
         HitCount::AtLeast(number) => format!("{} or more", grouped(number)),
     };
+    let room = PageRoom::new();
     html! {
         h1 { "Search" }
         (form(query))
@@ -125,20 +125,20 @@ fn content(query: &UrlQuery, result: &SearchResult) -> Markup {
                 @if result.total.number() > shown { "; narrow the search to see others" }
             }
         }
-        ol.events.found { @for item in &result.items { (found(item)) } }
+        ol.events.found { @for item in &result.items { (found(item, &room)) } }
     }
 }
 
-fn found(item: &SearchedItem) -> Markup {
+fn found(item: &SearchedItem, room: &PageRoom) -> Markup {
     match item {
         SearchedItem::Message(message) => {
             let time = time_and_thread(message.at, Some(message.thread.as_str()));
-            thread::message(message, &time, thread::MessageContext::Search)
+            thread::message(message, &time, thread::MessageContext::Search, room)
         }
         SearchedItem::Refusal(refusal) => {
             let at = Time::parse(&refusal.time).unwrap_or(Time(0));
             let thread = refusal.thread.as_ref().map(ThreadId::as_str);
-            thread::refused(refusal, &time_and_thread(at, thread))
+            thread::refused(refusal, &time_and_thread(at, thread), room)
         }
     }
 }

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::layout::{grouped, inline, moment};
-use super::payload_text::{Excerpt, excerpt};
+use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::url_query::UrlQuery;
 use crate::audit::amounts::{count, duration, offset};
 use crate::audit::{
@@ -20,6 +20,7 @@ use crate::audit::{
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind};
 use crate::ids::ThreadId;
+use crate::index::IndexReader;
 use crate::limits;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
@@ -45,15 +46,14 @@ pub(super) async fn show(
 
     let limit = query.get("limit").and_then(|limit| limit.parse().ok());
     let limit = limit.unwrap_or(limits::WEB_PAGE_MESSAGES).clamp(1, limits::WEB_ROWS_MAX);
-    let found = view.journals.query(move |_, index| thread_page(index, &thread, from_seq, limit));
-    let mut pages = match found.await {
-        Ok(answers) => answers.into_iter().filter_map(|found| found.answer),
-        Err(error) => return view.unanswered(&error),
-    };
-    match pages.next() {
-        Some(page) => view.page(&id, "/threads", &content(&query, &page)),
-        None => missing(&view, &id),
-    }
+    let find = move |_, index: &mut IndexReader| thread_page(index, &thread, from_seq, limit);
+    view.respond(find, move |view, answers| {
+        match answers.into_iter().find_map(|found| found.answer) {
+            Some(page) => view.page(&id, "/threads", &content(&query, &page)),
+            None => missing(view, &id),
+        }
+    })
+    .await
 }
 
 fn missing(view: &ViewState, id: &str) -> Response {
@@ -70,6 +70,7 @@ pub(super) fn path(thread: &str) -> String {
 fn content(query: &UrlQuery, page: &ThreadPage) -> Markup {
     let timeline = &page.timeline;
     let parent = timeline.thread.parent();
+    let room = PageRoom::new();
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
         (totals(timeline))
@@ -78,9 +79,15 @@ fn content(query: &UrlQuery, page: &ThreadPage) -> Markup {
         }
         (pages(query, page))
         ol.events {
-            @for item in &timeline.items { (entry(item, timeline.opened)) }
+            @for item in &timeline.items { (entry(item, timeline.opened, &room)) }
         }
         @if timeline.items.is_empty() { p.empty { "No messages here." } }
+        @if room.omitted() > 0 {
+            p.problem role="status" {
+                "The page is full: " (count(room.omitted(), "text")) " of its later entries left out. "
+                "The page of each message shows its payload."
+            }
+        }
         @if page.is_cut {
             p.problem role="status" {
                 "More happened between these messages than a page shows; "
@@ -139,54 +146,58 @@ fn pages(query: &UrlQuery, page: &ThreadPage) -> Markup {
     }
 }
 
-fn entry(item: &TimelineEntry, opened: Time) -> Markup {
+fn entry(item: &TimelineEntry, opened: Time, room: &PageRoom) -> Markup {
     let time = html! {
         time datetime=(item.at) title=(item.at) { (offset(item.at.since(opened))) }
     };
     match &item.what {
-        TimelineEvent::Message(message) => self::message(message, &time, MessageContext::Thread),
-        TimelineEvent::Refused(refusal) => refused(refusal, &time),
-        TimelineEvent::Busy(busy) => self::busy(busy, &time),
+        TimelineEvent::Message(message) => {
+            self::message(message, &time, MessageContext::Thread, room)
+        }
+        TimelineEvent::Refused(refusal) => refused(refusal, &time, room),
+        TimelineEvent::Busy(busy) => self::busy(busy, &time, room),
         TimelineEvent::Findings { by, findings } => {
             let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
             let head =
                 html! { (inline(by.as_str())) " " (count(findings.len() as u64, "finding")) };
-            event("finding", &time, &head, &text.join("\n"))
+            event("finding", &time, &head, &text.join("\n"), room)
         }
         TimelineEvent::AttemptFailed { listener, attempt, failure } => {
             let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
             let head = html! { (inline(who)) " " b { "attempt " (attempt) " failed" } };
-            event("failed", &time, &head, &failed(failure))
+            event("failed", &time, &head, &failed(failure), room)
         }
         TimelineEvent::Charged { listener, attempt, spending } => {
             let head = html! { (inline(listener.as_str())) " model call of attempt " (attempt) };
             let text = format!("its result is lost: {} tokens are charged", spending.tokens);
-            event("failed", &time, &head, &text)
+            event("failed", &time, &head, &text, room)
         }
         // The message of the timer, which follows, shows the same.
         TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => html! {},
         TimelineEvent::TimerEnded { timer, how } => {
             let head = html! { "timer " (format!("{how:?}").to_lowercase()) " " (timer) };
-            event("note", &time, &head, "")
+            event("note", &time, &head, "", room)
         }
         TimelineEvent::Decision { verb, by, origin, signed } => {
             let head = html! { b { (verb) } " by " (inline(by.as_str())) " " (person(origin)) };
             let signed = signed.as_ref().map(signature);
             let note = signed.iter().map(String::as_str).chain([origin.note.as_str()]);
-            event("decision", &time, &head, &note.collect::<Vec<_>>().join("\n"))
+            event("decision", &time, &head, &note.collect::<Vec<_>>().join("\n"), room)
         }
         TimelineEvent::Cancelled { by, reason } => {
-            event("failed", &time, &html! { "cancelled by " (inline(by.as_str())) }, reason)
+            let head = html! { "cancelled by " (inline(by.as_str())) };
+            event("failed", &time, &head, reason, room)
         }
         TimelineEvent::Subthread(child) => subthread(child, &time),
     }
 }
 
-fn event(kind: &str, time: &Markup, head: &Markup, text: &str) -> Markup {
+fn event(kind: &str, time: &Markup, head: &Markup, text: &str, room: &PageRoom) -> Markup {
+    let lines = excerpt(text.lines().map(str::to_owned).collect());
     html! {
         li.event data-kind=(kind) {
             (time)
-            div { p.head { (head) } (body(&excerpt(text.lines().map(str::to_owned).collect()), None)) }
+            div { p.head { (head) } (body(&lines, None, room)) }
         }
     }
 }
@@ -227,15 +238,23 @@ pub(super) enum MessageContext {
     Search,
 }
 
-pub(super) fn message(message: &MessageView, time: &Markup, context: MessageContext) -> Markup {
+pub(super) fn message(
+    message: &MessageView,
+    time: &Markup,
+    context: MessageContext,
+    room: &PageRoom,
+) -> Markup {
     let is_in_thread = context == MessageContext::Thread;
     let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
     let mark = unusual(message).filter(|_| is_in_thread);
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let local = &*message.name.local;
     let payload = message.payload.as_deref();
-    let gist = payload.filter(|_| is_core).and_then(|payload| core_words::gist(local, payload));
+    let is_short = |payload: &&str| payload.len() <= limits::WEB_READ_BYTES;
+    let gist = payload.filter(|_| is_core).filter(is_short);
+    let gist = gist.and_then(|payload| core_words::gist(local, payload));
     let lines = match payload {
+        Some(_) if room.is_full() => excerpt(vec!["…".to_owned()]),
         Some(payload) => Excerpt::of_payload(payload, is_core.then_some(local)),
         None => {
             excerpt(vec!["The payload was redacted: its digest alone is on record.".to_owned()])
@@ -261,9 +280,9 @@ pub(super) fn message(message: &MessageView, time: &Markup, context: MessageCont
             data-core[is_core] {
             (time)
             @if is_folded {
-                details { summary { span.head { (head) } } (body(&lines, Some(&path))) }
+                details { summary { span.head { (head) } } (body(&lines, Some(&path), room)) }
             } @else {
-                div { p.head { (head) } (body(&lines, Some(&path))) }
+                div { p.head { (head) } (body(&lines, Some(&path), room)) }
             }
         }
     }
@@ -279,9 +298,18 @@ fn unusual(message: &MessageView) -> Option<&'static str> {
 }
 
 /// The lines of an event, and a link to the whole where some are left out.
-fn body(lines: &Excerpt, whole: Option<&str>) -> Markup {
+fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
+    if lines.is_empty() {
+        return html! {};
+    }
+    if !room.has_room() {
+        return match whole {
+            Some(path) => html! { p.more { a href=(path) { "The payload" } } },
+            None => html! {},
+        };
+    }
     html! {
-        @if !lines.is_empty() { pre.body { (lines.text()) } }
+        pre.body { (room.take(lines.text())) }
         @if lines.is_cut() {
             @if let Some(path) = whole {
                 p.more { a href=(path) { "The whole payload (" (count(lines.all(), "line")) ")" } }
@@ -292,22 +320,22 @@ fn body(lines: &Excerpt, whole: Option<&str>) -> Markup {
     }
 }
 
-pub(super) fn refused(refusal: &RefusalView, time: &Markup) -> Markup {
+pub(super) fn refused(refusal: &RefusalView, time: &Markup, room: &PageRoom) -> Markup {
     let place = refusal.place.as_ref().filter(|place| place.is_known());
     let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
     let head = html! {
         (inline(refusal.sender.as_str())) " " b { "refused: " code { (refusal.rule) } }
     };
     let text = format!("{}{place}\n{}", refusal.message, refusal.head);
-    event("refused", time, &head, &text)
+    event("refused", time, &head, &text, room)
 }
 
-fn busy(busy: &BusyRefusals, time: &Markup) -> Markup {
+fn busy(busy: &BusyRefusals, time: &Markup, room: &PageRoom) -> Markup {
     let head = html! {
         (inline(busy.client.as_str())) " busy: refused " (count(busy.count, "time"))
         " since " (busy.since)
     };
-    event("refused", time, &head, "")
+    event("refused", time, &head, "", room)
 }
 
 fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {

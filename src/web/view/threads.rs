@@ -17,7 +17,7 @@ use crate::audit::amounts::{count, duration};
 use crate::audit::{ThreadPhase, past_time};
 use crate::envelope::Money;
 use crate::ids::Position;
-use crate::index::{ListedTree, TreeFilter};
+use crate::index::{IndexReader, ListedTree, TreeFilter};
 use crate::limits;
 
 const PATH: &str = "/threads";
@@ -36,8 +36,6 @@ const FILTERS: [(&str, &str, &str); 6] = [
 struct TreePage {
     trees: Vec<ListedTree>,
     next: Option<String>,
-    /// Texts about indexes that lack records.
-    notes: Vec<String>,
 }
 
 /// Positions before which a page begins, by partition. In a URL: `0:1200,1:800`.
@@ -62,17 +60,24 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     // The lane stands on the first page alone, and not where every row waits for a person.
     let has_lane = cursor.0.is_empty() && !filter.needs_person;
     let lane_filter = TreeFilter { needs_person: true, ..filter.clone() };
-    let list = list(&view, filter, cursor, limit).await;
-    let lane = if has_lane {
-        Some(self::list(&view, lane_filter, PageCursor::default(), LANE_ROWS).await)
-    } else {
-        None
+    let before = cursor.clone();
+    let find = move |partition, reader: &mut IndexReader| {
+        let before = before.0.get(&partition).copied();
+        // One more shows whether there is a further page.
+        let list = reader.trees(&TreeFilter { before, ..filter.clone() }, limit + 1)?;
+        let lane = if has_lane { reader.trees(&lane_filter, LANE_ROWS + 1)? } else { Vec::new() };
+        Ok((list, lane))
     };
-    let (list, lane) = match (list, lane.transpose()) {
-        (Ok(list), Ok(lane)) => (list, lane.filter(|lane| !lane.trees.is_empty())),
-        (Err(error), _) | (_, Err(error)) => return view.unanswered(&error),
-    };
-    view.page("Threads", PATH, &content(&query, &list, lane.as_ref()))
+    view.respond(find, move |view, answers| {
+        let notes = notes(&answers);
+        let answers = answers.into_iter().map(|found| (found.partition, found.answer));
+        let (list, lane): (Vec<_>, Vec<_>) =
+            answers.map(|(n, (list, lane))| ((n, list), (n, lane))).unzip();
+        let list = merge(list, cursor, limit);
+        let lane = merge(lane, PageCursor::default(), LANE_ROWS);
+        view.page("Threads", PATH, &content(&query, &list, &lane, &notes))
+    })
+    .await
 }
 
 /// Rows of the lane of threads that wait for a person.
@@ -143,37 +148,21 @@ impl PageCursor {
     }
 }
 
-/// The newest trees of all journals before the cursor, newest first.
-async fn list(
-    view: &ViewState,
-    filter: TreeFilter,
-    cursor: PageCursor,
-    limit: usize,
-) -> Result<TreePage, crate::index::Error> {
-    let before = cursor.clone();
-    let answers = view.journals.query(move |partition, reader| {
-        let before = before.0.get(&partition).copied();
-        // One more shows whether there is a further page.
-        reader.trees(&TreeFilter { before, ..filter.clone() }, limit + 1)
-    });
-    Ok(merge(answers.await?, cursor, limit))
-}
-
-fn merge(
-    answers: Vec<PartitionAnswer<Vec<ListedTree>>>,
-    mut cursor: PageCursor,
-    limit: usize,
-) -> TreePage {
+/// Texts about indexes that lack records.
+fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     let note = |answer: &PartitionAnswer<_>| {
         answer.behind.map(|(position, last)| {
             format!("The index is at record {position} of {last}: later records are missing here.")
         })
     };
-    let notes = answers.iter().filter_map(note).collect();
+    answers.iter().filter_map(note).collect()
+}
 
+/// The newest trees of all journals after the cursor, newest first.
+fn merge(answers: Vec<(u32, Vec<ListedTree>)>, mut cursor: PageCursor, limit: usize) -> TreePage {
     let mut rows: Vec<(u32, ListedTree)> = Vec::new();
-    for PartitionAnswer { partition, answer, .. } in answers {
-        rows.extend(answer.into_iter().map(|tree| (partition, tree)));
+    for (partition, trees) in answers {
+        rows.extend(trees.into_iter().map(|tree| (partition, tree)));
     }
     rows.sort_by_key(|(_, tree)| std::cmp::Reverse(tree.updated));
     let has_more = rows.len() > limit;
@@ -184,18 +173,17 @@ fn merge(
     TreePage {
         trees: rows.into_iter().map(|(_, tree)| tree).collect(),
         next: has_more.then(|| cursor.write()),
-        notes,
     }
 }
 
-fn content(query: &UrlQuery, list: &TreePage, lane: Option<&TreePage>) -> Markup {
+fn content(query: &UrlQuery, list: &TreePage, lane: &TreePage, notes: &[String]) -> Markup {
     html! {
         h1 { "Threads" }
         (form(query))
-        @for note in &list.notes {
+        @for note in notes {
             p.note role="status" { (note) }
         }
-        @if let Some(lane) = lane {
+        @if !lane.trees.is_empty() {
             section.needs-you aria-labelledby="needs-you" {
                 h2 #needs-you { "Needs you" }
                 (table(&lane.trees, "Threads that wait for a person"))

@@ -39,7 +39,8 @@ const keys = {
 document.addEventListener("keydown", (event) => {
   const writes = event.target.closest("input, select, textarea");
   if (writes || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  const action = keys[event.key];
+  const page = /^[1-9]$/.test(event.key) && document.querySelectorAll("header nav a")[event.key - 1];
+  const action = page ? () => page.click() : keys[event.key];
   if (!action) return;
   event.preventDefault();
   action();

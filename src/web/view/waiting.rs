@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::layout::{inline, shown};
-use super::payload_text::Excerpt;
+use super::payload_text::{Excerpt, PageRoom};
 use super::{message, thread};
 use crate::audit::amounts::count;
 use crate::audit::{CallPreviewView, HeldCall, held_in};
@@ -19,20 +19,24 @@ use crate::thread::Hold;
 const PATH: &str = "/waiting";
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
-    let answers = view.journals.query(|_, index| held_in(index)).await;
-    let mut calls: Vec<HeldCall> = match answers {
-        Ok(answers) => answers.into_iter().flat_map(|found| found.answer).collect(),
-        Err(error) => return view.unanswered(&error),
-    };
-    HeldCall::sort(&mut calls);
-    view.page("Waiting", PATH, &content(&calls))
+    view.respond(
+        |_, index| held_in(index),
+        |view, answers| {
+            let mut calls: Vec<HeldCall> =
+                answers.into_iter().flat_map(|found| found.answer).collect();
+            HeldCall::sort(&mut calls);
+            view.page("Waiting", PATH, &content(&calls))
+        },
+    )
+    .await
 }
 
 fn content(calls: &[HeldCall]) -> Markup {
+    let room = PageRoom::new();
     html! {
         h1 { "Waiting for a person" }
         @if calls.is_empty() { p.empty { "No call waits for an approval or an answer." } }
-        @for call in calls.iter().take(limits::WEB_PAGE_ROWS) { (self::call(call)) }
+        @for call in calls.iter().take(limits::WEB_PAGE_ROWS) { (self::call(call, &room)) }
         @if calls.len() > limits::WEB_PAGE_ROWS {
             p.hint {
                 (count(calls.len() as u64 - limits::WEB_PAGE_ROWS as u64, "more call"))
@@ -42,7 +46,7 @@ fn content(calls: &[HeldCall]) -> Markup {
     }
 }
 
-fn call(call: &HeldCall) -> Markup {
+fn call(call: &HeldCall, room: &PageRoom) -> Markup {
     let title = format!("call-{}", call.message);
     let (kind, command) = match call.hold {
         Hold::Approval => ("approval", "approve"),
@@ -70,11 +74,11 @@ fn call(call: &HeldCall) -> Markup {
                 }
             }
             @if let Some(payload) = &call.payload {
-                (written(payload))
+                (written(payload, room))
             } @else {
                 p.empty { "The payload was redacted." }
             }
-            (preview(call))
+            (preview(call, room))
             p { "sha256 " code.digest { (call.sha256) } }
             p { code { "organism " (command) " " (call.message) } }
         }
@@ -82,15 +86,18 @@ fn call(call: &HeldCall) -> Markup {
 }
 
 /// The text of a payload. A person who decides must see all of it.
-fn written(text: &str) -> Markup {
+fn written(text: &str, room: &PageRoom) -> Markup {
+    if !room.has_room() {
+        return html! { p.problem { "The page is full: the page of the message shows this text." } };
+    }
     let written = Excerpt::as_written(text);
     html! {
-        pre.body.written { (written.text()) }
+        pre.body.written { (room.take(written.text())) }
         @if written.is_cut() { p.problem { "There is more: the message has all of it as a file." } }
     }
 }
 
-fn preview(call: &HeldCall) -> Markup {
+fn preview(call: &HeldCall, room: &PageRoom) -> Markup {
     match &call.preview {
         None => html! {},
         Some(CallPreviewView::Requested) => html! { p.note { "A preview was requested." } },
@@ -100,7 +107,7 @@ fn preview(call: &HeldCall) -> Markup {
         Some(CallPreviewView::Recorded { sha256, text }) => html! {
             h3 { "Preview" }
             @if let Some(text) = text {
-                (written(text))
+                (written(text, room))
             } @else {
                 p.empty { "The preview was redacted." }
             }

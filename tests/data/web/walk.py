@@ -22,7 +22,7 @@ AXE_RUN = """() => axe.run({ resultTypes: ["violations"] }).then((found) => foun
     .map((rule) => rule.id + ": " + rule.nodes.map((node) => node.html.slice(0, 120)).join(" | ")))"""
 WIDTHS = {"phone": 400, "laptop": 1280, "wide": 1920}
 # Pages of one kind that are opened in one view.
-PAGES_OF_KIND = 3
+PAGES_OF_KIND = 2
 # The page that asks for the token has this status, and Chromium writes it to the console.
 ASKED_FOR_TOKEN = "status of 401 (Unauthorized)"
 ID = re.compile(r"/(threads|messages)/[^/?#]+")

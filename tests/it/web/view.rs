@@ -6,6 +6,7 @@ mod browser;
 mod conversation;
 #[cfg(target_os = "linux")]
 mod hosted;
+mod overview;
 mod search;
 mod threads;
 

@@ -5,7 +5,7 @@ use organism::ids::MessageId;
 use serde_json::Value as Json;
 
 use super::{ViewServer, header, text_of};
-use crate::organism::{CONFIG, House, numbered, say};
+use crate::organism::{CONFIG, House, numbered, say, until};
 
 /// The thread of the newest tree.
 fn newest(house: &House) -> String {
@@ -146,4 +146,44 @@ fn hostile_payloads_are_shown_as_text_and_in_bounded_pages() {
     let text = text_of(&view.page(&format!("/threads/{first}")));
     assert!(text.contains("<script>alert(1)</script>"), "{text}");
     assert!(text.contains("\\u{202e}gpj\\u{200b}\\u{feff}"), "{text}");
+}
+
+#[test]
+fn a_page_of_long_payloads_is_bounded_and_says_what_it_leaves_out() {
+    let house = House::new();
+    let running = house.run();
+    // Each of these characters is written as its code point, which takes eight.
+    let long = say(&"\u{202e}".repeat(4_000));
+    assert_eq!(house.send_text(&long, &["--new", "sess-long0001"]).code, Some(0));
+    for _ in 0..40 {
+        assert_eq!(house.send_text(&long, &["--thread", "sess-long0001"]).code, Some(0));
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let page = view.page("/threads/sess-long0001");
+    assert!(page.len() < organism::limits::WEB_PAGE_BYTES + 200_000, "{} bytes", page.len());
+    assert!(text_of(&page).contains("The page is full: "), "{}", page.len());
+    assert_eq!(linked(&page), messages(&timeline(&house, "sess-long0001")));
+    let last = page.rsplit("href=\"/messages/").next().unwrap().split('"').next().unwrap();
+    assert!(view.page(&format!("/messages/{last}")).contains("\\u{202e}\\u{202e}"));
+}
+
+#[test]
+fn a_deleted_index_is_made_again_while_the_pages_say_so() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&say("anything"), &[]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let threads = view.page("/threads");
+    std::fs::remove_file(house.data().join(organism::index::INDEX_DATABASE)).unwrap();
+    let building = view.get("/threads");
+    assert_eq!(building.status, 503, "{}", building.body);
+    assert!(building.body.contains("The index is being made"), "{}", building.body);
+    let again = until("the index is made", || {
+        Some(view.get("/threads")).filter(|answer| answer.status == 200)
+    });
+    assert_eq!(again.body, threads);
 }

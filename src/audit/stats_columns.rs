@@ -1,0 +1,48 @@
+//! The columns of a table of statistics.
+
+use crate::envelope::Money;
+
+use super::amounts::micros;
+use super::{DurationHistogram, Stats, StatsGroup};
+
+/// A column: its header, and the text of a group. All of them are numbers.
+pub type StatsColumn = (&'static str, fn(&StatsGroup) -> String);
+
+const TURN_COLUMNS: [StatsColumn; 8] = [
+    ("turns", |group| group.turns.to_string()),
+    ("failovers", |group| group.failovers.to_string()),
+    ("tokens in", |group| group.tokens_in.to_string()),
+    ("tokens out", |group| group.tokens_out.to_string()),
+    ("cost", |group| Money(group.cost_nano).to_string()),
+    ("model p50", |group| time(&group.latency, 0.5)),
+    ("p95", |group| time(&group.latency, 0.95)),
+    ("p99", |group| time(&group.latency, 0.99)),
+];
+
+const ATTEMPT_COLUMNS: [StatsColumn; 6] = [
+    ("attempts", |group| group.attempts.to_string()),
+    ("failed", |group| group.failed.to_string()),
+    ("queue p95", |group| time(&group.queued, 0.95)),
+    ("work p50", |group| time(&group.worked, 0.5)),
+    ("p95", |group| time(&group.worked, 0.95)),
+    ("p99", |group| time(&group.worked, 0.99)),
+];
+
+/// The columns for which there is anything.
+pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
+    let any = |count: fn(&StatsGroup) -> u64| stats.0.values().any(|group| count(group) > 0);
+    let mut columns: Vec<StatsColumn> = Vec::new();
+    if any(|group| group.turns) {
+        columns.extend(TURN_COLUMNS);
+    }
+    if any(|group| group.attempts) {
+        columns.extend(ATTEMPT_COLUMNS);
+    }
+    columns.push(("refusals", |group| group.refusals.to_string()));
+    columns
+}
+
+/// A percentile of durations, such as `1.2 ms`.
+fn time(times: &DurationHistogram, share: f64) -> String {
+    times.percentile(share).map_or_else(|| "-".to_owned(), micros)
+}

@@ -1,0 +1,130 @@
+//! Lists of a whole journal: what failed, what people did, who called whom, and what is open.
+
+use rusqlite::Row;
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::ids::{MessageId, Position};
+
+use super::{Error, IndexReader};
+
+/// A failure of an attempt or of a call, or an operation that NATS denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedError {
+    pub position: Position,
+    pub time: Time,
+    pub thread: Option<String>,
+    /// The message that opened the call.
+    pub message: Option<MessageId>,
+    pub listener: Option<String>,
+    pub kind: String,
+    pub detail: String,
+}
+
+/// A decision or an action of a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedAction {
+    pub position: Position,
+    pub time: Time,
+    pub action: String,
+    pub person: String,
+    /// User of the command, and its host, as far as the host states them.
+    pub login: Option<String>,
+    pub host: Option<String>,
+    pub is_signed: bool,
+    /// Whether the organism carried the action out.
+    pub is_accepted: bool,
+    pub thread: Option<String>,
+    pub message: Option<MessageId>,
+    pub reason: Option<String>,
+}
+
+/// The number of failures of one kind at one listener.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ErrorCount {
+    pub kind: String,
+    pub listener: Option<String>,
+    pub errors: u64,
+}
+
+/// The calls from one listener or client to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CalledPeer {
+    pub caller: String,
+    pub listener: String,
+    pub calls: u64,
+    /// Calls without a result.
+    pub open: u64,
+}
+
+impl IndexReader {
+    /// The newest failures, up to `limit`.
+    pub fn newest_errors(&self, limit: usize) -> Result<Vec<ListedError>, Error> {
+        let sql = "SELECT e.position, e.time, t.id, e.call, l.text, k.text, e.detail \
+                   FROM error_row e LEFT JOIN thread_row t ON t.n = e.thread \
+                   LEFT JOIN name l ON l.n = e.listener JOIN name k ON k.n = e.kind \
+                   ORDER BY e.n DESC LIMIT ?1";
+        self.rows(sql, &[&limit], |row| {
+            Ok(ListedError {
+                position: Position(row.get(0)?),
+                time: Time(row.get(1)?),
+                thread: row.get(2)?,
+                message: message_id(row, 3)?,
+                listener: row.get(4)?,
+                kind: row.get(5)?,
+                detail: row.get(6)?,
+            })
+        })
+    }
+
+    /// The number of failures by kind and listener.
+    pub fn error_counts(&self) -> Result<Vec<ErrorCount>, Error> {
+        let sql = "SELECT k.text, l.text, count(*) FROM error_row e JOIN name k ON k.n = e.kind \
+                   LEFT JOIN name l ON l.n = e.listener GROUP BY 1, 2";
+        self.rows(sql, &[], |row| {
+            Ok(ErrorCount { kind: row.get(0)?, listener: row.get(1)?, errors: row.get(2)? })
+        })
+    }
+
+    /// The newest actions of people, up to `limit`.
+    pub fn newest_actions(&self, limit: usize) -> Result<Vec<ListedAction>, Error> {
+        let sql = "SELECT a.position, a.time, a.action, p.text, a.login, a.host, a.signed, \
+                   a.accepted, t.id, a.message, a.reason FROM action_row a \
+                   JOIN name p ON p.n = a.person LEFT JOIN thread_row t ON t.n = a.thread \
+                   ORDER BY a.position DESC LIMIT ?1";
+        self.rows(sql, &[&limit], |row| {
+            Ok(ListedAction {
+                position: Position(row.get(0)?),
+                time: Time(row.get(1)?),
+                action: row.get(2)?,
+                person: row.get(3)?,
+                login: row.get(4)?,
+                host: row.get(5)?,
+                is_signed: row.get(6)?,
+                is_accepted: row.get(7)?,
+                thread: row.get(8)?,
+                message: message_id(row, 9)?,
+                reason: row.get(10)?,
+            })
+        })
+    }
+
+    /// All pairs of a caller and a listener that it called.
+    pub fn called_peers(&self) -> Result<Vec<CalledPeer>, Error> {
+        let sql = "SELECT c.text, l.text, count(*), count(*) - count(r.closed) FROM call_row r \
+                   JOIN name c ON c.n = r.caller JOIN name l ON l.n = r.listener GROUP BY 1, 2";
+        self.rows(sql, &[], |row| {
+            Ok(CalledPeer {
+                caller: row.get(0)?,
+                listener: row.get(1)?,
+                calls: row.get(2)?,
+                open: row.get(3)?,
+            })
+        })
+    }
+}
+
+fn message_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<MessageId>> {
+    let bytes: Option<Vec<u8>> = row.get(column)?;
+    Ok(bytes.and_then(|bytes| Uuid::from_slice(&bytes).ok()).map(MessageId))
+}

@@ -1,0 +1,121 @@
+//! Sums by agent, model, listener, rule or day, as `organism stats` counts them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::{inline, shown, table};
+use super::url_query::UrlQuery;
+use crate::audit::amounts::count;
+use crate::audit::{Stats, StatsKey, StatsQuery, past_time, stats, stats_columns};
+use crate::index::IndexReader;
+use crate::limits;
+
+const PATH: &str = "/costs";
+
+/// Keys of the groups unless the URL names others.
+const KEYS: &str = "agent,model";
+
+/// Keys that the form offers.
+const CHOICES: [&str; 8] =
+    [KEYS, "agent", "model", "day", "agent,day", "agent,model,day", "listener", "rule,agent,day"];
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let asked = match read(&query) {
+        Ok(asked) => asked,
+        Err(problem) => {
+            let content = html! {
+                h1 { "Costs" }
+                (form(&query))
+                p.problem role="alert" { (shown(&problem)) }
+            };
+            return (StatusCode::BAD_REQUEST, view.page("Costs", PATH, &content)).into_response();
+        }
+    };
+
+    let sums = asked.clone();
+    let find = move |_, index: &mut IndexReader| stats(index, &sums);
+    view.respond(find, move |view, answers| {
+        let mut sums = Stats::default();
+        answers.into_iter().for_each(|found| sums.add(found.answer));
+        let content = html! {
+            h1 { "Costs" }
+            (form(&query))
+            (self::sums("Sums", &asked.by, &sums))
+        };
+        view.page("Costs", PATH, &content)
+    })
+    .await
+}
+
+fn read(query: &UrlQuery) -> Result<StatsQuery, String> {
+    let time = |name: &str| query.get(name).map(past_time::parse).transpose();
+    let key = |text: &str| {
+        let found = StatsKey::ALL.into_iter().find(|key| key.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is no key of a sum"))
+    };
+    let by = query.get("by").unwrap_or(KEYS).split(',').map(key).collect::<Result<_, _>>()?;
+    Ok(StatsQuery { by, since: time("since")?, until: time("until")? })
+}
+
+fn form(query: &UrlQuery) -> Markup {
+    let value = |name: &str| query.get(name).unwrap_or_default().to_owned();
+    let by = query.get("by").unwrap_or(KEYS);
+    html! {
+        form.filters method="get" action=(PATH) role="search" aria-label="Sums" {
+            div {
+                label for="by" { "By" }
+                select #by name="by" {
+                    @for choice in CHOICES {
+                        option value=(choice) selected[choice == by] { (choice.replace(',', ", ")) }
+                    }
+                    @if !CHOICES.contains(&by) {
+                        option value=(by) selected { (shown(by)) }
+                    }
+                }
+            }
+            @for (name, label) in [("since", "Since"), ("until", "Until")] {
+                div {
+                    label for=(name) { (label) }
+                    input id=(name) name=(name) value=(value(name)) placeholder="2h, 2026-11-20"
+                        autocomplete="off";
+                }
+            }
+            button type="submit" { "Sum" }
+            a href=(PATH) { "Clear" }
+        }
+    }
+}
+
+/// The table of sums by these keys, with the columns for which there is anything.
+pub(super) fn sums(caption: &str, by: &[StatsKey], sums: &Stats) -> Markup {
+    let columns = stats_columns(sums);
+    let keys = by.iter().map(|key| key.as_str().to_owned());
+    let numbers = columns.iter().map(|(header, _)| format!(">{header}"));
+    let headers: Vec<String> = keys.chain(numbers).collect();
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    let row = |(keys, group): (&Vec<String>, _)| {
+        let keys = keys.iter().map(|key| inline(key));
+        let numbers = columns.iter().map(|(_, cell)| html! { (cell(group)) });
+        keys.chain(numbers).collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = sums.0.iter().take(limits::WEB_ROWS_MAX).map(row).collect();
+    let left = sums.0.len().saturating_sub(rows.len());
+    html! {
+        @if rows.is_empty() {
+            p.empty { "Nothing of this kind is on record." }
+        } @else {
+            (table(caption, &headers, &rows))
+        }
+        @if left > 0 {
+            p.hint {
+                (count(left as u64, "more row")) "; " code { "organism stats" } " shows them all."
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Refusals and failures: by reason with counts, and the newest failures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::layout::{grouped, inline, moment, table};
+use super::url_query::UrlQuery;
+use super::{ViewState, message, thread};
+use crate::audit::{Stats, StatsKey, StatsQuery, stats};
+use crate::index::{ErrorCount, IndexReader, ListedError};
+use crate::limits;
+
+const PATH: &str = "/refused";
+
+/// Keys of the counts of refusals.
+const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
+
+/// Characters of the detail of a failure.
+const DETAIL_CHARS: usize = 300;
+
+/// Refusals and failures of all journals.
+#[derive(Default)]
+struct Faults {
+    refusals: Stats,
+    counts: BTreeMap<(String, Option<String>), u64>,
+    errors: Vec<ListedError>,
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
+    view.respond(
+        |_, index| find(index),
+        |view, answers| {
+            let mut faults = Faults::default();
+            for (refusals, counts, errors) in answers.into_iter().map(|found| found.answer) {
+                faults.refusals.add(refusals);
+                for ErrorCount { kind, listener, errors } in counts {
+                    *faults.counts.entry((kind, listener)).or_default() += errors;
+                }
+                faults.errors.extend(errors);
+            }
+            faults.errors.sort_by_key(|error| std::cmp::Reverse(error.time));
+            faults.errors.truncate(limits::WEB_PAGE_ROWS);
+            view.page("Refused and failed", PATH, &content(&faults))
+        },
+    )
+    .await
+}
+
+type FoundFaults = (Stats, Vec<ErrorCount>, Vec<ListedError>);
+
+fn find(index: &IndexReader) -> Result<FoundFaults, crate::index::Error> {
+    let query = StatsQuery { by: KEYS.to_vec(), since: None, until: None };
+    Ok((stats(index, &query)?, index.error_counts()?, index.newest_errors(limits::WEB_PAGE_ROWS)?))
+}
+
+fn content(faults: &Faults) -> Markup {
+    let refusals: Vec<_> = faults.refusals.0.iter().take(limits::WEB_ROWS_MAX).collect();
+    let refusals: Vec<_> =
+        refusals.into_iter().map(|(keys, group)| refusal_row(keys, group.refusals)).collect();
+    let counts = faults.counts.iter().take(limits::WEB_ROWS_MAX);
+    let counts: Vec<_> = counts.map(|(keys, errors)| count_row(keys, *errors)).collect();
+    let errors: Vec<_> = faults.errors.iter().map(error_row).collect();
+    html! {
+        h1 { "Refused and failed" }
+        h2 { "Refused by the gate" }
+        @if refusals.is_empty() { p.empty { "Nothing was refused." } } @else {
+            (table("Refusals by rule, sender and day",
+                &["Rule", "Sender", "Day", ">Refusals"], &refusals))
+        }
+        h2 { "Failed" }
+        @if counts.is_empty() { p.empty { "Nothing failed." } } @else {
+            (table("Failures by kind and listener", &["Kind", "Listener", ">Failures"], &counts))
+            h2 { "The newest failures" }
+            (table("The newest failures",
+                &["Time", "Kind", "Listener", "Thread", "Message", "Detail"], &errors))
+            @if faults.errors.len() == limits::WEB_PAGE_ROWS {
+                p.hint {
+                    "There may be more; " code { "organism sql" } " lists them: the view "
+                    code { "error" } "."
+                }
+            }
+        }
+    }
+}
+
+/// The search for the refusals of a rule and of a sender.
+pub(super) fn refusals_path(rule: Option<&str>, sender: Option<&str>) -> String {
+    let query = UrlQuery::default().with("kind", Some("refusal"));
+    query.with("rule", rule).with("from", sender).link("/search")
+}
+
+fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
+    let key = |at: usize| keys.get(at).map(String::as_str).unwrap_or_default();
+    let rule = key(0);
+    let sender = key(1);
+    vec![
+        // Refusals for `busy` are counted, and are no rows of their own.
+        html! {
+            @if rule == "busy" { (inline(rule)) } @else {
+                a data-entry href=(refusals_path(Some(rule), Some(sender))) { (inline(rule)) }
+            }
+        },
+        inline(sender),
+        inline(key(2)),
+        html! { (grouped(refusals)) },
+    ]
+}
+
+fn count_row((kind, listener): &(String, Option<String>), errors: u64) -> Vec<Markup> {
+    vec![inline(kind), inline(listener.as_deref().unwrap_or_default()), html! { (grouped(errors)) }]
+}
+
+fn error_row(error: &ListedError) -> Vec<Markup> {
+    let end = error.detail.char_indices().nth(DETAIL_CHARS).map(|(at, _)| at);
+    let detail = error.detail.get(..end.unwrap_or(error.detail.len())).unwrap_or_default();
+    vec![
+        moment(error.time),
+        inline(&error.kind),
+        inline(error.listener.as_deref().unwrap_or_default()),
+        html! { @if let Some(id) = &error.thread { a href=(thread::path(id)) { (inline(id)) } } },
+        html! {
+            @if let Some(id) = error.message { (message::link(id)) }
+        },
+        html! { (inline(detail)) @if end.is_some() { "…" } },
+    ]
+}

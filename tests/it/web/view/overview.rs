@@ -1,0 +1,116 @@
+//! The pages about the whole record agree with `organism stats` and with the views of `organism sql`.
+
+use super::{ViewServer, text_of};
+use crate::organism::auditor_questions::AuditedRuns;
+use crate::organism::{House, say};
+
+/// The cells of a page's tables as text, a line for each row.
+fn rows(page: &str) -> Vec<String> {
+    let rows = page.split("<tr>").skip(1);
+    let cells = |row: &str| {
+        let row = row.split("</tr>").next().unwrap();
+        let row = row.replace("</td>", "</td> ").replace("</th>", "</th> ");
+        text_of(&format!("<x>{row}")).trim().replace('\u{202f}', "")
+    };
+    rows.map(cells).collect()
+}
+
+fn has_row(page: &str, parts: &[&str]) -> bool {
+    rows(page).iter().any(|row| parts.iter().all(|part| row.contains(part)))
+}
+
+#[test]
+fn sums_are_those_of_the_command() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    for by in ["agent,model", "listener", "rule,agent,day"] {
+        let page = view.page(&format!("/costs?by={}", by.replace(',', "%2C")));
+        let groups = runs.house.organism(&["stats", "--by", by, "--json"]).json();
+        // One row has the headers.
+        assert_eq!(rows(&page).len(), groups.len() + 1, "{by}");
+        for group in groups {
+            let keys = by.split(',').map(|key| group[key].as_str().unwrap().to_owned());
+            let numbers = ["turns", "tokens_in", "attempts", "refusals"];
+            let numbers = numbers.iter().filter_map(|name| group[*name].as_u64());
+            let numbers = numbers.filter(|number| *number > 0).map(|number| number.to_string());
+            let parts: Vec<_> = keys.chain(numbers).collect();
+            let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+            assert!(has_row(&page, &parts), "{by}: {parts:?} in {:?}", rows(&page));
+        }
+    }
+    assert!(text_of(&view.page("/costs")).contains("0.022"));
+    for wrong in ["by=colour", "since=yesterdayish"] {
+        assert_eq!(view.get(&format!("/costs?{wrong}")).status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/refused");
+    assert!(has_row(&page, &["schema-invalid", "writer", " 4"]), "{:?}", rows(&page));
+    assert!(has_row(&page, &["not-in-vocabulary", "desk", " 1"]), "{:?}", rows(&page));
+    let link = "href=\"/search?kind=refusal&amp;rule=not-in-vocabulary&amp;from=desk\"";
+    assert!(page.contains(link), "{page}");
+    let found = view.page("/search?kind=refusal&rule=not-in-vocabulary&from=desk");
+    assert!(text_of(&found).contains("nonsense"), "{found}");
+
+    let sql = "SELECT kind, listener, count(*) AS errors FROM error GROUP BY 1, 2";
+    for line in runs.house.organism(&["sql", sql, "--json"]).json() {
+        let count = line["errors"].to_string();
+        let parts = [line["kind"].as_str().unwrap(), line["listener"].as_str().unwrap(), &count];
+        assert!(has_row(&page, &parts), "{parts:?} in {:?}", rows(&page));
+    }
+    assert!(has_row(&page, &["crashed", "flaky", "sess-flaky001"]), "{:?}", rows(&page));
+    assert!(page.contains("href=\"/threads/sess-tired001\""), "{page}");
+}
+
+#[test]
+fn listeners_are_shown_with_the_peers_that_they_may_call_and_have_called() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/listeners");
+    let expected: [&[&str]; 4] = [
+        &["desk", "client", "flaky, tired, writer", "flaky (1), tired (1), writer (4)"],
+        &["writer", "agent", "ledger", "ledger (4)"],
+        &["ledger", "listener"],
+        &["flaky", "2", "1"],
+    ];
+    for parts in expected {
+        assert!(has_row(&page, parts), "{parts:?} in {:?}", rows(&page));
+    }
+}
+
+#[test]
+fn actions_of_people_are_listed_with_their_reasons() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/actions");
+    let expected: [&[&str]; 3] = [
+        &["approve", "operator", "as agreed", "sess-booked777"],
+        &["refuse", "operator", "booked before", "sess-refused777"],
+        &["cancel", "operator", "not needed", "sess-cancel777"],
+    ];
+    for parts in expected {
+        assert!(has_row(&page, parts), "{parts:?} in {:?}", rows(&page));
+    }
+}
+
+#[test]
+fn pages_about_a_quiet_record_say_that_there_is_nothing() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    let view = ViewServer::start(&house, &[]);
+    let expected = [
+        ("/refused", "Nothing was refused."),
+        ("/refused", "Nothing failed."),
+        ("/costs", "Nothing of this kind is on record."),
+        ("/actions", "Nobody has decided or changed anything."),
+    ];
+    for (path, text) in expected {
+        assert!(text_of(&view.page(path)).contains(text), "{path}");
+    }
+}
