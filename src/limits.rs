@@ -526,6 +526,12 @@ pub const WEB_EXCERPT_CHARS: usize = 4_000;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of a payload as it was written, in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
+/// Records of a tree that the web view shows as they were at a moment.
+pub const WEB_PAST_RECORDS: u64 = 20_000;
+/// Records of a journal that the web view proves by itself.
+pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
+/// Age of the proof of a record from which on the web view makes another one.
+pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 /// Bytes of HTML on one page for payloads, prompts and reasons; more is left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;
 /// Maximum bytes of a form that the web view takes.

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::StoredConfigError;
+use crate::audit::VerifyOptions;
+use crate::config::{self, ConfigEnvironment, ProofSettings, StoredConfigError};
 use crate::ids::ThreadId;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, partitions_in, unreadable};
 
+use super::config_error_carets;
 use super::exit::{self, CommandExit, CommandFailure};
 use super::startup;
 
@@ -39,6 +41,37 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
         (None, Some(_)) => Ok(None),
         (None, None) => Ok(Some(startup::directories(place.config.as_deref())?.state)),
     }
+}
+
+/// The evidence with which the journals that these arguments select are proved.
+pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
+    let state = state_dir(place)?;
+    let settings = proof_settings(place)?;
+    Ok(VerifyOptions {
+        key_state: state.clone(),
+        state,
+        known_keys: settings.known_keys,
+        checkpoints: settings.checkpoints,
+        ..VerifyOptions::default()
+    })
+}
+
+/// Proof settings of the config, or the defaults if the arguments select directories instead of a
+/// config.
+pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
+    let around = ConfigEnvironment::of_process();
+    if place.data.is_some() || place.state.is_some() {
+        return Ok(ProofSettings::default());
+    }
+
+    let Ok(path) = config::locate(place.config.as_deref(), &around) else {
+        return Ok(ProofSettings::default());
+    };
+
+    config::proof_settings(&path, &around).map_err(|problems| {
+        config_error_carets::report(&problems);
+        CommandFailure::silent(CommandExit::Config).into()
+    })
 }
 
 /// Readers of all journals that these arguments select: one journal, or one for each local

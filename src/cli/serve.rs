@@ -53,7 +53,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     indexed::read_all(&args.place, &mut |_| Ok(()))?;
 
     let data = journal_target::data_dir(&args.place)?;
-    let options = ViewOptions { listen: args.listen, data, organism, person };
+    let proof = journal_target::proof_options(&args.place)?;
+    let options = ViewOptions { listen: args.listen, data, organism, person, proof };
     startup::runtime()?.block_on(serve(options))?;
     Ok(CommandExit::Done.into())
 }

@@ -6,12 +6,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, VerifyOptions};
-use crate::config::{self, ConfigEnvironment, ProofSettings, StorageConfig};
+use crate::config::{self, ConfigEnvironment, StorageConfig};
 use crate::ids::Position;
 use crate::journal::{Error, KeyId, jetstream, partitions_in};
 use crate::nats;
 
-use super::config_error_carets;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
 use super::render::{RenderOutput, clean, count, progress_bar, put, put_json};
@@ -57,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         journal_target::state_dir(&args.place)?
     };
 
-    let settings = proof_settings(&args.place)?;
+    let settings = journal_target::proof_settings(&args.place)?;
     if let Some(key) = args.key.iter().find(|key| !config::is_public_key(key)) {
         let text = format!(
             "`{key}` is not a public key: --key takes the 64 hexadecimal digits that `organism key \
@@ -112,24 +111,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ProofVerdict::Broken => CommandExit::ChainBroken,
     }
     .into())
-}
-
-/// Proof settings of the config, or the defaults if the arguments select directories instead of a
-/// config.
-fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
-    let around = ConfigEnvironment::of_process();
-    if place.data.is_some() || place.state.is_some() {
-        return Ok(ProofSettings::default());
-    }
-
-    let Ok(path) = config::locate(place.config.as_deref(), &around) else {
-        return Ok(ProofSettings::default());
-    };
-
-    config::proof_settings(&path, &around).map_err(|problems| {
-        config_error_carets::report(&problems);
-        CommandFailure::silent(CommandExit::Config).into()
-    })
 }
 
 /// Streams with which projections are compared.

@@ -4,7 +4,7 @@ use rusqlite::Row;
 use uuid::Uuid;
 
 use crate::clock::Time;
-use crate::ids::{MessageId, Position};
+use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
@@ -75,6 +75,13 @@ impl IndexReader {
                 detail: row.get(6)?,
             })
         })
+    }
+
+    /// Record that opened a thread; `None` if there is no such thread.
+    pub fn opened_at(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
+        let sql = "SELECT position FROM thread_row WHERE id = ?1";
+        let found = self.rows(sql, &[&thread.as_str()], |row| row.get(0).map(Position))?;
+        Ok(found.first().copied())
     }
 
     /// The number of failures by kind and listener.

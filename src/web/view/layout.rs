@@ -10,7 +10,7 @@ use crate::xml::invisible_characters::visible;
 use super::ViewPerson;
 
 /// Pages of the navigation, with their paths.
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("Threads", "/threads"),
     ("Waiting", "/waiting"),
     ("Search", "/search"),
@@ -18,6 +18,8 @@ const SECTIONS: [(&str, &str); 7] = [
     ("Costs", "/costs"),
     ("Listeners", "/listeners"),
     ("Actions", "/actions"),
+    ("Config", "/config"),
+    ("Record", "/record"),
 ];
 
 /// Keys of the script, with what they do.

@@ -6,6 +6,7 @@
 
 mod access;
 mod actions;
+mod config;
 mod connection_peer;
 mod costs;
 mod journals;
@@ -14,6 +15,7 @@ mod listeners;
 mod message;
 mod payload_text;
 mod prompt;
+mod record;
 mod refused;
 mod search;
 mod thread;
@@ -37,6 +39,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::connections;
+use crate::audit::VerifyOptions;
 use crate::ids::ListenerName;
 use crate::index::{self, IndexReader};
 use access::RequestGuard;
@@ -44,6 +47,7 @@ pub use access::ViewToken;
 use connection_peer::ConnectionPeer;
 use journals::{PartitionAnswer, ViewedJournals};
 use layout::{PageFrame, page};
+use record::RecordProver;
 
 /// Content policy of every response: our own style sheet, script and icon, and forms that lead here.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
@@ -97,6 +101,8 @@ pub struct ViewOptions {
     /// Name of the organism, if its config is known.
     pub organism: Option<String>,
     pub person: ViewPerson,
+    /// Evidence with which the view proves the record.
+    pub proof: VerifyOptions,
 }
 
 /// The reason why a view cannot be served.
@@ -124,6 +130,7 @@ pub struct WebView {
 struct ViewState {
     guard: RequestGuard,
     journals: ViewedJournals,
+    prover: Arc<RecordProver>,
     organism: Option<String>,
     person: ViewPerson,
 }
@@ -135,7 +142,7 @@ impl WebView {
     ///
     /// If the address is beyond loopback, or in use.
     pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
-        let ViewOptions { listen: address, data, organism, person } = options;
+        let ViewOptions { listen: address, data, organism, person, proof } = options;
         if !address.ip().is_loopback() {
             return Err(ViewError::NotLoopback(address));
         }
@@ -143,9 +150,12 @@ impl WebView {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| ViewError::Listen { address, source })?;
         let address = listener.local_addr().unwrap_or(address);
+        let prover = Arc::new(RecordProver::new(data.clone(), proof));
+        prover.begin();
         let state = Arc::new(ViewState {
             guard: RequestGuard::new(address),
             journals: ViewedJournals::new(data),
+            prover,
             organism,
             person,
         });
@@ -184,6 +194,8 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/costs", get(costs::show))
         .route("/listeners", get(listeners::show))
         .route("/actions", get(actions::show))
+        .route("/config", get(config::show))
+        .route("/record", get(record::show))
         .route("/messages/{id}", get(message::show))
         .route("/messages/{id}/raw", get(message::raw))
         .route("/messages/{id}/prompt", get(prompt::show))

@@ -14,13 +14,12 @@ use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::url_query::UrlQuery;
 use crate::audit::amounts::{count, duration, offset};
 use crate::audit::{
-    BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPage, ThreadTimeline, TimelineEntry,
-    TimelineEvent, core_words, thread_page,
+    BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage, ThreadTimeline,
+    TimelineEntry, TimelineEvent, core_words, thread_page, thread_timeline,
 };
-use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind};
-use crate::ids::ThreadId;
-use crate::index::IndexReader;
+use crate::ids::{Position, ThreadId};
+use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
@@ -44,9 +43,21 @@ pub(super) async fn show(
         None => Some(0),
     };
 
+    let at = query.get("at").map(|at| at.parse().map(Position).map_err(|_| at.to_owned()));
+    let at = match at.transpose() {
+        Ok(at) => at,
+        Err(text) => {
+            let text = format!("`{text}` is no number of a record");
+            return view.failed(StatusCode::BAD_REQUEST, "No such page", &text);
+        }
+    };
+
     let limit = query.get("limit").and_then(|limit| limit.parse().ok());
     let limit = limit.unwrap_or(limits::WEB_PAGE_MESSAGES).clamp(1, limits::WEB_ROWS_MAX);
-    let find = move |_, index: &mut IndexReader| thread_page(index, &thread, from_seq, limit);
+    let find = move |_, index: &mut IndexReader| match at {
+        Some(at) => past_page(index, &thread, at, from_seq.unwrap_or_default(), limit),
+        None => thread_page(index, &thread, from_seq, limit),
+    };
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
             Some(page) => view.page(&id, "/threads", &content(&query, &page)),
@@ -54,6 +65,31 @@ pub(super) async fn show(
         }
     })
     .await
+}
+
+/// The thread as it was after a record. The whole thread is read, so it must be short.
+fn past_page(
+    index: &IndexReader,
+    thread: &ThreadId,
+    at: Position,
+    from_seq: u64,
+    limit: usize,
+) -> Result<Option<ThreadPage>, index::Error> {
+    let records = index.journal().records_of(&thread.root())?;
+    if records > limits::WEB_PAST_RECORDS {
+        let detail = format!(
+            "the thread has {records} records; `organism thread {thread} --at {at}` shows it as it was"
+        );
+        return Err(index::Error::Query { detail });
+    }
+    let moment = Some(RecordedMoment::Position(at));
+    let Some(mut timeline) = thread_timeline(index.journal(), thread, moment)? else {
+        return Ok(None);
+    };
+    let all = timeline.items.len();
+    timeline.keep_page(from_seq, limit);
+    let is_cut = timeline.items.len() < all;
+    Ok(Some(ThreadPage { timeline, from_seq, previous_seq: None, next_seq: None, is_cut }))
 }
 
 fn missing(view: &ViewState, id: &str) -> Response {
@@ -77,9 +113,15 @@ fn content(query: &UrlQuery, page: &ThreadPage) -> Markup {
         @if let Some(parent) = parent {
             p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }
         }
+        @if let Some(at) = query.get("at") {
+            p.note {
+                "As it was after record " (inline(at)) ". "
+                a href=(path(timeline.thread.as_str())) { "As it is now" }
+            }
+        }
         (pages(query, page))
         ol.events {
-            @for item in &timeline.items { (entry(item, timeline.opened, &room)) }
+            @for item in &timeline.items { (entry(item, timeline, &room)) }
         }
         @if timeline.items.is_empty() { p.empty { "No messages here." } }
         @if room.omitted() > 0 {
@@ -108,6 +150,10 @@ fn totals(timeline: &ThreadTimeline) -> Markup {
             div { dt { "By" } dd { (inline(timeline.opened_by.as_str())) } }
             div { dt { "Took" } dd { (duration(timeline.updated.since(timeline.opened))) } }
             div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
+            div {
+                dt { "Config" }
+                dd { a href=(super::config::path(timeline.thread.as_str())) { "at its beginning" } }
+            }
             @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
             @if !spent.money.is_zero() {
                 div {
@@ -146,9 +192,9 @@ fn pages(query: &UrlQuery, page: &ThreadPage) -> Markup {
     }
 }
 
-fn entry(item: &TimelineEntry, opened: Time, room: &PageRoom) -> Markup {
+fn entry(item: &TimelineEntry, timeline: &ThreadTimeline, room: &PageRoom) -> Markup {
     let time = html! {
-        time datetime=(item.at) title=(item.at) { (offset(item.at.since(opened))) }
+        time datetime=(item.at) title=(item.at) { (offset(item.at.since(timeline.opened))) }
     };
     match &item.what {
         TimelineEvent::Message(message) => {
@@ -179,7 +225,12 @@ fn entry(item: &TimelineEntry, opened: Time, room: &PageRoom) -> Markup {
             event("note", &time, &head, "", room)
         }
         TimelineEvent::Decision { verb, by, origin, signed } => {
-            let head = html! { b { (verb) } " by " (inline(by.as_str())) " " (person(origin)) };
+            let before = item.position.0.saturating_sub(1).to_string();
+            let before = UrlQuery::default().with("at", Some(&before));
+            let head = html! {
+                b { (verb) } " by " (inline(by.as_str())) " " (person(origin)) " "
+                a href=(before.link(&path(timeline.thread.as_str()))) { "the thread before" }
+            };
             let signed = signed.as_ref().map(signature);
             let note = signed.iter().map(String::as_str).chain([origin.note.as_str()]);
             event("decision", &time, &head, &note.collect::<Vec<_>>().join("\n"), room)

@@ -70,12 +70,13 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     };
     view.respond(find, move |view, answers| {
         let notes = notes(&answers);
+        let verdict = view.prover.summary();
         let answers = answers.into_iter().map(|found| (found.partition, found.answer));
         let (list, lane): (Vec<_>, Vec<_>) =
             answers.map(|(n, (list, lane))| ((n, list), (n, lane))).unzip();
         let list = merge(list, cursor, limit);
         let lane = merge(lane, PageCursor::default(), LANE_ROWS);
-        view.page("Threads", PATH, &content(&query, &list, &lane, &notes))
+        view.page("Threads", PATH, &content(&query, &list, &lane, &notes, &verdict))
     })
     .await
 }
@@ -176,7 +177,13 @@ fn merge(answers: Vec<(u32, Vec<ListedTree>)>, mut cursor: PageCursor, limit: us
     }
 }
 
-fn content(query: &UrlQuery, list: &TreePage, lane: &TreePage, notes: &[String]) -> Markup {
+fn content(
+    query: &UrlQuery,
+    list: &TreePage,
+    lane: &TreePage,
+    notes: &[String],
+    verdict: &Markup,
+) -> Markup {
     html! {
         h1 { "Threads" }
         (form(query))
@@ -203,6 +210,7 @@ fn content(query: &UrlQuery, list: &TreePage, lane: &TreePage, notes: &[String])
             (table(&list.trees, "Threads, newest first"))
         }
         (pages(query, list))
+        (verdict)
     }
 }
 

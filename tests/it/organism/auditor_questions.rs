@@ -97,15 +97,15 @@ const TIRED: &str = "sess-tired001";
 pub struct AuditedRuns {
     pub house: House,
     /// Id and digest of the call that was approved.
-    write: String,
-    digest: String,
+    pub write: String,
+    pub digest: String,
     /// Id of the client's request that led to it, and of the answer.
-    request: String,
-    answer: String,
+    pub request: String,
+    pub answer: String,
     /// Position of the record before the approval.
     before: String,
     /// The config of the first runs, and that of the later ones.
-    first_config: String,
+    pub first_config: String,
     later_config: String,
 }
 
@@ -241,7 +241,7 @@ fn fail(house: &House, running: Running) {
 }
 
 /// The rows of the page's table: question and command.
-fn questions() -> Vec<(String, String)> {
+pub fn questions() -> Vec<(String, String)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/AUDIT.md");
     let page = std::fs::read_to_string(page).unwrap();
     let row = |line: &str| {

@@ -7,6 +7,7 @@ mod conversation;
 #[cfg(target_os = "linux")]
 mod hosted;
 mod overview;
+mod questions;
 mod search;
 mod threads;
 

@@ -185,5 +185,7 @@ fn a_deleted_index_is_made_again_while_the_pages_say_so() {
     let again = until("the index is made", || {
         Some(view.get("/threads")).filter(|answer| answer.status == 200)
     });
-    assert_eq!(again.body, threads);
+    // The line with the verdict of the record changes when the proof ends.
+    let table = |page: &str| page.split("<p class=\"hint verdict\"").next().unwrap().to_owned();
+    assert_eq!(table(&again.body), table(&threads));
 }

@@ -1,0 +1,216 @@
+//! The configs that were in force, each as a whole, and the differences between two of them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::{inline, moment, shown, table};
+use super::payload_text::{Excerpt, PageRoom};
+use super::url_query::UrlQuery;
+use crate::config::{
+    BootConfig, ComparedConfig, ConfigChange, ConfigHistory, StoredConfig, config_changes,
+};
+use crate::ids::{Position, ThreadId};
+use crate::index::{self, IndexReader};
+use crate::limits;
+
+const PATH: &str = "/config";
+
+/// Fields of the form, with their labels.
+const FIELDS: [(&str, &str); 3] =
+    [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
+
+/// The whole config at a record or at the beginning of a thread.
+pub(super) fn path(moment: &str) -> String {
+    UrlQuery::default().with("at", Some(moment)).link(PATH)
+}
+
+/// The answer of one journal.
+struct FoundConfigs {
+    partition: u32,
+    /// The newest starts and reloads, newest first.
+    boots: Vec<BootConfig>,
+    /// The config that the URL names, if this journal has its moment.
+    whole: Option<Result<WholeConfig, String>>,
+    changes: Option<Result<Vec<ConfigChange>, String>>,
+}
+
+struct WholeConfig {
+    boot: BootConfig,
+    stored: StoredConfig,
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let asked = query.clone();
+    let find = move |partition, index: &mut IndexReader| find(partition, index, &asked);
+    view.respond(find, move |view, answers| {
+        let found: Vec<_> = answers.into_iter().map(|found| found.answer).collect();
+        let is_asked = FIELDS.iter().any(|(name, _)| query.get(name).is_some());
+        let is_found = found.iter().any(|found| found.whole.is_some() || found.changes.is_some());
+        let page = view.page("Config", PATH, &content(&query, &found));
+        if is_asked && !is_found { (StatusCode::NOT_FOUND, page).into_response() } else { page }
+    })
+    .await
+}
+
+fn find(
+    partition: u32,
+    index: &IndexReader,
+    query: &UrlQuery,
+) -> Result<FoundConfigs, index::Error> {
+    let history = ConfigHistory::read(index.journal())?;
+    let boot = |name: &str| match query.get(name) {
+        Some(moment) => boot_at(index, &history, moment),
+        None => Ok(None),
+    };
+    let whole = boot("at")?.map(|boot| {
+        let stored = StoredConfig::read(index.journal(), &boot);
+        stored.map(|stored| WholeConfig { boot, stored }).map_err(|error| error.to_string())
+    });
+    let compared = boot("before")?.zip(boot("after")?);
+    let changes = compared.map(|(before, after)| {
+        let side = |boot| {
+            ComparedConfig::of_boot(index.journal(), boot).map_err(|error| error.to_string())
+        };
+        Ok(config_changes(&side(&before)?, &side(&after)?))
+    });
+    let boots = history.boots.iter().rev().take(limits::WEB_PAGE_ROWS).cloned().collect();
+    Ok(FoundConfigs { partition, boots, whole, changes })
+}
+
+/// The start or reload whose config was in force at a position, or when a thread was opened.
+fn boot_at(
+    index: &IndexReader,
+    history: &ConfigHistory,
+    moment: &str,
+) -> Result<Option<BootConfig>, index::Error> {
+    let position = match (moment.parse(), ThreadId::parse(moment)) {
+        (Ok(position), _) => Some(Position(position)).filter(|at| *at <= index.last()),
+        (_, Ok(thread)) => index.opened_at(&thread)?,
+        _ => None,
+    };
+    Ok(position.and_then(|position| history.at(position)).cloned())
+}
+
+fn content(query: &UrlQuery, found: &[FoundConfigs]) -> Markup {
+    let room = PageRoom::new();
+    let is_asked = FIELDS.iter().any(|(name, _)| query.get(name).is_some());
+    let is_found = found.iter().any(|found| found.whole.is_some() || found.changes.is_some());
+    html! {
+        h1 { "Config" }
+        (form(query))
+        @if is_asked && !is_found {
+            p.problem role="alert" {
+                "No journal has these moments: write the number of a record, or the id of a thread."
+            }
+        }
+        @for found in found {
+            @if let Some(changes) = &found.changes { (differences(changes, &room)) }
+            @if let Some(config) = &found.whole { (whole(config, &room)) }
+        }
+        @if room.omitted() > 0 {
+            p.problem { "The page is full; " code { "organism config" } " shows all of it." }
+        }
+        @for found in found { (boots(found, found.partition)) }
+    }
+}
+
+fn form(query: &UrlQuery) -> Markup {
+    html! {
+        form.filters method="get" action=(PATH) role="search" aria-label="Configs" {
+            @for (name, label) in FIELDS {
+                div {
+                    label for=(name) { (label) }
+                    input id=(name) name=(name) value=(query.get(name).unwrap_or_default())
+                        placeholder="record or thread" autocomplete="off";
+                }
+            }
+            button type="submit" { "Show" }
+            a href=(PATH) { "Clear" }
+        }
+    }
+}
+
+fn boots(found: &FoundConfigs, partition: u32) -> Markup {
+    let before = found.boots.iter().skip(1).map(Some).chain([None]);
+    let rows = found.boots.iter().zip(before).map(|(boot, before)| {
+        let changes = before.map(|before| {
+            let query = UrlQuery::default().with("before", Some(&before.position.0.to_string()));
+            query.with("after", Some(&boot.position.0.to_string())).link(PATH)
+        });
+        vec![
+            html! { (boot.position.0) },
+            html! { (if boot.is_reload { "reload" } else { "start" }) },
+            moment(boot.time),
+            html! { (boot.epoch) },
+            html! {
+                a.digest data-entry href=(path(&boot.position.0.to_string())) { (boot.config) }
+            },
+            html! { @if let Some(path) = changes { a href=(path) { "changes" } } },
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let title = format!("Configs in force, newest first, partition {partition}");
+    html! {
+        h2 { "In force" }
+        @if rows.is_empty() {
+            p.empty { "The organism has not run yet." }
+        } @else {
+            (table(&title, &["Record", "By", "Time", ">Epoch", "Config", "Since before"], &rows))
+        }
+    }
+}
+
+fn whole(config: &Result<WholeConfig, String>, room: &PageRoom) -> Markup {
+    let WholeConfig { boot, stored } = match config {
+        Ok(config) => config,
+        Err(error) => return html! { p.problem { (shown(error)) } },
+    };
+    let files = stored.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    html! {
+        h2 { "From record " (boot.position.0) }
+        p { "sha256 " code.digest { (boot.config) } }
+        @for (name, text) in [("The config", stored.toml.as_str())].into_iter().chain(files) {
+            @if room.has_room() {
+                h3 { (inline(name)) }
+                pre.body.written { (room.take(Excerpt::as_written(text).text())) }
+            }
+        }
+    }
+}
+
+fn differences(changes: &Result<Vec<ConfigChange>, String>, room: &PageRoom) -> Markup {
+    let changes = match changes {
+        Ok(changes) => changes,
+        Err(error) => return html! { p.problem { (shown(error)) } },
+    };
+    html! {
+        h2 { "Differences" }
+        @if changes.is_empty() { p.empty { "The configs are equal." } }
+        @for change in changes {
+            @if room.has_room() {
+                h3 { code { (inline(&change.path)) } }
+                pre.body.written { (room.take(Excerpt::as_written(&lines(change)).text())) }
+            }
+        }
+    }
+}
+
+/// The lines that a change removes and adds.
+fn lines(change: &ConfigChange) -> String {
+    if let Some(diff) = &change.diff {
+        return diff.clone();
+    }
+    let mut text = String::new();
+    for (sign, value) in [('-', &change.before), ('+', &change.after)] {
+        for line in value.iter().flat_map(|value| value.lines()) {
+            text.push_str(&format!("{sign}{line}\n"));
+        }
+    }
+    text
+}

@@ -1,0 +1,195 @@
+//! The proof of the record: whether it was changed, and whether the core decides it again. A thread
+//! of its own makes it, as `organism verify` and `organism replay` do.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::{grouped, inline, moment};
+use crate::audit::amounts::count;
+use crate::audit::{ProofReport, ProofVerdict, VerifyOptions, verify_with};
+use crate::clock::Time;
+use crate::journal::partitions_in;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
+
+const PATH: &str = "/record";
+
+/// Proves the journals of a view, one proof at a time.
+#[derive(Debug)]
+pub(super) struct RecordProver {
+    data: PathBuf,
+    options: VerifyOptions,
+    state: Mutex<ProverState>,
+}
+
+#[derive(Debug, Default)]
+struct ProverState {
+    is_running: bool,
+    last: Option<Arc<ProvedRecord>>,
+}
+
+/// A proof of all journals, and when it ended.
+#[derive(Debug)]
+struct ProvedRecord {
+    at: Time,
+    journals: Vec<ProvedJournal>,
+}
+
+#[derive(Debug)]
+struct ProvedJournal {
+    partition: Option<u32>,
+    proof: Result<ProofReport, String>,
+    replay: Result<ReplayReport, String>,
+}
+
+impl RecordProver {
+    pub fn new(data: PathBuf, options: VerifyOptions) -> Self {
+        Self { data, options, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ProverState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a proof, unless one is under way, or the last one is recent.
+    pub fn begin(self: &Arc<Self>) {
+        let mut state = self.state();
+        let is_recent =
+            |last: &Arc<ProvedRecord>| Time::now().since(last.at) < limits::WEB_PROOF_AGE;
+        if state.is_running || state.last.as_ref().is_some_and(is_recent) {
+            return;
+        }
+        state.is_running = true;
+        drop(state);
+
+        let prover = Arc::clone(self);
+        std::thread::spawn(move || {
+            let journals = partitions_in(&prover.data).into_iter();
+            let journals = journals.map(|(partition, journal)| prover.prove(partition, journal));
+            let proved = ProvedRecord { journals: journals.collect(), at: Time::now() };
+            let mut state = prover.state();
+            state.is_running = false;
+            state.last = Some(Arc::new(proved));
+        });
+    }
+
+    fn prove(&self, partition: Option<u32>, journal: PathBuf) -> ProvedJournal {
+        let last = JournalReader::open(&journal).and_then(|reader| reader.last());
+        if last.as_ref().is_ok_and(|last| last.0 > limits::WEB_PROOF_RECORDS) {
+            let text = |command: &str| format!("the record is long; `organism {command}` reads it");
+            let proof = Err(text("verify"));
+            return ProvedJournal { partition, proof, replay: Err(text("replay")) };
+        }
+        let proof = verify_with(&journal, &self.options, &mut |_, _| {});
+        let replayed = replay(&journal, partition.unwrap_or_default(), &mut |_, _| {});
+        ProvedJournal {
+            partition,
+            proof: proof.map_err(|error| error.to_string()),
+            replay: replayed.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// The verdict in a line, with a link to its page.
+    pub fn summary(&self) -> Markup {
+        let last = self.state().last.clone();
+        html! {
+            p.hint.verdict {
+                a href=(PATH) { "Record" } ": "
+                @match &last {
+                    None => { "it is being proved" }
+                    Some(last) => {
+                        @for (at, journal) in last.journals.iter().enumerate() {
+                            @if at > 0 { "; " }
+                            (verdict(journal))
+                        }
+                        ", " (moment(last.at))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn verdict(journal: &ProvedJournal) -> Markup {
+    let partition = journal.partition.map(|n| format!("partition {n} "));
+    html! {
+        (partition.unwrap_or_default())
+        @match &journal.proof {
+            Err(error) => { "not proved: " (inline(error)) }
+            Ok(proof) => {
+                @match proof.verdict {
+                    ProofVerdict::Proved => { "proved up to record " (grouped(proof.records)) }
+                    ProofVerdict::NotProved => {
+                        "not proved up to record " (grouped(proof.records)) ", no change found"
+                    }
+                    ProofVerdict::Broken => { b.mark { "BROKEN" } }
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
+    view.prover.begin();
+    let last = view.prover.state().last.clone();
+    let content = html! {
+        h1 { "Record" }
+        @match last {
+            None => {
+                p.empty { "The record is being proved. Load this page again in a moment." }
+            }
+            Some(last) => {
+                p { "Proved at " (moment(last.at)) "." }
+                @for journal in &last.journals { (self::journal(journal)) }
+            }
+        }
+    };
+    view.page("Record", PATH, &content)
+}
+
+fn journal(journal: &ProvedJournal) -> Markup {
+    html! {
+        @if let Some(partition) = journal.partition { h2 { "Partition " (partition) } }
+        dl.facts.long {
+            div { dt { "Changed?" } dd { (verdict(journal)) } }
+            @if let Ok(proof) = &journal.proof {
+                @if let Some(broken) = &proof.broken {
+                    div { dt { "Broken at" } dd { (broken.position) ": " (inline(&broken.detail)) } }
+                }
+                @for reason in &proof.unproved { div { dt { "Missing" } dd { (inline(reason)) } } }
+                div { dt { "Redacted" } dd { (count(proof.redacted.len() as u64, "payload")) } }
+                div { dt { "Checkpoints" } dd { (proof.checkpoints) } }
+            }
+            div { dt { "Decided again?" } dd { (replayed(&journal.replay)) } }
+        }
+    }
+}
+
+fn replayed(replay: &Result<ReplayReport, String>) -> Markup {
+    let report = match replay {
+        Ok(report) => report,
+        Err(error) => return html! { "not replayed: " (inline(error)) },
+    };
+    html! {
+        @match report.verdict() {
+            ReplayVerdict::Equal => {
+                "the core decides each of the " (grouped(report.records)) " records again"
+            }
+            ReplayVerdict::Undecided => {
+                "no difference; " (grouped(report.folded())) " of " (grouped(report.records))
+                " records were not decided again"
+            }
+            ReplayVerdict::Differs => { b.mark { "DIFFERENT" } }
+        }
+        @if let Some(difference) = &report.difference {
+            " at record " (difference.position.0) ", " (inline(&difference.part)) ": recorded "
+            (inline(&difference.recorded)) ", decided " (inline(&difference.decided))
+        }
+    }
+}
