@@ -149,7 +149,8 @@ def walk_all_pages(walk, view, pictured):
             if link and link not in known:
                 known.add(link)
                 waiting.append(link)
-        walk.check(page, f"{view['name']} {path}")
+        if seen[kind] == 1:
+            walk.check(page, f"{view['name']} {path}")
         if kind not in pictured and "?" not in kind:
             pictured.add(kind)
             walk.picture(page, (view["name"] + kind).replace("/", "-"))
