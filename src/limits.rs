@@ -433,6 +433,12 @@ pub const INDEX_RARE_TREES: u64 = 5_000;
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
+/// Time for an exact alignment of two threads. After it, what follows the first difference is aligned
+/// roughly.
+pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
+/// Requests of turns that a comparison of two threads rebuilds at most, to find one that differs in
+/// more than ids and dates.
+pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// How long a query waits until another process has brought the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 /// How long the follower of a journal collects records for one commit of the index.

@@ -6,8 +6,10 @@
 
 pub mod amounts;
 mod checkpoint_copies;
+mod comparison;
 pub mod core_words;
 mod duration_histogram;
+mod event_content;
 mod export;
 mod held;
 mod ledger;
@@ -26,6 +28,10 @@ mod timeline_page;
 mod verify;
 mod views;
 
+pub use comparison::{
+    ComparedEvent, ComparedTurn, PromptPair, ThreadComparison, ThreadDifference, ThreadTotals,
+    compare_threads,
+};
 pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFilter, ExportFormat, export};
 pub use held::{CallPreviewView, HeldCall, held, held_in};

@@ -31,6 +31,7 @@ mod config_error_carets;
 pub mod debug;
 mod decision;
 mod demo;
+mod diff;
 mod exit;
 mod export;
 mod host;
@@ -49,6 +50,7 @@ mod operator;
 mod organism_reach;
 mod output;
 mod passphrase;
+mod past_prompt;
 mod pause;
 mod pause_action;
 mod promote;
@@ -122,6 +124,8 @@ enum CommandVerb {
     Threads(threads::Args),
     /// Show one thread with its subthreads.
     Thread(thread::Args),
+    /// Compare two threads and show where they differ first.
+    Diff(diff::Args),
     /// Show everything on record about one message.
     Message(message::Args),
     /// Follow messages as they are recorded.
@@ -210,6 +214,7 @@ impl CommandVerb {
             Self::Record(args) => record::run(args),
             Self::Threads(args) => threads::run(args),
             Self::Thread(args) => thread::run(args),
+            Self::Diff(args) => diff::run(&args),
             Self::Message(args) => message::run(args),
             Self::Tail(args) => tail::run(args),
             Self::Search(args) => search::run(args),

@@ -10,7 +10,7 @@ static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// Verbs of commands about one organism. `key trust` is one, too; `key show` is advised for another
 /// host, which has a config of its own.
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 28] = [
     "adopt",
     "answer",
     "approvals",
@@ -19,6 +19,7 @@ const VERBS: [&str; 27] = [
     "cancel",
     "check",
     "config",
+    "diff",
     "export",
     "host",
     "models",

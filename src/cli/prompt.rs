@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
 
-use crate::config::StoredConfigError;
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::ListenerName;
 use crate::model::tokens::RequestSize;
 use crate::model::{ChatBlock, ModelRequest};
-use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord, TurnSelector, preview};
+use crate::organism::{PromptComparison, PromptPreview, TurnSelector, preview};
 
 use super::exit::{CommandExit, CommandFailure};
-use super::journal_target::{JournalTarget, failed_stored, known, readers_of, unknown};
+use super::journal_target::{JournalTarget, known};
+use super::past_prompt::{past_prompt, request_text};
 use super::render::{RenderOutput, put, put_json};
 use super::startup::ConfigArg;
 
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         agent.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
     let thread = args.thread.as_deref().map(known).transpose()?;
     let shown = match (thread, args.turn) {
-        (Some(thread), Some(turn)) => taken(&args.place, &agent, &thread, turn)?,
+        (Some(thread), Some(turn)) => past_prompt(&args.place, &agent, &thread, turn)?,
         (Some(thread), None) => to_come(&args.place, &agent, &TurnSelector::Next(thread))?,
         (None, _) => to_come(&args.place, &agent, &TurnSelector::Example)?,
     };
@@ -77,46 +77,6 @@ fn to_come(
 
     let config = ConfigArg { config: place.config.clone() }.load_to_read()?;
     Ok(preview(config, agent, turn)?)
-}
-
-/// The prompt of a turn on record. It needs the config as it is now only if the turn stored nothing
-/// of what it sent.
-fn taken(
-    place: &JournalTarget,
-    agent: &ListenerName,
-    thread: &ThreadId,
-    number: u32,
-) -> anyhow::Result<PromptPreview> {
-    let readers = readers_of(place, thread)?;
-    if readers.is_empty() {
-        return Err(unknown(thread).into());
-    }
-
-    for reader in readers {
-        if let Some(turn) = TurnOnRecord::find(reader, agent, thread, number)? {
-            return rebuilt(place, &turn);
-        }
-    }
-
-    let text = format!("{agent} took no turn {number} in {thread}; `organism thread` shows them");
-    Err(CommandFailure::new(CommandExit::Usage, text).into())
-}
-
-fn rebuilt(place: &JournalTarget, turn: &TurnOnRecord) -> anyhow::Result<PromptPreview> {
-    match turn.config() {
-        Ok(then) if turn.has_inputs() => Ok(turn.preview(Some(&then.config))?),
-        Ok(then) => Ok(turn.preview_with(&then.config)?),
-        Err(StoredConfigError::NotStored { .. }) if turn.has_inputs() => Ok(turn.preview(None)?),
-        Err(StoredConfigError::NotStored { .. }) => {
-            let config = ConfigArg { config: place.config.clone() }.load_to_read()?;
-            Ok(turn.preview_with(&config)?)
-        }
-        Err(error) if turn.has_inputs() => {
-            note!("note: the config of this turn cannot be compared: {error}");
-            Ok(turn.preview(None)?)
-        }
-        Err(error) => Err(failed_stored(error)),
-    }
 }
 
 fn value(shown: &PromptPreview) -> Json {
@@ -188,33 +148,7 @@ fn text(output: &RenderOutput, shown: &PromptPreview) -> String {
         };
         out.push_str(&format!("{}\n{config}{proof}\n\n", output.bold("config")));
     }
-    out.push_str(&format!("{}\n{}\n", output.bold("system"), request.system));
-    for message in &request.messages {
-        out.push_str(&format!("\n{}\n", output.bold(message.role.as_str())));
-        for block in &message.blocks {
-            let line = match block {
-                ChatBlock::Text(text) => text.clone(),
-                ChatBlock::Call(call) => {
-                    format!("call {} {}({})", call.id, call.name, call.arguments)
-                }
-                ChatBlock::Result { id, text, .. } => format!("result of {id}\n{text}"),
-                ChatBlock::Own(own) => format!("block of {}: {}", own.provider, own.json),
-            };
-            out.push_str(&line);
-            out.push('\n');
-        }
-    }
-
-    for tool in &request.tools {
-        out.push_str(&format!(
-            "\n{} {}\n{}\n{}\n",
-            output.bold("tool"),
-            tool.name,
-            tool.description,
-            tool.parameters
-        ));
-    }
-
+    out.push_str(&request_text(output, request));
     out.push_str(&format!("\n{}\n{}\n", output.bold("size"), size(&shown.size)));
     out
 }

@@ -18,6 +18,7 @@ mod connections;
 mod copies;
 mod core_words;
 mod demo;
+mod diff;
 pub mod examples;
 mod follow;
 mod forged_tails;

@@ -106,6 +106,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "named_config",
     "new_files",
     "past_time",
+    "past_prompt",
 ];
 
 fn floor_of(module: &str) -> Option<usize> {

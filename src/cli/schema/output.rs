@@ -18,13 +18,14 @@ macro_rules! outputs {
 }
 
 /// Commands and the schemas of their JSON, of each line where a command writes lines.
-const OUTPUTS: [(&str, &str); 35] = outputs![
+const OUTPUTS: [(&str, &str); 36] = outputs![
     "answer": "answer",
     "approvals": "approvals",
     "backup": "backup",
     "check": "check",
     "config": "config",
     "config diff": "config-diff",
+    "diff": "diff",
     "export": "export",
     "key show": "key-show",
     "listener list": "listener-list",

@@ -1,0 +1,406 @@
+//! Compares two threads with everything beneath them by the content of their events, and finds where
+//! they differ first.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+
+use super::event_content::{ContentReader, EventContent};
+use super::threads::ThreadPhase;
+use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
+use super::views::MessageView;
+use crate::clock::Time;
+use crate::contract::run_definition_name;
+use crate::envelope::{MessageKind, Spending};
+use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::limits;
+use crate::system;
+use crate::xml::element::Element;
+
+/// How two threads differ.
+pub struct ThreadComparison {
+    /// Differences, in the order in which the left thread reaches them.
+    pub differences: Vec<ThreadDifference>,
+    /// Number of events that are equal on both sides.
+    pub equal: u64,
+    /// Turns at the same place whose requests to the model had different digests, in the same order.
+    pub prompts: Vec<PromptPair>,
+    pub left: ThreadTotals,
+    pub right: ThreadTotals,
+    left_ids: ContentReader,
+    right_ids: ContentReader,
+}
+
+/// Two events at the same place with another content, or an event that only one side has.
+#[derive(Debug, Clone, Serialize)]
+pub struct ThreadDifference {
+    /// Position in the left journal up to which the left side had nothing of it.
+    #[serde(skip)]
+    pub order: Position,
+    #[serde(rename = "a")]
+    pub left: Option<ComparedEvent>,
+    #[serde(rename = "b")]
+    pub right: Option<ComparedEvent>,
+}
+
+/// One side of a difference.
+#[derive(Debug, Clone, Serialize)]
+pub struct ComparedEvent {
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    #[serde(rename = "position")]
+    pub position: Position,
+    /// Sequence number of the message, or of the last message before the event.
+    #[serde(rename = "seq")]
+    pub seq: u64,
+    /// `None` if the event is no message.
+    #[serde(rename = "message")]
+    pub message: Option<MessageId>,
+    /// Kind of the event, with the listeners that take part in it.
+    #[serde(rename = "what")]
+    pub title: String,
+    /// The content in lines for people. Ids are replaced by places in the thread.
+    #[serde(rename = "content")]
+    pub lines: Vec<String>,
+}
+
+/// Turns at the same place of two threads.
+#[derive(Debug, Clone)]
+pub struct PromptPair {
+    pub order: Position,
+    pub left: ComparedTurn,
+    pub right: ComparedTurn,
+}
+
+/// A turn of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComparedTurn {
+    pub thread: ThreadId,
+    pub agent: ListenerName,
+    /// Number of the turn among those of the agent in the thread, from 1.
+    pub turn: u32,
+    pub position: Position,
+    pub prompt: Digest,
+    /// The agent's environment, with the date. A difference in it is none of the prompt.
+    pub environment: Option<String>,
+}
+
+/// Totals of a thread and everything beneath it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ThreadTotals {
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    #[serde(rename = "status")]
+    pub status: ThreadPhase,
+    /// Payload of the last reply of the thread itself.
+    #[serde(rename = "result")]
+    pub result: Option<String>,
+    /// Digest of the definition, for a run of a workflow.
+    #[serde(rename = "definition")]
+    pub definition: Option<String>,
+    #[serde(rename = "messages")]
+    pub messages: u64,
+    #[serde(rename = "turns")]
+    pub turns: u64,
+    #[serde(rename = "refusals")]
+    pub refusals: u64,
+    #[serde(rename = "failed_attempts")]
+    pub failed_attempts: u64,
+    #[serde(rename = "subthreads")]
+    pub subthreads: u64,
+    #[serde(rename = "spent")]
+    pub spent: Spending,
+    #[serde(rename = "currency")]
+    pub currency: Option<String>,
+    /// Milliseconds from the opening of the thread to its last event.
+    #[serde(rename = "ms")]
+    pub ms: u64,
+}
+
+/// Compares two threads.
+pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadComparison {
+    let mut comparer = ThreadComparer {
+        left: ContentReader::new(left),
+        right: ContentReader::new(right),
+        // Threads without a common event would take quadratic time.
+        deadline: Instant::now() + limits::COMPARISON_TIME,
+        differences: Vec::new(),
+        equal: 0,
+        prompts: Vec::new(),
+    };
+    comparer.compare(left, right);
+
+    let ThreadComparer { left: left_ids, right: right_ids, mut differences, mut prompts, .. } =
+        comparer;
+    differences.sort_by_key(|difference| difference.order);
+    prompts.sort_by_key(|pair| pair.order);
+    ThreadComparison {
+        differences,
+        equal: comparer.equal,
+        prompts,
+        left: ThreadTotals::of(left),
+        right: ThreadTotals::of(right),
+        left_ids,
+        right_ids,
+    }
+}
+
+impl ThreadComparison {
+    /// Whether both threads have the same result.
+    pub fn has_equal_results(&self) -> bool {
+        self.left.status == self.right.status && self.left.result == self.right.result
+    }
+
+    /// Whether both threads had the same events. Their prompts may still differ.
+    pub fn has_equal_events(&self) -> bool {
+        self.differences.is_empty()
+    }
+
+    /// The pairs of prompts that were sent before the first difference, so that the difference did
+    /// not cause theirs.
+    pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
+        let first = self.differences.first().map(|difference| difference.order);
+        self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
+    }
+
+    /// The requests of a pair of turns without what always differs: ids, and the environment with
+    /// its date, which is replaced by that of the left side.
+    pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
+        let right = match (&pair.left.environment, &pair.right.environment) {
+            (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),
+            _ => right.to_owned(),
+        };
+        [self.left_ids.without_ids(left), self.right_ids.without_ids(&right)]
+    }
+}
+
+struct ThreadComparer {
+    left: ContentReader,
+    right: ContentReader,
+    deadline: Instant,
+    differences: Vec<ThreadDifference>,
+    equal: u64,
+    prompts: Vec<PromptPair>,
+}
+
+/// An event of a thread with its content.
+struct EventOf<'t> {
+    thread: &'t ThreadId,
+    entry: &'t TimelineEntry,
+    /// `None` for a subthread.
+    content: Option<EventContent>,
+    key: Digest,
+}
+
+impl ThreadComparer {
+    /// Compares the events of two threads in order, and then their subthreads by pairs.
+    fn compare(&mut self, left: &ThreadTimeline, right: &ThreadTimeline) {
+        let before = events_of(left, &self.left);
+        let after = events_of(right, &self.right);
+        let keys =
+            |events: &[EventOf<'_>]| events.iter().map(|event| event.key).collect::<Vec<_>>();
+        let operations = capture_diff_slices_deadline(
+            Algorithm::Myers,
+            &keys(&before),
+            &keys(&after),
+            Some(self.deadline),
+        );
+
+        for operation in operations {
+            let (_, old, new) = operation.as_tag_tuple();
+            let start = before.get(old.start).or(before.last());
+            let order = start.map_or(Position(0), |event| event.entry.position);
+            let old = before.get(old).unwrap_or_default();
+            let new = after.get(new).unwrap_or_default();
+            match operation {
+                DiffOp::Equal { .. } => {
+                    old.iter().zip(new).for_each(|(old, new)| self.compare_pair(old, new));
+                }
+                _ => self.compare_ranges(order, old, new),
+            }
+        }
+    }
+
+    /// Compares two events with the same content.
+    fn compare_pair(&mut self, left: &EventOf<'_>, right: &EventOf<'_>) {
+        match (&left.entry.what, &right.entry.what) {
+            (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
+                // The recursion is bounded, because the depth of threads is bounded.
+                self.compare(left, right);
+            }
+            (TimelineEvent::Message(one), TimelineEvent::Message(other)) => {
+                self.equal += 1;
+                self.compare_prompts(one, other);
+            }
+            _ => self.equal += 1,
+        }
+    }
+
+    /// Compares two stretches without an equal event: events of one title are paired in order, and
+    /// so are subthreads.
+    fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
+        let mut rest: Vec<&EventOf<'_>> = new.iter().collect();
+        for left in old {
+            let pair = rest.iter().position(|right| left.title() == right.title());
+            let Some(right) = pair.map(|at| rest.remove(at)) else {
+                self.add(left.entry.position, Some(left), None);
+                continue;
+            };
+            match (&left.entry.what, &right.entry.what) {
+                (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
+                    self.compare(left, right);
+                    continue;
+                }
+                (TimelineEvent::Message(one), TimelineEvent::Message(other)) => {
+                    self.compare_prompts(one, other);
+                }
+                _ => {}
+            }
+            self.add(left.entry.position, Some(left), Some(right));
+        }
+        for right in rest {
+            self.add(order, None, Some(right));
+        }
+    }
+
+    fn compare_prompts(&mut self, left: &MessageView, right: &MessageView) {
+        if left.name != system::name("model-turn") {
+            return;
+        }
+        let turns = turn_of(left).zip(turn_of(right));
+        if let Some((left, right)) = turns.filter(|(left, right)| left.prompt != right.prompt) {
+            self.prompts.push(PromptPair { order: left.position, left, right });
+        }
+    }
+
+    fn add(&mut self, order: Position, left: Option<&EventOf<'_>>, right: Option<&EventOf<'_>>) {
+        let left = left.map(EventOf::compared);
+        let right = right.map(EventOf::compared);
+        self.differences.push(ThreadDifference { order, left, right });
+    }
+}
+
+impl EventOf<'_> {
+    fn title(&self) -> &str {
+        self.content.as_ref().map_or("subthread", |content| &content.title)
+    }
+
+    fn compared(&self) -> ComparedEvent {
+        let message = match &self.entry.what {
+            TimelineEvent::Message(message) => Some(message.id),
+            _ => None,
+        };
+        let subthread = match &self.entry.what {
+            TimelineEvent::Subthread(child) => Some(format!("subthread of {}", child.opened_by)),
+            _ => None,
+        };
+
+        ComparedEvent {
+            thread: self.thread.clone(),
+            position: self.entry.position,
+            seq: self.entry.seq,
+            message,
+            title: subthread.unwrap_or_else(|| self.title().to_owned()),
+            lines: self.content.as_ref().map(EventContent::lines).unwrap_or_default(),
+        }
+    }
+}
+
+/// Events of the thread itself, with a place for each subthread. Counts of refused submissions are
+/// left out, because they belong to the client.
+fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
+    let events = timeline.items.iter().filter_map(|entry| {
+        let content = reader.read(&entry.what);
+        let named = match (&entry.what, &content) {
+            (TimelineEvent::Subthread(child), _) => opening(child, reader),
+            (_, Some(content)) => format!("{}\0{}", content.title, content.text),
+            _ => return None,
+        };
+        let key = Digest::of(named.as_bytes());
+        Some(EventOf { thread: &timeline.thread, entry, content, key })
+    });
+    events.collect()
+}
+
+/// The listener that opened a thread, and the thread's first event, by which subthreads are paired.
+fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
+    let first = timeline.items.iter().find_map(|item| reader.read(&item.what));
+    let text = first.map(|first| format!("{}\0{}", first.title, first.text)).unwrap_or_default();
+    format!("subthread\0{}\0{text}", timeline.opened_by)
+}
+
+/// Messages of the thread itself.
+fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &MessageView> {
+    timeline.items.iter().filter_map(|item| match &item.what {
+        TimelineEvent::Message(message) => Some(message),
+        _ => None,
+    })
+}
+
+fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
+    let note = Element::read(message.payload.as_deref()?)?;
+    Some(ComparedTurn {
+        thread: message.thread.clone(),
+        agent: message.to.clone(),
+        turn: note.attribute("turn")?.parse().ok()?,
+        position: message.position,
+        prompt: Digest::parse(note.attribute("prompt")?).ok()?,
+        environment: note.child("environment").map(Element::text),
+    })
+}
+
+impl ThreadTotals {
+    fn of(timeline: &ThreadTimeline) -> Self {
+        let mut totals = Self {
+            thread: timeline.thread.clone(),
+            status: timeline.status,
+            result: None,
+            definition: None,
+            messages: 0,
+            turns: 0,
+            refusals: 0,
+            failed_attempts: 0,
+            subthreads: 0,
+            spent: timeline.spent,
+            currency: timeline.currency.clone(),
+            ms: 0,
+        };
+        let end = totals.add(timeline);
+        let micros = end.0.saturating_sub(timeline.opened.0);
+        totals.ms = u64::try_from(micros / 1_000).unwrap_or_default();
+
+        totals.definition = messages_of(timeline).find_map(|message| {
+            let payload = message.payload.as_deref()?;
+            let definition = (message.name == run_definition_name())
+                .then(|| Element::head(payload))
+                .flatten()?;
+            definition.attribute("digest").map(str::to_owned)
+        });
+        let last =
+            messages_of(timeline).filter(|message| message.kind == MessageKind::Reply).last();
+        totals.result = last.and_then(|reply| reply.payload.clone());
+        totals
+    }
+
+    /// Adds the events of a thread and everything beneath it. Returns the time of the last one.
+    fn add(&mut self, timeline: &ThreadTimeline) -> Time {
+        let mut last = timeline.updated;
+        for item in &timeline.items {
+            match &item.what {
+                TimelineEvent::Message(message) => {
+                    self.messages += 1;
+                    self.turns += u64::from(message.name == system::name("model-turn"));
+                }
+                TimelineEvent::Refused(_) => self.refusals += 1,
+                TimelineEvent::AttemptFailed { .. } => self.failed_attempts += 1,
+                TimelineEvent::Subthread(child) => {
+                    self.subthreads += 1;
+                    last = last.max(self.add(child));
+                }
+                _ => {}
+            }
+        }
+        last
+    }
+}

@@ -1,0 +1,222 @@
+//! The content of a thread's events: what would be the same if the same things happened again. Ids,
+//! times, positions and durations are no content.
+
+use std::collections::HashMap;
+
+use super::payload_lines::{leave_out, lines, take_children};
+use super::timeline::{ThreadTimeline, TimelineEvent};
+use super::views::MessageView;
+use crate::contract::run_definition_name;
+use crate::system;
+use crate::xml::element::{Element, Node};
+
+/// Characters of a UUID, and where its hyphens stand.
+const UUID_CHARS: usize = 36;
+const UUID_HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+/// Attributes of the note of a turn that differ from run to run.
+const MEASURED: [&str; 13] = [
+    "call",
+    "cost",
+    "currency",
+    "estimated",
+    "inputs",
+    "iteration",
+    "latency_ms",
+    "nonce",
+    "position",
+    "prompt",
+    "renderer",
+    "tokens_in",
+    "tokens_out",
+];
+
+/// Content of one event.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct EventContent {
+    /// Kind of the event, with the listeners that take part in it.
+    pub title: String,
+    /// Text in which two events of one title may differ.
+    pub text: String,
+}
+
+impl EventContent {
+    /// The text in lines for people.
+    pub fn lines(&self) -> Vec<String> {
+        lines(&self.text)
+    }
+}
+
+/// Reads the content of events of one thread and everything beneath it. Ids of these threads and
+/// messages are replaced by their places in the tree.
+pub(super) struct ContentReader {
+    root: String,
+    threads: HashMap<String, String>,
+    messages: HashMap<String, String>,
+}
+
+impl ContentReader {
+    pub fn new(timeline: &ThreadTimeline) -> Self {
+        let root = timeline.thread.root().as_str().to_owned();
+        let mut reader = Self { root, threads: HashMap::new(), messages: HashMap::new() };
+        reader.number(timeline, "thread".to_owned());
+        reader
+    }
+
+    /// Numbers a thread's messages, and its subthreads in the order in which they were opened.
+    fn number(&mut self, timeline: &ThreadTimeline, name: String) {
+        let mut opened = 0;
+        for item in &timeline.items {
+            match &item.what {
+                TimelineEvent::Message(message) => {
+                    let place = format!("{name}#{}", message.seq);
+                    self.messages.insert(message.id.to_string(), place);
+                }
+                TimelineEvent::Subthread(child) => {
+                    opened += 1;
+                    // The recursion is bounded, because the depth of threads is bounded.
+                    self.number(child, format!("{name}.{opened}"));
+                }
+                _ => {}
+            }
+        }
+        self.threads.insert(timeline.thread.as_str().to_owned(), name);
+    }
+
+    /// The content of an event. A subthread has none of its own.
+    pub fn read(&self, event: &TimelineEvent) -> Option<EventContent> {
+        let (title, text) = match event {
+            TimelineEvent::Message(message) => return Some(self.message(message)),
+            TimelineEvent::Subthread(_) | TimelineEvent::Busy(_) => return None,
+            TimelineEvent::Refused(refused) => {
+                let title = format!("refused {} by {}", refused.sender, refused.rule);
+                (title, format!("{}\n{}", refused.message, refused.head))
+            }
+            TimelineEvent::Findings { by, findings } => {
+                let texts = findings.iter().map(ToString::to_string);
+                (format!("findings in a turn of {by}"), texts.collect::<Vec<_>>().join("\n"))
+            }
+            TimelineEvent::AttemptFailed { listener, failure, .. } => {
+                let by = listener.as_ref().map_or("a listener", |name| name.as_str());
+                (format!("attempt of {by} failed"), failure.to_string())
+            }
+            TimelineEvent::Charged { listener, .. } => {
+                (format!("lost model call of {listener} charged"), String::new())
+            }
+            TimelineEvent::TimerEnded { how, .. } => (format!("timer {how:?}"), String::new()),
+            TimelineEvent::Decision { verb, by, .. } => (format!("{verb} by {by}"), String::new()),
+            TimelineEvent::Cancelled { by, reason } => {
+                (format!("cancelled by {by}"), reason.clone())
+            }
+        };
+        Some(EventContent { title, text: self.without_ids(&text) })
+    }
+
+    fn message(&self, message: &MessageView) -> EventContent {
+        let MessageView { kind, from, to, name, payload, digest, .. } = message;
+        let title = format!("{} {from} > {to} {}", kind.as_str(), name.local);
+        let text = match payload {
+            Some(payload) if *name == system::name("model-turn") => turn_text(payload),
+            // The definition of a run shows in what the run does, and its digest in the totals.
+            Some(_) if *name == run_definition_name() => String::new(),
+            Some(payload) => payload.clone(),
+            None => format!("redacted: sha256 {digest}"),
+        };
+        EventContent { title, text: self.without_ids(&text) }
+    }
+
+    /// Replaces the ids of this tree in a text.
+    pub fn without_ids(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let (length, replacement) = self.id_at(rest);
+            if length == 0 {
+                out.push(first);
+                rest = rest.split_at(first.len_utf8()).1;
+            } else {
+                out.push_str(replacement);
+                rest = rest.split_at(length).1;
+            }
+        }
+        out
+    }
+
+    /// The length of the id that a text begins with, and what replaces it. The length is 0 if the
+    /// text begins with no id.
+    fn id_at(&self, text: &str) -> (usize, &str) {
+        if text.starts_with(&self.root) {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            let mut id = text.split(|c| !is_part(c)).next().unwrap_or_default();
+            loop {
+                if let Some(name) = self.threads.get(id) {
+                    return (id.len(), name);
+                }
+                match id.rsplit_once('.') {
+                    Some((shorter, _)) => id = shorter,
+                    // Above the compared thread.
+                    None => return (self.root.len(), "root"),
+                }
+            }
+        }
+
+        let id = text.get(..UUID_CHARS).filter(|id| is_uuid(id));
+        match id {
+            Some(id) => (UUID_CHARS, self.messages.get(id).map_or("id", String::as_str)),
+            None => (0, ""),
+        }
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.bytes().enumerate().all(|(at, byte)| match byte {
+        b'-' => UUID_HYPHENS.contains(&at),
+        _ => byte.is_ascii_hexdigit() && !UUID_HYPHENS.contains(&at),
+    })
+}
+
+/// The note of a turn without its environment and measurements.
+fn turn_text(payload: &str) -> String {
+    let Some(mut note) = Element::read(payload) else { return payload.to_owned() };
+    leave_out(&mut note, &MEASURED);
+    take_children(&mut note, "environment");
+    // Blocks of a provider are signed, and ids of calls are drawn.
+    take_children(&mut note, "block");
+    let calls = take_children(&mut note, "call");
+    note.content.extend(calls.into_iter().map(|mut call| {
+        leave_out(&mut call, &["id"]);
+        Node::Element(call)
+    }));
+    note.to_xml()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_the_tree_are_replaced_by_their_places() {
+        let id = "01a2097f-a808-77a8-9d61-273e12f1877a";
+        let reader = ContentReader {
+            root: "sess-abcdefgh".to_owned(),
+            threads: [
+                ("sess-abcdefgh".to_owned(), "thread".to_owned()),
+                ("sess-abcdefgh.draft".to_owned(), "thread.1".to_owned()),
+            ]
+            .into(),
+            messages: [(id.to_owned(), "thread#3".to_owned())].into(),
+        };
+        let text = format!("sess-abcdefgh.draft.x, `sess-abcdefgh` é {id}{}", &id[..8]);
+        assert_eq!(reader.without_ids(&text), "thread.1.x, `thread` é thread#301a2097f");
+        let other = "11a2097f-a808-77a8-9d61-273e12f1877a 11a2097f-a808-77a8-9d61-273e12f187";
+        assert_eq!(reader.without_ids(other), "id 11a2097f-a808-77a8-9d61-273e12f187");
+    }
+
+    #[test]
+    fn a_turn_keeps_what_the_model_wrote_and_who_it_was() {
+        let turn = r#"<model-turn xmlns="urn:c" agent="a" turn="1" position="22" model="m" tokens_in="8" prompt="05"><environment>Date: today</environment><raw>hello</raw></model-turn>"#;
+        let text = turn_text(turn);
+        assert!(text.contains(r#"model="m""#) && text.contains("<raw>hello</raw>"), "{text}");
+        assert!(!text.contains("Date") && !text.contains("prompt"), "{text}");
+    }
+}

@@ -1,0 +1,322 @@
+//! `organism diff`: compares two threads by their content, and shows where they differ first.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use similar::TextDiff;
+
+use crate::audit::{
+    ComparedEvent, ComparedTurn, PromptPair, ThreadComparison, ThreadDifference, ThreadTimeline,
+    ThreadTotals, compare_threads, thread_timeline,
+};
+use crate::envelope::Spending;
+use crate::ids::{Digest, ListenerName, ThreadId};
+use crate::limits;
+use crate::organism::PromptPreview;
+use crate::xml::invisible_characters::visible;
+
+use super::exit::CommandExit;
+use super::journal_target::{JournalTarget, failed_in, known, readers_of, unknown};
+use super::past_prompt::{past_prompt, request_text};
+use super::render::{RenderOutput, count, duration, payload_lines, put, put_visible_json, table};
+
+/// Equal lines around each difference of two texts.
+const CONTEXT_LINES: usize = 3;
+/// Digits of a digest in the table.
+const DIGITS_SHOWN: usize = 12;
+/// Lines of a payload that only one side has, unless `--full` is given.
+const LINES_SHOWN: usize = 20;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A thread.
+    #[arg(value_name = "A")]
+    left: String,
+    /// The thread to compare it with.
+    #[arg(value_name = "B")]
+    right: String,
+    #[command(flatten)]
+    place: JournalTarget,
+    /// Data directory of the journal that has B. Default: that of A.
+    #[arg(long, value_name = "DIR")]
+    other: Option<PathBuf>,
+    /// Show every difference, not only the first.
+    #[arg(long)]
+    all: bool,
+    /// Show whole payloads.
+    #[arg(long)]
+    full: bool,
+    /// Write one JSON value.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The first place at which two threads differ.
+#[derive(Debug, Serialize)]
+enum FirstDifference {
+    #[serde(rename = "prompt")]
+    Prompt(PromptDifference),
+    #[serde(rename = "event")]
+    Event(ThreadDifference),
+}
+
+/// Two requests to a model at the same place of two threads.
+#[derive(Debug, Serialize)]
+struct PromptDifference {
+    #[serde(rename = "a")]
+    left: PromptOfTurn,
+    #[serde(rename = "b")]
+    right: PromptOfTurn,
+    /// Unified diff of the requests. `None` if one of them cannot be rebuilt.
+    #[serde(rename = "diff")]
+    diff: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct PromptOfTurn {
+    #[serde(rename = "thread")]
+    thread: ThreadId,
+    #[serde(rename = "agent")]
+    agent: ListenerName,
+    #[serde(rename = "turn")]
+    turn: u32,
+    #[serde(rename = "prompt")]
+    prompt: Digest,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let other = match &args.other {
+        Some(data) => JournalTarget { config: None, data: Some(data.clone()), state: None },
+        None => JournalTarget {
+            config: args.place.config.clone(),
+            data: args.place.data.clone(),
+            state: args.place.state.clone(),
+        },
+    };
+    let left = timeline(&args.place, &args.left)?;
+    let right = timeline(&other, &args.right)?;
+    let comparison = compare_threads(&left, &right);
+
+    let prompt = first_prompt(&comparison, &args.place, &other);
+    let event = || comparison.differences.first().cloned().map(FirstDifference::Event);
+    let first = prompt.map(FirstDifference::Prompt).or_else(event);
+    if args.json {
+        put_visible_json(&serde_json::json!({
+            "equal": first.is_none(),
+            "equal_results": comparison.has_equal_results(),
+            "equal_events": comparison.equal,
+            "first": first,
+            "differences": comparison.differences,
+            "a": comparison.left,
+            "b": comparison.right,
+        }))?;
+        return Ok(CommandExit::Done.into());
+    }
+
+    let output = RenderOutput::stdout(args.full);
+    let mut out = first.as_ref().map(|first| first_text(&output, first)).unwrap_or_default();
+    if args.all {
+        let shown = usize::from(matches!(first, Some(FirstDifference::Event(_))));
+        let rest = comparison.differences.iter().skip(shown);
+        rest.for_each(|one| out.push_str(&format!("{}\n", event_text(&output, one))));
+    }
+    out.push_str(&totals(&output, [&comparison.left, &comparison.right]));
+    put(&visible(&out))?;
+    note!("{}", summary(&comparison, first.as_ref(), args.all));
+    Ok(CommandExit::Done.into())
+}
+
+/// All events of a thread and everything beneath it.
+fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<ThreadTimeline> {
+    let thread = known(id)?;
+    for reader in readers_of(place, &thread)? {
+        let found = thread_timeline(&reader, &thread, None);
+        if let Some(timeline) = found.map_err(|error| failed_in(&reader, error))? {
+            return Ok(timeline);
+        }
+    }
+    Err(unknown(&thread).into())
+}
+
+/// The first pair of requests that differ in more than ids and dates, before any other difference.
+fn first_prompt(
+    comparison: &ThreadComparison,
+    place: &JournalTarget,
+    other: &JournalTarget,
+) -> Option<PromptDifference> {
+    for (number, pair) in comparison.prompts_before_difference().enumerate() {
+        if number == limits::COMPARED_PROMPTS_MAX {
+            note!(
+                "note: {number} prompts differ only in ids and dates; the later ones were not \
+                 compared"
+            );
+            return None;
+        }
+
+        let found = match (rebuilt(place, &pair.left), rebuilt(other, &pair.right)) {
+            (Ok(left), Ok(right)) => request_diff(comparison, pair, &left, &right).map(Some),
+            (Err(error), _) | (_, Err(error)) => {
+                note!(
+                    "note: the prompts have different digests, but one cannot be rebuilt: {error}"
+                );
+                Some(None)
+            }
+        };
+        if let Some(diff) = found {
+            let left = PromptOfTurn::of(&pair.left);
+            let right = PromptOfTurn::of(&pair.right);
+            return Some(PromptDifference { left, right, diff });
+        }
+    }
+    None
+}
+
+fn rebuilt(place: &JournalTarget, turn: &ComparedTurn) -> anyhow::Result<PromptPreview> {
+    past_prompt(place, &turn.agent, &turn.thread, turn.turn)
+}
+
+/// Unified diff of two requests. `None` if they differ only in ids and dates.
+fn request_diff(
+    comparison: &ThreadComparison,
+    pair: &PromptPair,
+    left: &PromptPreview,
+    right: &PromptPreview,
+) -> Option<String> {
+    let plain = RenderOutput { colour: false, ..RenderOutput::stdout(true) };
+    let texts = [left, right].map(|preview| request_text(&plain, &preview.request));
+    let [left, right] = comparison.comparable_prompts(pair, &texts[0], &texts[1]);
+    (left != right).then(|| unified(&left, &right))
+}
+
+fn unified(left: &str, right: &str) -> String {
+    let diff = TextDiff::from_lines(left, right);
+    diff.unified_diff().missing_newline_hint(false).context_radius(CONTEXT_LINES).to_string()
+}
+
+impl PromptOfTurn {
+    fn of(turn: &ComparedTurn) -> Self {
+        let ComparedTurn { thread, agent, turn, prompt, .. } = turn.clone();
+        Self { thread, agent, turn, prompt }
+    }
+}
+
+fn first_text(output: &RenderOutput, first: &FirstDifference) -> String {
+    let mut out = format!("{}\n", output.bold("first difference"));
+    match first {
+        FirstDifference::Event(difference) => out.push_str(&event_text(output, difference)),
+        FirstDifference::Prompt(PromptDifference { left, right, diff }) => {
+            for (sign, side) in [('-', left), ('+', right)] {
+                let PromptOfTurn { thread, agent, turn, prompt } = side;
+                out.push_str(&format!(
+                    "{sign} {thread}  prompt of turn {turn} of {agent}  sha256 {prompt}\n"
+                ));
+            }
+            out.push_str(&changed(output, diff.as_deref().unwrap_or_default()));
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// One difference: the place on each side, and the lines that differ.
+fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
+    let ThreadDifference { left, right, .. } = difference;
+    let mut out = String::new();
+    for (sign, side) in [('-', left), ('+', right)] {
+        if let Some(ComparedEvent { thread, position, seq, title, .. }) = side {
+            out.push_str(&format!("{sign} {thread} {seq}  position {position}  {title}\n"));
+        }
+    }
+
+    let (Some(left), Some(right)) = (left, right) else {
+        let only = left.iter().chain(right).next();
+        let lines = only.map(|event| event.lines.as_slice()).unwrap_or_default();
+        return out + &cut_lines(output, lines);
+    };
+    let [one, other] = [left, right].map(|event| format!("{}\n", event.lines.join("\n")));
+    let diff = unified(&one, &other);
+    out.push_str(&changed(output, &diff));
+    if diff.is_empty() {
+        out.push_str("    the payloads differ only in white space or namespaces\n");
+    }
+    out
+}
+
+fn cut_lines(output: &RenderOutput, lines: &[String]) -> String {
+    let most = if output.full { usize::MAX } else { LINES_SHOWN };
+    let mut out: String = lines.iter().take(most).map(|line| format!("    {line}\n")).collect();
+    if lines.len() > most {
+        out.push_str(&format!("    … {} more; --full shows them\n", lines.len() - most));
+    }
+    out
+}
+
+/// The lines of a unified diff, without the places that its heads state.
+fn changed(output: &RenderOutput, diff: &str) -> String {
+    let lines = diff.lines().map(|line| {
+        let line = if line.starts_with("@@") { "…" } else { line };
+        match line.chars().next() {
+            Some('-') => format!("    {}\n", output.red(line)),
+            Some('+') => format!("    {}\n", output.green(line)),
+            _ => format!("    {line}\n"),
+        }
+    });
+    lines.collect()
+}
+
+/// Both threads side by side.
+fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
+    let row = |name: &str, value: &dyn Fn(&ThreadTotals) -> String| {
+        let mut row = vec![name.to_owned()];
+        row.extend(sides.iter().map(|side| value(side)));
+        row
+    };
+    let mut rows = vec![
+        row("status", &|side| side.status.as_str().to_owned()),
+        row("result", &|side| {
+            let lines = side.result.as_deref().map(payload_lines).unwrap_or_default();
+            lines.into_iter().find(|line| !line.is_empty()).unwrap_or_else(|| "none".to_owned())
+        }),
+        row("cost", &cost),
+        row("tokens", &|side| side.spent.tokens.to_string()),
+        row("turns", &|side| side.turns.to_string()),
+        row("messages", &|side| side.messages.to_string()),
+        row("refusals", &|side| side.refusals.to_string()),
+        row("failed attempts", &|side| side.failed_attempts.to_string()),
+        row("subthreads", &|side| side.subthreads.to_string()),
+        row("time", &|side| duration(std::time::Duration::from_millis(side.ms))),
+    ];
+    if sides.iter().any(|side| side.definition.is_some()) {
+        let digest = |side: &ThreadTotals| {
+            let digest = side.definition.as_deref().and_then(|digest| digest.get(..DIGITS_SHOWN));
+            digest.unwrap_or("none").to_owned()
+        };
+        rows.push(row("definition", &digest));
+    }
+    let [left, right] = sides.map(|side| side.thread.as_str());
+    table(output, &["", left, right], &rows)
+}
+
+fn cost(side: &ThreadTotals) -> String {
+    let Spending { money, .. } = side.spent;
+    let currency = side.currency.as_deref().unwrap_or_default();
+    format!("{money} {currency}").trim_end().to_owned()
+}
+
+fn summary(comparison: &ThreadComparison, first: Option<&FirstDifference>, all: bool) -> String {
+    let results = if comparison.has_equal_results() { "equal" } else { "different" };
+    let equal = count(comparison.equal, "event");
+    if first.is_none() {
+        return format!("the threads are equal: {equal}");
+    }
+
+    let differences = comparison.differences.len() as u64;
+    let verb = if comparison.equal == 1 { "is" } else { "are" };
+    let more = if all || differences < 2 { "" } else { "; --all shows them" };
+    format!(
+        "{equal} {verb} equal, and there {} {}{more}; the results are {results}",
+        if differences == 1 { "is" } else { "are" },
+        count(differences, "difference")
+    )
+}

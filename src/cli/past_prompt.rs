@@ -1,0 +1,83 @@
+//! Prompts of turns on record, for the commands that show or compare them.
+
+use crate::config::StoredConfigError;
+use crate::ids::{ListenerName, ThreadId};
+use crate::model::{ChatBlock, ModelRequest};
+use crate::organism::{PromptPreview, TurnOnRecord};
+
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{JournalTarget, failed_stored, readers_of, unknown};
+use super::render::RenderOutput;
+use super::startup::ConfigArg;
+
+/// Rebuilds the prompt of a turn on record. It needs the config as it is now only if the turn stored nothing
+/// of what it sent.
+pub fn past_prompt(
+    place: &JournalTarget,
+    agent: &ListenerName,
+    thread: &ThreadId,
+    number: u32,
+) -> anyhow::Result<PromptPreview> {
+    let readers = readers_of(place, thread)?;
+    if readers.is_empty() {
+        return Err(unknown(thread).into());
+    }
+
+    for reader in readers {
+        if let Some(turn) = TurnOnRecord::find(reader, agent, thread, number)? {
+            return rebuilt(place, &turn);
+        }
+    }
+
+    let text = format!("{agent} took no turn {number} in {thread}; `organism thread` shows them");
+    Err(CommandFailure::new(CommandExit::Usage, text).into())
+}
+
+fn rebuilt(place: &JournalTarget, turn: &TurnOnRecord) -> anyhow::Result<PromptPreview> {
+    match turn.config() {
+        Ok(then) if turn.has_inputs() => Ok(turn.preview(Some(&then.config))?),
+        Ok(then) => Ok(turn.preview_with(&then.config)?),
+        Err(StoredConfigError::NotStored { .. }) if turn.has_inputs() => Ok(turn.preview(None)?),
+        Err(StoredConfigError::NotStored { .. }) => {
+            let config = ConfigArg { config: place.config.clone() }.load_to_read()?;
+            Ok(turn.preview_with(&config)?)
+        }
+        Err(error) if turn.has_inputs() => {
+            note!("note: the config of this turn cannot be compared: {error}");
+            Ok(turn.preview(None)?)
+        }
+        Err(error) => Err(failed_stored(error)),
+    }
+}
+
+/// The parts of a request under their names.
+pub fn request_text(output: &RenderOutput, request: &ModelRequest) -> String {
+    let mut out = String::new();
+    out.push_str(&format!("{}\n{}\n", output.bold("system"), request.system));
+    for message in &request.messages {
+        out.push_str(&format!("\n{}\n", output.bold(message.role.as_str())));
+        for block in &message.blocks {
+            let line = match block {
+                ChatBlock::Text(text) => text.clone(),
+                ChatBlock::Call(call) => {
+                    format!("call {} {}({})", call.id, call.name, call.arguments)
+                }
+                ChatBlock::Result { id, text, .. } => format!("result of {id}\n{text}"),
+                ChatBlock::Own(own) => format!("block of {}: {}", own.provider, own.json),
+            };
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
+
+    for tool in &request.tools {
+        out.push_str(&format!(
+            "\n{} {}\n{}\n{}\n",
+            output.bold("tool"),
+            tool.name,
+            tool.description,
+            tool.parameters
+        ));
+    }
+    out
+}

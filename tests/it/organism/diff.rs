@@ -1,0 +1,128 @@
+//! `organism diff`: two runs of the essay example, whose agents play recordings.
+
+use serde_json::Value as Json;
+
+use super::{CommandOutput, House};
+use crate::docs::blocks::block;
+
+const CONFIG: &str = include_str!("../../../config/essay.toml");
+const RECORDING: &str = include_str!("../../../config/essay/recording.toml");
+
+const REQUEST: &str = "<essay xmlns=\"https://xml-pipeline.org/ns/workflow/v1/essay\">\
+    <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
+
+/// A house in which one run has ended, in the thread `sess-essay000`.
+fn house() -> House {
+    let house = House::with(&CONFIG.replace("name = \"essay\"", "name = \"talk\""));
+    std::fs::create_dir(house.path("essay")).unwrap();
+    house.write("essay/recording.toml", RECORDING);
+    run(&house, "sess-essay000");
+    house
+}
+
+fn run(house: &House, thread: &str) {
+    let sent = house.send_text(REQUEST, &["--new", thread]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+}
+
+/// Replaces a text in a file, and runs the workflow again, in the thread `sess-essay001`.
+fn run_with(house: &House, file: &str, before: &str, after: &str) {
+    let text = std::fs::read_to_string(house.path(file)).unwrap();
+    assert!(text.contains(before), "{text}");
+    house.write(file, text.replace(before, after));
+    run(house, "sess-essay001");
+}
+
+fn diff(house: &House, more: &[&str]) -> CommandOutput {
+    let compared = house.organism(&[&["diff", "sess-essay000", "sess-essay001"], more].concat());
+    assert_eq!(compared.code, Some(0), "{compared:?}");
+    compared
+}
+
+fn diff_json(house: &House) -> Json {
+    diff(house, &["--json"]).json().remove(0)
+}
+
+#[test]
+fn runs_with_equal_content_are_equal_whatever_their_ids_and_times() {
+    let house = house();
+    run(&house, "sess-essay001");
+    let found = diff_json(&house);
+    assert_eq!(found["equal"], true, "{found}");
+    assert_eq!(found["equal_events"], 43, "{found}");
+    assert_eq!(found["a"]["turns"], 5, "{found}");
+    assert_eq!(found["a"]["result"], found["b"]["result"]);
+    assert!(diff(&house, &[]).err.contains("the threads are equal: 43 events"));
+}
+
+/// Everything after the changed answer differs as well, so the first difference is the cause.
+#[test]
+fn the_first_difference_is_the_answer_that_changed() {
+    let house = house();
+    run_with(&house, "essay/recording.toml", "\nREVISE", "\nIt is too long.\nREVISE");
+    let found = diff_json(&house);
+    let first = &found["first"]["event"];
+    assert_eq!(first["a"]["thread"], "sess-essay000.critique_1", "{found}");
+    assert_eq!(first["a"]["what"], "note core > critic model-turn");
+    assert_eq!(first["b"]["thread"], "sess-essay001.critique_1");
+    assert_eq!(found["differences"].as_array().unwrap().first().unwrap(), first);
+
+    let shown = diff(&house, &[]);
+    assert!(shown.out.contains("+  It is too long."), "{shown:?}");
+    assert!(!shown.out.contains("draft_2"), "{shown:?}");
+    let all = diff(&house, &["--all"]);
+    assert!(all.out.contains("sess-essay001.draft_2"), "{all:?}");
+}
+
+/// All messages before the turn are equal, so its prompt is the first difference.
+#[test]
+fn a_changed_prompt_comes_before_what_the_model_answered() {
+    let house = house();
+    run_with(&house, "organism.toml", "hard to please", "easy to please");
+    let found = diff_json(&house);
+    let first = &found["first"]["prompt"];
+    assert_eq!(first["a"]["agent"], "critic", "{found}");
+    assert_eq!(first["a"]["thread"], "sess-essay000.critique_1");
+    let changed = first["diff"].as_str().unwrap();
+    assert!(changed.contains("+You are an editor who is easy to please."), "{changed}");
+    assert_eq!(changed.lines().filter(|line| line.starts_with('-')).count(), 1, "{changed}");
+    assert_eq!(found["differences"], Json::Array(Vec::new()), "{found}");
+
+    let digests = [&first["a"]["prompt"], &first["b"]["prompt"]];
+    let shown = digests.into_iter().fold(diff(&house, &[]).out, |shown, digest| {
+        shown.replace(digest.as_str().unwrap(), "DIGEST")
+    });
+    let block = block("docs/AUDIT.md", "first difference");
+    assert!(shown.starts_with(block.trim_end()), "{shown}");
+    assert_eq!((&found["equal"], &found["equal_results"]), (&false.into(), &true.into()));
+}
+
+/// The definition of a run is no event, but its digest stands beside the result.
+#[test]
+fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
+    let house = house();
+    run_with(&house, "organism.toml", "Quote what must change", "State what must change");
+    let found = diff_json(&house);
+    let first = &found["first"]["event"];
+    assert_eq!(first["a"]["what"], "call essay > core spawn-thread", "{found}");
+    assert_ne!(found["a"]["definition"], found["b"]["definition"]);
+    assert!(diff(&house, &[]).out.contains("+    State what must change"));
+}
+
+#[test]
+fn subthreads_and_threads_of_another_journal_can_be_compared() {
+    let (house, other) = (house(), house());
+    let data = other.data().display().to_string();
+    let threads = ["sess-essay000.draft_1", "sess-essay000.draft_2"];
+    let drafts = house.organism(&["diff", threads[0], threads[1], "--json"]).json().remove(0);
+    assert_eq!(drafts["first"]["event"]["a"]["what"], "call essay > writer goal", "{drafts}");
+
+    let compared = house.organism(&["diff", "sess-essay000", "sess-essay000", "--other", &data]);
+    assert!(compared.err.contains("the threads are equal"), "{compared:?}");
+
+    let unknown = house.organism(&["diff", "sess-essay000", "sess-unknown0"]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert!(unknown.err.contains("no thread sess-unknown0 is on record"), "{unknown:?}");
+    let missing = house.organism(&["diff", "sess-essay000", "sess-essay000", "--other", "absent"]);
+    assert!(missing.err.contains("absent"), "{missing:?}");
+}
