@@ -1,16 +1,19 @@
 //! Commands that answer from the index of a journal: progress, errors, and an index that is behind.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::Time;
-use crate::index::{self, IndexReader};
+use crate::index::{self, IndexReader, IndexedPause};
 use crate::journal::partitions_in;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
+use super::render::clean;
 use crate::audit::past_time;
 
 /// Number of records to index from which on progress is shown.
@@ -65,8 +68,10 @@ pub fn read<T>(
     };
 
     let mut behind = None;
+    let mut pauses = Vec::new();
     let answer = index::read(data, &mut progress, &mut |reader| {
         behind = reader.is_behind().then(|| (reader.position(), reader.last()));
+        pauses = reader.pauses()?;
         query(reader)
     });
     bar.finish_and_clear();
@@ -77,7 +82,27 @@ pub fn read<T>(
              later records are missing from this answer"
         );
     }
+    note_pauses(&pauses);
     Ok(answer)
+}
+
+/// Notes the pauses in force, each once for all journals of this command.
+fn note_pauses(pauses: &[IndexedPause]) {
+    // Lock: the journals of one command are read one after another.
+    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    for pause in pauses {
+        if noted.insert(pause.target.clone()) {
+            note!("{}", clean(&pause.to_string()));
+        }
+    }
+}
+
+/// Notes the pauses in force in this journal, if its index is up to date.
+pub fn note_pauses_in(data: &Path) {
+    if let Some(pauses) = index::read_if_current(data, &mut |reader| reader.pauses()) {
+        note_pauses(&pauses);
+    }
 }
 
 /// As [`read`], for the index of each journal that `place` selects.

@@ -11,6 +11,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 
 use super::exit::{CommandExit, CommandFailure};
+use super::indexed;
 use super::journal_target::{self, JournalTarget, known, unknown};
 use super::render::{RenderOutput, TimelineColumns, draw_timeline, put, put_json};
 use crate::audit::past_time;
@@ -81,6 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         };
         found = true;
+        indexed::note_pauses_in(reader.data());
 
         if args.json {
             put_json(&timeline)?;

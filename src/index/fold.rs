@@ -16,6 +16,7 @@ use super::calls::{CallRow, CallRows, OpenDelivery, OpenHold};
 use super::events;
 use super::messages::{MessageRows, UnwrittenMessage};
 use super::names::NameTable;
+use super::pauses;
 use super::threads::{FirstCall, ThreadRows, TreeNameRole, closing};
 use super::turns;
 use super::words;
@@ -54,6 +55,7 @@ impl<'d> IndexFold<'d> {
         let thread = events::thread_of(self, record)?;
         for fact in &record.facts {
             self.take_fact(record, fact)?;
+            pauses::take(self, record, fact)?;
         }
         events::count(self, record, thread)?;
         actions::take(self, record)?;

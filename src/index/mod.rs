@@ -20,6 +20,7 @@ mod lookup;
 mod messages;
 mod names;
 mod overview;
+mod pauses;
 mod reader;
 mod search;
 mod sql;
@@ -39,6 +40,7 @@ pub use lookup::{
     MessageSelector,
 };
 pub use overview::{CalledPeer, ErrorCount, ListedAction, ListedError};
+pub use pauses::IndexedPause;
 pub use reader::{IndexReader, read, read_if_current, read_unless_far};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
@@ -54,7 +56,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is made again.
-const FORMAT_VERSION: u32 = 6;
+const FORMAT_VERSION: u32 = 7;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

@@ -223,6 +223,18 @@ CREATE TABLE hold_row(
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX hold_open ON hold_row(call) WHERE ended IS NULL;
 
+-- Pauses, with their ends.
+CREATE TABLE pause_row(
+  position INTEGER PRIMARY KEY,
+  since INTEGER NOT NULL,
+  -- `all`, `listener NAME` or `thread ID`.
+  target TEXT NOT NULL,
+  person INTEGER NOT NULL,
+  note TEXT NOT NULL,
+  ended INTEGER
+) STRICT;
+CREATE INDEX pause_open ON pause_row(target) WHERE ended IS NULL;
+
 -- Decisions and actions of people.
 CREATE TABLE action_row(
   position INTEGER PRIMARY KEY,

@@ -84,6 +84,11 @@ CREATE VIEW hold(call, thread, caller, listener, kind, position, since, since_us
   FROM hold_row h JOIN call_row c ON c.n = h.call JOIN thread_row t ON t.n = c.thread
     JOIN name a ON a.n = c.caller JOIN name l ON l.n = c.listener;
 
+CREATE VIEW pause(position, target, person, note, since, since_us, ended, ended_us, paused_us) AS
+  SELECT p.position, p.target, n.text, p.note, @time(p.since), p.since, @time(p.ended), p.ended,
+    p.ended - p.since
+  FROM pause_row p JOIN name n ON n.n = p.person;
+
 CREATE VIEW action(position, time, time_us, action, person, uid, login, host, signed, accepted,
     thread, message, payload_digest, preview_digest, reason, details) AS
   SELECT a.position, @time(a.time), a.time, a.action, p.text, a.uid, a.login, a.host, a.signed,

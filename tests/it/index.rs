@@ -22,7 +22,7 @@ use organism::index::{self, IndexReader, SqlValue, run_sql};
 use crate::journal::Place;
 use crate::json_schemas::assert_described;
 
-const VIEWS: [&str; 14] = [
+const VIEWS: [&str; 15] = [
     "tree",
     "thread",
     "message",
@@ -32,6 +32,7 @@ const VIEWS: [&str; 14] = [
     "refusal",
     "busy",
     "hold",
+    "pause",
     "action",
     "error",
     "config",

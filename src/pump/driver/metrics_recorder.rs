@@ -191,6 +191,7 @@ impl MetricsRecorder {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         self.counts.open.set(number(state.calls.len()));
         self.counts.in_flight.set(number(state.in_flight));
+        self.counts.pauses.set(number(state.pauses.len()));
         let checked_at = journal.checked_at().map_or(0, |time| u64::try_from(time.0).unwrap_or(0));
         self.counts.checked_at.set(checked_at);
         let copies = journal.copy_metrics().unwrap_or_default();

@@ -29,6 +29,7 @@ pub struct PumpMetrics {
     pub(super) schedule_events: LabelledCounters<{ ScheduleEvent::WORDS.len() }>,
     pub(super) open: Gauge,
     pub(super) in_flight: Gauge,
+    pub(super) pauses: Gauge,
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
     /// Time of the last check of the journal, in microseconds since 1970; 0 if there was none.
@@ -144,6 +145,7 @@ impl PumpMetrics {
             schedule_events: LabelledCounters::default(),
             open: Gauge::default(),
             in_flight: Gauge::default(),
+            pauses: Gauge::default(),
             position: Gauge::default(),
             epoch: Gauge::default(),
             checked_at: Gauge::default(),
@@ -279,6 +281,7 @@ impl PumpMetrics {
         page.gauges("organism_calls_open", "Open calls.").sample(&[], self.open.get());
         page.gauges("organism_messages_in_flight", "Accepted messages that are not settled.")
             .sample(&[], self.in_flight.get());
+        page.gauges("organism_pauses", "Pauses in force.").sample(&[], self.pauses.get());
     }
 
     fn write_journal(&self, page: &mut MetricsPage, now: Time) {

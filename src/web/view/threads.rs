@@ -66,14 +66,18 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
         // One more shows whether there is a further page.
         let list = reader.trees(&TreeFilter { before, ..filter.clone() }, limit + 1)?;
         let lane = if has_lane { reader.trees(&lane_filter, LANE_ROWS + 1)? } else { Vec::new() };
-        Ok((list, lane))
+        Ok((list, lane, reader.pauses()?))
     };
     view.respond(find, move |view, answers| {
-        let notes = notes(&answers);
         let verdict = view.prover.summary();
+        let mut notes = notes(&answers);
+        // A pause of everything, or of a listener, stands in each journal.
+        let pauses = answers.iter().flat_map(|found| &found.answer.2);
+        let pauses: BTreeMap<_, _> = pauses.map(|pause| (&pause.target, pause)).collect();
+        notes.extend(pauses.values().map(|pause| format!("{pause}.")));
         let answers = answers.into_iter().map(|found| (found.partition, found.answer));
         let (list, lane): (Vec<_>, Vec<_>) =
-            answers.map(|(n, (list, lane))| ((n, list), (n, lane))).unzip();
+            answers.map(|(n, (list, lane, _))| ((n, list), (n, lane))).unzip();
         let list = merge(list, cursor, limit);
         let lane = merge(lane, PageCursor::default(), LANE_ROWS);
         view.page("Threads", PATH, &content(&query, &list, &lane, &notes, &verdict))
@@ -188,7 +192,7 @@ fn content(
         h1 { "Threads" }
         (form(query))
         @for note in notes {
-            p.note role="status" { (note) }
+            p.note role="status" { (shown(note)) }
         }
         @if !lane.trees.is_empty() {
             section.needs-you aria-labelledby="needs-you" {

@@ -115,9 +115,10 @@ fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
         let mut count = |view| *facts.entry(view).or_default() += 1;
         for sealed in place.records() {
             match &sealed.record.input {
-                Input::Decided { .. } | Input::Cancel { .. } | Input::Operator(_) => {
-                    count("action")
-                }
+                Input::Decided { .. }
+                | Input::Cancel { .. }
+                | Input::Pause(_)
+                | Input::Operator(_) => count("action"),
                 Input::Busy { .. } => count("busy"),
                 _ => {}
             }
@@ -128,12 +129,13 @@ fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
                     Fact::Accepted { opening: Some(_), .. } => count("call"),
                     Fact::HandedOver { .. } => count("delivery"),
                     Fact::Held { .. } => count("hold"),
+                    Fact::Paused { .. } => count("pause"),
                     Fact::ThreadOpened { .. } => count("thread"),
                     _ => {}
                 }
             }
         }
-        for view in ["action", "busy", "refusal", "config", "call", "delivery", "hold"] {
+        for view in ["action", "busy", "refusal", "config", "call", "delivery", "hold", "pause"] {
             let indexed = rows(&place.data(), &format!("SELECT count(*) FROM \"{view}\""));
             let expected = facts.get(view).copied().unwrap_or_default().to_string();
             assert_eq!(indexed, [expected], "{view} in {journal}");

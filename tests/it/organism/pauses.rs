@@ -54,6 +54,12 @@ fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
     assert_eq!(value(&again)["partitions"][0]["result"], "unchanged", "{again:?}");
 
     send(&house, "ping", "1");
+    for arguments in
+        [&["threads"][..], &["stats", "--by", "listener"], &["sql", "SELECT target FROM pause"]]
+    {
+        let shown = house.organism(arguments);
+        assert!(shown.err.contains("by operator: all (looking into it)"), "{shown:?}");
+    }
     house.write("let-go", "");
     until("work in flight finishes", || (house.recorded("held") == 1).then_some(()));
     running.child.kill().unwrap();
@@ -72,6 +78,9 @@ fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
     let facts = facts_since_pause(&house);
     let resumed = facts.iter().position(|fact| matches!(fact, Fact::Resumed { .. })).unwrap();
     assert_eq!(handed_over(&facts[..resumed]), 0);
+    assert!(!house.organism(&["threads"]).err.contains("paused since"));
+    let ended = house.organism(&["sql", "SELECT target FROM pause WHERE ended IS NOT NULL"]);
+    assert!(ended.out.contains("all"), "{ended:?}");
     let again = house.organism(&["resume", "all"]);
     assert_eq!((again.code, again.err.trim()), (Some(0), "everything was not paused"));
     assert_eq!(running.stop(), Some(0));

@@ -1,0 +1,70 @@
+//! Pauses: their rows, and those in force.
+
+use std::fmt;
+
+use rusqlite::params;
+
+use super::fold::IndexFold;
+use super::{Error, IndexReader};
+use crate::clock::Time;
+use crate::thread::{Fact, Record};
+
+/// A pause in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexedPause {
+    /// `all`, `listener NAME` or `thread ID`.
+    pub target: String,
+    pub since: Time,
+    pub person: String,
+    pub note: String,
+}
+
+impl fmt::Display for IndexedPause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, since, person, note } = self;
+        write!(f, "paused since {since} by {person}: {target}")?;
+        if note.is_empty() { Ok(()) } else { write!(f, " ({note})") }
+    }
+}
+
+/// Adds the row of a pause, or its end.
+pub fn take(fold: &mut IndexFold<'_>, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
+    match fact {
+        Fact::Paused { target, by, note } => {
+            let person = fold.names.number(by.as_str())?;
+            let sql = "INSERT INTO pause_row(position, since, target, person, note) \
+                       VALUES (?1, ?2, ?3, ?4, ?5)";
+            let target = target.to_string();
+            let row = params![record.position.0, record.time.0, target, person, note];
+            fold.db.prepare_cached(sql)?.execute(row)?;
+        }
+        Fact::Resumed { target } => {
+            let sql = "UPDATE pause_row SET ended = ?2 WHERE target = ?1 AND ended IS NULL";
+            let row = params![target.to_string(), record.time.0];
+            fold.db.prepare_cached(sql)?.execute(row)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+impl IndexReader {
+    /// The pauses in force, the oldest first.
+    pub fn pauses(&self) -> Result<Vec<IndexedPause>, Error> {
+        let sql = "SELECT p.target, p.since, n.text, p.note FROM pause_row p INDEXED BY pause_open \
+                   JOIN name n ON n.n = p.person WHERE p.ended IS NULL ORDER BY p.position";
+        let found = || -> rusqlite::Result<Vec<IndexedPause>> {
+            let mut query = self.connection().prepare(sql)?;
+            let rows = query.query_map([], |row| {
+                Ok(IndexedPause {
+                    target: row.get(0)?,
+                    since: Time(row.get(1)?),
+                    person: row.get(2)?,
+                    note: row.get(3)?,
+                })
+            })?;
+            rows.collect()
+        };
+        found().map_err(|error| self.failed(error))
+    }
+}
