@@ -41,7 +41,8 @@ fn a_pause_reaches_every_pump_and_survives_a_takeover() {
         (log.contains("partition 0: pumped here") && log.contains("partition 1: pumped here"))
             .then_some(())
     });
-    assert_eq!(other.log().matches("paused since").count(), 2, "{}", other.log());
+    let named = || other.log().matches("paused since").count();
+    until("both starts name the pause", || (named() == 2).then_some(()));
     assert_eq!((pongs(&one), pongs(&other)), (0, 0));
 
     let resumed = other.organism(&["resume", "solo", "--json"]);
