@@ -200,7 +200,8 @@ mod tests {
             assert_eq!(socket.uid, rustix::process::geteuid().as_raw());
 
             let own = i32::try_from(std::process::id()).unwrap();
-            assert_eq!(owners_of(socket.inode).shown, [own]);
+            // A child that another test starts has it, too, until it runs its program.
+            assert!(owners_of(socket.inode).shown.contains(&own));
             assert!(has_open_in_thread(own, &format!("socket:[{}]", socket.inode)));
             assert_eq!(user_of(i64::from(own)), Some(socket.uid));
             assert!(!is_of_login(&1));
