@@ -1,6 +1,7 @@
 //! Compares two threads with everything beneath them by the content of their events, and finds where
 //! they differ first.
 
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -28,6 +29,7 @@ pub struct ThreadComparison {
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
+    has_equal_results: bool,
     left_ids: ContentReader,
     right_ids: ContentReader,
 }
@@ -35,7 +37,8 @@ pub struct ThreadComparison {
 /// Two events at the same place with another content, or an event that only one side has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position in the left journal up to which the left side had nothing of it.
+    /// Position in the left journal where the left side differs, or before which the right side
+    /// has an event more.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -93,7 +96,7 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payload of the last reply of the thread itself.
+    /// Payload of the last reply or fault that the thread sent to its opener.
     #[serde(rename = "result")]
     pub result: Option<String>,
     /// Digest of the definition, for a run of a workflow.
@@ -141,15 +144,18 @@ pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadC
         prompts,
         left: ThreadTotals::of(left),
         right: ThreadTotals::of(right),
+        has_equal_results: left.status == right.status
+            && result_of(left).map(|result| left_ids.message(result))
+                == result_of(right).map(|result| right_ids.message(result)),
         left_ids,
         right_ids,
     }
 }
 
 impl ThreadComparison {
-    /// Whether both threads have the same result.
+    /// Whether both threads have the same status, and results with the same content.
     pub fn has_equal_results(&self) -> bool {
-        self.left.status == self.right.status && self.left.result == self.right.result
+        self.has_equal_results
     }
 
     /// Whether both threads had the same events. Their prompts may still differ.
@@ -209,8 +215,9 @@ impl ThreadComparer {
 
         for operation in operations {
             let (_, old, new) = operation.as_tag_tuple();
-            let start = before.get(old.start).or(before.last());
-            let order = start.map_or(Position(0), |event| event.entry.position);
+            // What only the right side has at the end comes after everything beneath the left one.
+            let next = before.get(old.end).map(|event| event.entry.position);
+            let order = next.unwrap_or(Position(u64::MAX));
             let old = before.get(old).unwrap_or_default();
             let new = after.get(new).unwrap_or_default();
             match operation {
@@ -240,10 +247,13 @@ impl ThreadComparer {
     /// Compares two stretches without an equal event: events of one title are paired in order, and
     /// so are subthreads.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
-        let mut rest: Vec<&EventOf<'_>> = new.iter().collect();
+        let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
+        for right in new {
+            by_title.entry(right.title()).or_default().push_back(right);
+        }
         for left in old {
-            let pair = rest.iter().position(|right| left.title() == right.title());
-            let Some(right) = pair.map(|at| rest.remove(at)) else {
+            let pair = by_title.get_mut(left.title()).and_then(VecDeque::pop_front);
+            let Some(right) = pair else {
                 self.add(left.entry.position, Some(left), None);
                 continue;
             };
@@ -259,6 +269,9 @@ impl ThreadComparer {
             }
             self.add(left.entry.position, Some(left), Some(right));
         }
+
+        let mut rest: Vec<_> = by_title.into_values().flatten().collect();
+        rest.sort_by_key(|right| right.entry.position);
         for right in rest {
             self.add(order, None, Some(right));
         }
@@ -330,6 +343,16 @@ fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
+/// The last reply, or message of the core, to the sender of the thread's first message.
+fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
+    let opener = &messages_of(timeline).next()?.from;
+    let is_result = |message: &&MessageView| {
+        let kinds = [MessageKind::Reply, MessageKind::System];
+        kinds.contains(&message.kind) && message.to == *opener
+    };
+    messages_of(timeline).filter(is_result).last()
+}
+
 /// Messages of the thread itself.
 fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &MessageView> {
     timeline.items.iter().filter_map(|item| match &item.what {
@@ -377,9 +400,7 @@ impl ThreadTotals {
                 .flatten()?;
             definition.attribute("digest").map(str::to_owned)
         });
-        let last =
-            messages_of(timeline).filter(|message| message.kind == MessageKind::Reply).last();
-        totals.result = last.and_then(|reply| reply.payload.clone());
+        totals.result = result_of(timeline).and_then(|result| result.payload.clone());
         totals
     }
 

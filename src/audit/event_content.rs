@@ -112,7 +112,7 @@ impl ContentReader {
         Some(EventContent { title, text: self.without_ids(&text) })
     }
 
-    fn message(&self, message: &MessageView) -> EventContent {
+    pub fn message(&self, message: &MessageView) -> EventContent {
         let MessageView { kind, from, to, name, payload, digest, .. } = message;
         let title = format!("{} {from} > {to} {}", kind.as_str(), name.local);
         let text = match payload {
@@ -122,15 +122,22 @@ impl ContentReader {
             Some(payload) => payload.clone(),
             None => format!("redacted: sha256 {digest}"),
         };
-        EventContent { title, text: self.without_ids(&text) }
+        let is_core = &*name.namespace == system::NAMESPACE;
+        EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
     /// Replaces the ids of this tree in a text.
     pub fn without_ids(&self, text: &str) -> String {
+        self.replace_ids(text, false)
+    }
+
+    /// Replaces the ids of this tree in a text. In a payload of the core, every other UUID is the
+    /// id of a call or a timer, and is replaced, too.
+    fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
-            let (length, replacement) = self.id_at(rest);
+            let (length, replacement) = self.id_at(rest, is_core);
             if length == 0 {
                 out.push(first);
                 rest = rest.split_at(first.len_utf8()).1;
@@ -144,7 +151,7 @@ impl ContentReader {
 
     /// The length of the id that a text begins with, and what replaces it. The length is 0 if the
     /// text begins with no id.
-    fn id_at(&self, text: &str) -> (usize, &str) {
+    fn id_at(&self, text: &str, is_core: bool) -> (usize, &str) {
         if text.starts_with(&self.root) {
             let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
             let mut id = text.split(|c| !is_part(c)).next().unwrap_or_default();
@@ -161,9 +168,10 @@ impl ContentReader {
         }
 
         let id = text.get(..UUID_CHARS).filter(|id| is_uuid(id));
-        match id {
-            Some(id) => (UUID_CHARS, self.messages.get(id).map_or("id", String::as_str)),
-            None => (0, ""),
+        match id.map(|id| self.messages.get(id)) {
+            Some(Some(place)) => (UUID_CHARS, place),
+            Some(None) if is_core => (UUID_CHARS, "id"),
+            _ => (0, ""),
         }
     }
 }
@@ -209,7 +217,8 @@ mod tests {
         let text = format!("sess-abcdefgh.draft.x, `sess-abcdefgh` é {id}{}", &id[..8]);
         assert_eq!(reader.without_ids(&text), "thread.1.x, `thread` é thread#301a2097f");
         let other = "11a2097f-a808-77a8-9d61-273e12f1877a 11a2097f-a808-77a8-9d61-273e12f187";
-        assert_eq!(reader.without_ids(other), "id 11a2097f-a808-77a8-9d61-273e12f187");
+        assert_eq!(reader.replace_ids(other, true), "id 11a2097f-a808-77a8-9d61-273e12f187");
+        assert_eq!(reader.without_ids(other), other);
     }
 
     #[test]

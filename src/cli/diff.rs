@@ -98,12 +98,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let right = timeline(&other, &args.right)?;
     let comparison = compare_threads(&left, &right);
 
-    let prompt = first_prompt(&comparison, &args.place, &other);
+    let mut uncompared = 0;
+    let prompt = first_prompt(&comparison, &args.place, &other, &mut uncompared);
     let event = || comparison.differences.first().cloned().map(FirstDifference::Event);
     let first = prompt.map(FirstDifference::Prompt).or_else(event);
     if args.json {
         put_visible_json(&serde_json::json!({
-            "equal": first.is_none(),
+            "equal": first.is_none() && uncompared == 0,
+            "uncompared_prompts": uncompared,
             "equal_results": comparison.has_equal_results(),
             "equal_events": comparison.equal,
             "first": first,
@@ -123,6 +125,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     out.push_str(&totals(&output, [&comparison.left, &comparison.right]));
     put(&visible(&out))?;
+    if uncompared > 0 {
+        note!(
+            "note: {} with different digests {} not compared; the {} before differ only in ids and \
+             dates",
+            count(uncompared, "later prompt"),
+            if uncompared == 1 { "was" } else { "were" },
+            limits::COMPARED_PROMPTS_MAX
+        );
+    }
     note!("{}", summary(&comparison, first.as_ref(), args.all));
     Ok(CommandExit::Done.into())
 }
@@ -140,18 +151,17 @@ fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<ThreadTimeline> {
 }
 
 /// The first pair of requests that differ in more than ids and dates, before any other difference.
+/// Counts the pairs that were not compared in `uncompared`.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,
     other: &JournalTarget,
+    uncompared: &mut u64,
 ) -> Option<PromptDifference> {
     for (number, pair) in comparison.prompts_before_difference().enumerate() {
-        if number == limits::COMPARED_PROMPTS_MAX {
-            note!(
-                "note: {number} prompts differ only in ids and dates; the later ones were not \
-                 compared"
-            );
-            return None;
+        if number >= limits::COMPARED_PROMPTS_MAX {
+            *uncompared += 1;
+            continue;
         }
 
         let found = match (rebuilt(place, &pair.left), rebuilt(other, &pair.right)) {
@@ -308,7 +318,7 @@ fn summary(comparison: &ThreadComparison, first: Option<&FirstDifference>, all: 
     let results = if comparison.has_equal_results() { "equal" } else { "different" };
     let equal = count(comparison.equal, "event");
     if first.is_none() {
-        return format!("the threads are equal: {equal}");
+        return format!("the events of both threads are equal: {equal}");
     }
 
     let differences = comparison.differences.len() as u64;

@@ -1,5 +1,7 @@
 //! `organism diff`: two runs of the essay example, whose agents play recordings.
 
+use organism::audit::{TimelineEntry, TimelineEvent, compare_threads, thread_timeline};
+use organism::ids::ThreadId;
 use serde_json::Value as Json;
 
 use super::{CommandOutput, House};
@@ -52,7 +54,7 @@ fn runs_with_equal_content_are_equal_whatever_their_ids_and_times() {
     assert_eq!(found["equal_events"], 43, "{found}");
     assert_eq!(found["a"]["turns"], 5, "{found}");
     assert_eq!(found["a"]["result"], found["b"]["result"]);
-    assert!(diff(&house, &[]).err.contains("the threads are equal: 43 events"));
+    assert!(diff(&house, &[]).err.contains("the events of both threads are equal: 43 events"));
 }
 
 /// Everything after the changed answer differs as well, so the first difference is the cause.
@@ -109,6 +111,34 @@ fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
     assert!(diff(&house, &[]).out.contains("+    State what must change"));
 }
 
+/// A thread that hangs in a subthread ends where that subthread was opened, which is before the
+/// place where they differ.
+#[test]
+fn an_open_thread_differs_first_where_its_subthread_does() {
+    let house = house();
+    run_with(&house, "essay/recording.toml", "\nREVISE", "\nIt is too long.\nREVISE");
+    let reader = house.reader();
+    let read = |id: &str| {
+        let thread = ThreadId::parse(id).unwrap();
+        thread_timeline(&reader, &thread, None).unwrap().unwrap()
+    };
+    let mut open = read("sess-essay000");
+    let is_critique = |item: &TimelineEntry| match &item.what {
+        TimelineEvent::Subthread(child) => child.thread.as_str().ends_with(".critique_1"),
+        _ => false,
+    };
+    let at = open.items.iter().position(is_critique).unwrap();
+    open.items.truncate(at + 1);
+
+    let other = read("sess-essay001");
+    for (left, right) in [(&open, &other), (&other, &open)] {
+        let found = compare_threads(left, right);
+        let first = found.differences[0].left.as_ref().unwrap();
+        assert!(first.thread.as_str().ends_with(".critique_1"), "{first:?}");
+        assert_eq!(first.title, "note core > critic model-turn");
+    }
+}
+
 #[test]
 fn subthreads_and_threads_of_another_journal_can_be_compared() {
     let (house, other) = (house(), house());
@@ -118,7 +148,7 @@ fn subthreads_and_threads_of_another_journal_can_be_compared() {
     assert_eq!(drafts["first"]["event"]["a"]["what"], "call essay > writer goal", "{drafts}");
 
     let compared = house.organism(&["diff", "sess-essay000", "sess-essay000", "--other", &data]);
-    assert!(compared.err.contains("the threads are equal"), "{compared:?}");
+    assert!(compared.err.contains("both threads are equal"), "{compared:?}");
 
     let unknown = house.organism(&["diff", "sess-essay000", "sess-unknown0"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
