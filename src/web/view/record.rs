@@ -1,6 +1,7 @@
 //! The proof of the record: whether it was changed, and whether the core decides it again. A thread
 //! of its own makes it, as `organism verify` and `organism replay` do.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -70,12 +71,15 @@ impl RecordProver {
 
         let prover = Arc::clone(self);
         std::thread::spawn(move || {
-            let journals = partitions_in(&prover.data).into_iter();
-            let journals = journals.map(|(partition, journal)| prover.prove(partition, journal));
-            let proved = ProvedRecord { journals: journals.collect(), at: Time::now() };
+            // A proof that panics must not end all later ones.
+            let proved = catch_unwind(AssertUnwindSafe(|| {
+                let journals = partitions_in(&prover.data).into_iter();
+                let proved = journals.map(|(partition, journal)| prover.prove(partition, journal));
+                ProvedRecord { journals: proved.collect(), at: Time::now() }
+            }));
             let mut state = prover.state();
             state.is_running = false;
-            state.last = Some(Arc::new(proved));
+            state.last = proved.ok().map(Arc::new);
         });
     }
 
