@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::config::{Config, nearest};
+use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
 use crate::service::{PauseError, PauseReport};
 use crate::thread::{PauseTarget, PauseVerb};
@@ -121,7 +122,8 @@ fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
 
 /// Names of the listeners and clients of a config.
 fn names_of(config: &Config) -> Vec<String> {
-    config.contracts.iter().map(|contract| contract.name.to_string()).collect()
+    let contracts = config.contracts.iter().filter(|contract| contract.role != Role::Client);
+    contracts.map(|contract| contract.name.to_string()).collect()
 }
 
 fn unknown_listener(listener: &ListenerName, names: &[String]) -> anyhow::Error {
@@ -129,7 +131,8 @@ fn unknown_listener(listener: &ListenerName, names: &[String]) -> anyhow::Error 
     let near = nearest(listener.as_str(), names);
     let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let text = format!(
-        "`{listener}` is neither a thread nor an agent or listener of the running organism{near}"
+        "`{listener}` is neither a thread nor an agent or listener of the running organism{near}; a \
+         client is handed nothing: pause its threads or the listeners that it calls"
     );
     CommandFailure::new(CommandExit::Usage, text).into()
 }

@@ -137,6 +137,29 @@ impl Pauses {
         self.0.len()
     }
 
+    /// Number of paused threads.
+    pub fn threads(&self) -> usize {
+        let threads = self.0.iter().filter(|pause| matches!(pause.target, PauseTarget::Thread(_)));
+        threads.count()
+    }
+
+    /// Whether every call to a listener is paused.
+    pub fn covers_listener(&self, listener: &ListenerName) -> bool {
+        self.0.iter().any(|pause| match &pause.target {
+            PauseTarget::All => true,
+            PauseTarget::Listener(paused) => paused == listener,
+            PauseTarget::Thread(_) => false,
+        })
+    }
+
+    /// Whether a call of a tree may be paused.
+    pub fn may_cover_tree(&self, root: &ThreadId) -> bool {
+        self.0.iter().any(|pause| match &pause.target {
+            PauseTarget::All | PauseTarget::Listener(_) => true,
+            PauseTarget::Thread(paused) => paused.root() == *root,
+        })
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Pause> {
         self.0.iter()
     }

@@ -62,6 +62,11 @@ impl Core {
         let contracts = Arc::clone(&self.contracts);
         while let Some(listener) = self.scheduler.pop_runnable() {
             let Some(contract) = contracts.get(&listener) else { continue };
+            // The resume marks each listener runnable again.
+            let is_kept = self.state.pauses.covers_listener(&listener);
+            if is_kept && !mutant("hand-over-the-paused") {
+                continue;
+            }
             loop {
                 let state = &self.state;
                 let is_paused = |thread: &ThreadId| {

@@ -12,7 +12,7 @@ use super::approvals::operator_phrase;
 use super::event::{Alarm, Effect};
 use super::signatures::SignedDecision;
 use super::{Core, Step};
-use crate::contract::Contract;
+use crate::contract::{Contract, Role};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
@@ -130,10 +130,12 @@ impl Core {
             },
         )?;
 
+        // The config bounds the listeners, and `all` must always be possible.
+        let is_thread = matches!(target, PauseTarget::Thread(_));
         let is_new = verb != PauseVerb::Resume && self.state.pauses.get(target).is_none();
-        if is_new && self.state.pauses.len() >= limits::PAUSES_MAX {
+        if is_thread && is_new && self.state.pauses.threads() >= limits::PAUSES_MAX {
             let message = format!(
-                "{} pauses are in force already; resume some of them, or pause all",
+                "{} threads are paused already; resume some of them, or pause all",
                 limits::PAUSES_MAX
             );
             return Err(Refusal::new(RefusalRule::Busy, message, text.as_bytes()));
@@ -145,7 +147,11 @@ impl Core {
     fn knows(&self, target: &PauseTarget) -> bool {
         match target {
             PauseTarget::All => true,
-            PauseTarget::Listener(listener) => self.contracts.get(listener).is_some(),
+            // A client is handed nothing, so its pause would have no effect.
+            PauseTarget::Listener(listener) => {
+                let contract = self.contracts.get(listener);
+                contract.is_some_and(|contract| contract.role != Role::Client)
+            }
             PauseTarget::Thread(thread) => {
                 thread.as_str() != ThreadId::ORGANISM && self.state.thread(thread).is_some()
             }
@@ -232,8 +238,8 @@ impl Core {
             return;
         }
 
-        if let Some((tree, _)) = &step.record {
-            let tree = tree.clone();
+        let tree = step.record.as_ref().map(|(tree, _)| tree.clone());
+        if let Some(tree) = tree.filter(|tree| self.state.pauses.may_cover_tree(tree)) {
             self.set_thread_alarms_of(step, &tree);
         }
     }

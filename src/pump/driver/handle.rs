@@ -330,12 +330,10 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Pauses or resumes. Returns when the action is durable.
+    /// Pauses or resumes. Returns when the action is durable. A full inbox does not refuse it,
+    /// because a flood of submissions is a reason to pause.
     pub async fn pause(&self, action: PauseAction) -> Result<PauseRuling, PumpStopped> {
-        let Some(permit) = self.inbox.try_permit() else {
-            let target = action.target.to_string();
-            return Ok(PauseRuling::Refused(busy(target.as_bytes(), INBOX_FULL)));
-        };
+        let permit = self.inbox.permit().await.ok_or(PumpStopped)?;
 
         let (ruling, ruled) = oneshot::channel();
         let request = PauseChange { ticket: Uuid::now_v7(), action };

@@ -402,8 +402,12 @@ fn nothing_unknown_is_paused() {
     let records = world.records.len();
     let thread = ThreadId::parse("sess-unknown00").unwrap();
     let organism = ThreadId::organism();
-    let unknown =
-        [of_listener("finde"), PauseTarget::Thread(thread), PauseTarget::Thread(organism)];
+    let unknown = [
+        of_listener("finde"),
+        of_listener("desk"),
+        PauseTarget::Thread(thread),
+        PauseTarget::Thread(organism),
+    ];
     for target in unknown {
         for verb in [PauseVerb::Pause, PauseVerb::PauseAndCancel, PauseVerb::Resume] {
             assert_eq!(world.pause(verb, &target), PauseRuling::UnknownTarget, "{target}");
@@ -451,19 +455,20 @@ fn a_thread_at_rest_is_paused() {
 }
 
 #[test]
-fn only_so_many_pauses_are_in_force() {
+fn only_so_many_threads_are_paused_and_all_can_always_be() {
     let mut world = world();
     for _ in 0..limits::PAUSES_MAX {
         let (thread, _) = world.open("desk", &look("q"));
         world.play("finder", &[word("found", "f")]);
         pause(&mut world, &PauseTarget::Thread(thread));
     }
-    let PauseRuling::Refused(refusal) = world.pause(PauseVerb::Pause, &ALL) else {
+    let (thread, _) = world.open("desk", &look("q"));
+    let PauseRuling::Refused(refusal) = world.pause(PauseVerb::Pause, &PauseTarget::Thread(thread))
+    else {
         panic!("one more")
     };
     assert_eq!(refusal.rule, RefusalRule::Busy);
-    let any = world.core.state().pauses.iter().next().unwrap().target.clone();
-    resume(&mut world, &any);
+    pause(&mut world, &of_listener("finder"));
     pause(&mut world, &ALL);
 }
 
