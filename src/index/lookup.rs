@@ -379,7 +379,7 @@ impl IndexReader {
         &self,
         sql: &str,
         values: &[&dyn ToSql],
-        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, Error> {
         let found = || -> rusqlite::Result<Vec<T>> {
             let mut query = self.connection().prepare_cached(sql)?;

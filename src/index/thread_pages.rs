@@ -1,8 +1,5 @@
 //! Finds the records of a page of a thread: some of its messages, and what happened between them.
 
-use rusqlite::Row;
-use rusqlite::types::ToSql;
-
 use crate::clock::Time;
 use crate::envelope::Disposition;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
@@ -57,7 +54,7 @@ impl IndexReader {
     ) -> Result<Option<ThreadPageRows>, Error> {
         let sql = "SELECT t.n, t.opened, r.head, t.position \
                    FROM thread_row t JOIN tree_row r ON r.n = t.tree WHERE t.id = ?1";
-        let found = self.page_rows(sql, &[&thread.as_str()], |row| {
+        let found = self.rows(sql, &[&thread.as_str()], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
         })?;
         let Some((n, opened, head, begin)) = found.into_iter().next() else {
@@ -109,7 +106,7 @@ impl IndexReader {
         let sql = "SELECT t.id FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
                    WHERE m.id = ?1";
         let id = call.0.0.as_bytes().as_slice();
-        let found = self.page_rows(sql, &[&id], |row| row.get::<_, String>(0))?;
+        let found = self.rows(sql, &[&id], |row| row.get::<_, String>(0))?;
         Ok(found.first().and_then(|id| ThreadId::parse(id).ok()))
     }
 
@@ -122,7 +119,7 @@ impl IndexReader {
         let sql = "SELECT n, id, seq, position, disposition FROM message_row \
                    WHERE thread = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
         let from_seq = i64::try_from(from_seq).unwrap_or(i64::MAX);
-        self.page_rows(sql, &[&thread, &from_seq, &limit], |row| {
+        self.rows(sql, &[&thread, &from_seq, &limit], |row| {
             let disposition: Option<String> = row.get(4)?;
             Ok(PageMessage {
                 n: row.get(0)?,
@@ -139,14 +136,14 @@ impl IndexReader {
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";
-        let found = self.page_rows(sql, &[&thread, &seq, &limit], |row| row.get(0))?;
+        let found = self.rows(sql, &[&thread, &seq, &limit], |row| row.get(0))?;
         Ok(found.into_iter().next().flatten())
     }
 
     /// Greatest number of a message or a refusal up to a position.
     fn last_number(&self, position: i64) -> Result<i64, Error> {
         let sql = "SELECT n - 1 FROM message_row WHERE position > ?1 ORDER BY position, n LIMIT 1";
-        let found = self.page_rows(sql, &[&position], |row| row.get(0))?;
+        let found = self.rows(sql, &[&position], |row| row.get(0))?;
         Ok(found.into_iter().next().unwrap_or(i64::MAX))
     }
 
@@ -167,7 +164,7 @@ impl IndexReader {
             "SELECT position FROM refusal_row WHERE n BETWEEN ?2 AND ?3 AND {own} ORDER BY n LIMIT ?4"
         );
         let mut positions =
-            self.page_rows(&sql, &[&thread, first, last, &limit], |row| row.get(0).map(Position))?;
+            self.rows(&sql, &[&thread, first, last, &limit], |row| row.get(0).map(Position))?;
         let mut is_cut = positions.len() == limit;
         let tables = [
             "error_row WHERE thread = ?1",
@@ -182,24 +179,10 @@ impl IndexReader {
                  LIMIT ?4"
             );
             let found =
-                self.page_rows(&sql, &[&thread, from, to, &limit], |row| row.get(0).map(Position))?;
+                self.rows(&sql, &[&thread, from, to, &limit], |row| row.get(0).map(Position))?;
             is_cut |= found.len() == limit;
             positions.extend(found);
         }
         Ok((positions, is_cut))
-    }
-
-    fn page_rows<T>(
-        &self,
-        sql: &str,
-        values: &[&dyn ToSql],
-        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>, Error> {
-        let found = || -> rusqlite::Result<Vec<T>> {
-            let mut query = self.connection().prepare_cached(sql)?;
-            let rows = query.query_map(values, read)?;
-            rows.collect()
-        };
-        found().map_err(|error| self.failed(error))
     }
 }

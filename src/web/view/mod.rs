@@ -9,6 +9,7 @@ mod actions;
 mod config;
 mod connection_peer;
 mod costs;
+mod filters;
 mod journals;
 mod layout;
 mod listeners;

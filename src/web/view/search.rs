@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
 use super::ViewState;
+use super::filters::more_filters;
 use super::layout::{grouped, inline, moment, shown};
 use super::payload_text::PageRoom;
 use super::thread;
@@ -154,7 +155,6 @@ fn time_and_thread(at: Time, thread: Option<&str>) -> Markup {
 
 fn form(query: &UrlQuery) -> Markup {
     let value = |name: &str| query.get(name).unwrap_or_default().to_owned();
-    let is_open = FIELDS.iter().any(|(name, _, _)| query.get(name).is_some());
     let kinds = MessageKind::ALL.map(MessageKind::as_str);
     let kinds = [&kinds[..], &["refusal"]].concat();
     let dispositions = Disposition::ALL.map(Disposition::as_str);
@@ -168,18 +168,7 @@ fn form(query: &UrlQuery) -> Markup {
             (choice(query, "disposition", "Outcome", &dispositions))
             button type="submit" { "Search" }
             a href=(PATH) { "Clear" }
-            details open[is_open] {
-                summary { "More filters" }
-                div.more {
-                    @for (name, label, example) in FIELDS {
-                        div {
-                            label for=(name) { (label) }
-                            input id=(name) name=(name) value=(value(name)) placeholder=(example)
-                                autocomplete="off";
-                        }
-                    }
-                }
-            }
+            (more_filters(query, &FIELDS))
         }
     }
 }

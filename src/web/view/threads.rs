@@ -10,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
 use super::ViewState;
+use super::filters::more_filters;
 use super::journals::PartitionAnswer;
 use super::layout::{grouped, inline, moment, shown, unless_zero};
 use super::url_query::UrlQuery;
@@ -233,7 +234,6 @@ fn pages(query: &UrlQuery, list: &TreePage) -> Markup {
 
 fn form(query: &UrlQuery) -> Markup {
     let value = |name: &str| query.get(name).unwrap_or_default().to_owned();
-    let is_open = FILTERS.iter().any(|(name, _, _)| query.get(name).is_some());
     html! {
         form.filters method="get" action=(PATH) role="search" aria-label="Threads" {
             div {
@@ -254,18 +254,7 @@ fn form(query: &UrlQuery) -> Markup {
             (checkbox(query, "organism", "With the organism's own"))
             button type="submit" { "Filter" }
             a href=(PATH) { "Clear" }
-            details open[is_open] {
-                summary { "More filters" }
-                div.more {
-                    @for (name, label, example) in FILTERS {
-                        div {
-                            label for=(name) { (label) }
-                            input id=(name) name=(name) value=(value(name)) placeholder=(example)
-                                autocomplete="off";
-                        }
-                    }
-                }
-            }
+            (more_filters(query, &FILTERS))
         }
     }
 }

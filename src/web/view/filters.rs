@@ -1,0 +1,24 @@
+//! Fields of the filters that a page shows on demand.
+
+use maud::{Markup, html};
+
+use super::url_query::UrlQuery;
+
+/// Text fields by name, label and example, which are open if one of them has a value.
+pub(super) fn more_filters(query: &UrlQuery, fields: &[(&str, &str, &str)]) -> Markup {
+    let is_open = fields.iter().any(|(name, _, _)| query.get(name).is_some());
+    html! {
+        details open[is_open] {
+            summary { "More filters" }
+            div.more {
+                @for (name, label, example) in fields {
+                    div {
+                        label for=(name) { (label) }
+                        input id=(name) name=(name) value=(query.get(name).unwrap_or_default())
+                            placeholder=(example) autocomplete="off";
+                    }
+                }
+            }
+        }
+    }
+}
