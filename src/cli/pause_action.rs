@@ -74,6 +74,16 @@ pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> 
         OrganismReach::Running { .. } => Vec::new(),
     };
 
+    if let (OrganismReach::Config { config, .. }, PauseTarget::Listener(name)) = (&reach, &target)
+        && is_client(config, name)
+    {
+        let text = format!(
+            "`{name}` is a client, to which nothing is handed over; pause its threads, or the \
+             listeners that it calls"
+        );
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+
     let signer = args.decision.signer()?;
     let origin = args.decision.origin();
     let results = startup::runtime()?.block_on(async {
@@ -120,7 +130,11 @@ fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     CommandFailure::new(CommandExit::Unavailable, text).into()
 }
 
-/// Names of the listeners and clients of a config.
+fn is_client(config: &Config, name: &ListenerName) -> bool {
+    config.contracts.get(name).is_some_and(|contract| contract.role == Role::Client)
+}
+
+/// Names of the listeners of a config, agents included.
 fn names_of(config: &Config) -> Vec<String> {
     let contracts = config.contracts.iter().filter(|contract| contract.role != Role::Client);
     contracts.map(|contract| contract.name.to_string()).collect()
@@ -131,8 +145,7 @@ fn unknown_listener(listener: &ListenerName, names: &[String]) -> anyhow::Error 
     let near = nearest(listener.as_str(), names);
     let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let text = format!(
-        "`{listener}` is neither a thread nor an agent or listener of the running organism{near}; a \
-         client is handed nothing: pause its threads or the listeners that it calls"
+        "`{listener}` is neither a thread nor an agent or listener of the running organism{near}"
     );
     CommandFailure::new(CommandExit::Usage, text).into()
 }

@@ -130,6 +130,9 @@ fn what_cannot_be_paused_is_named() {
     assert!(stopped.err.contains("no organism runs on"), "{stopped:?}");
 
     let running = run(&house);
+    let client = house.organism(&["pause", "desk"]);
+    assert_eq!(client.code, Some(2), "{client:?}");
+    assert!(client.err.contains("`desk` is a client"), "{client:?}");
     let near = house.organism(&["pause", "hodler"]);
     assert_eq!(near.code, Some(2), "{near:?}");
     assert!(near.err.contains("did you mean `holder`?"), "{near:?}");
