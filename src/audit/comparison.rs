@@ -425,3 +425,46 @@ impl ThreadTotals {
         last
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_of_the_environment_and_ids_are_no_difference_of_prompts() {
+        let thread = ThreadId::parse("sess-abcdefgh").unwrap();
+        let timeline = ThreadTimeline {
+            thread: thread.clone(),
+            opened_by: ListenerName::core(),
+            status: ThreadPhase::Idle,
+            opened: Time(0),
+            updated: Time(0),
+            spent: Spending::default(),
+            currency: None,
+            messages: 0,
+            before: 0,
+            items: Vec::new(),
+            rest: None,
+        };
+        let comparison = compare_threads(&timeline, &timeline);
+        let turn = |date: &str| ComparedTurn {
+            thread: thread.clone(),
+            agent: ListenerName::core(),
+            turn: 1,
+            position: Position(1),
+            prompt: Digest::of(date.as_bytes()),
+            environment: Some(format!("Date: {date}")),
+        };
+        let pair = PromptPair { order: Position(1), left: turn("Monday"), right: turn("Tuesday") };
+
+        let text = |date: &str, word: &str| format!("{word}\nDate: {date}\nsess-abcdefgh");
+        let compared = |word: &str| {
+            comparison.comparable_prompts(&pair, &text("Monday", "Hello"), &text("Tuesday", word))
+        };
+        let [left, right] = compared("Hello");
+        assert_eq!(left, "Hello\nDate: Monday\nthread");
+        assert_eq!(left, right);
+        let [left, right] = compared("Goodbye");
+        assert_ne!(left, right);
+    }
+}

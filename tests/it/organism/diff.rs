@@ -111,6 +111,23 @@ fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
     assert!(diff(&house, &[]).out.contains("+    State what must change"));
 }
 
+/// The result of a thread that failed is the fault that its opener got.
+#[test]
+fn a_run_that_failed_has_its_fault_as_the_result() {
+    let house = house();
+    let recording = RECORDING.replace("thread = \"critique_1\"", "thread = \"critique_9\"");
+    assert_ne!(recording, RECORDING);
+    house.write("essay/recording.toml", recording);
+    let sent = house.send_text(REQUEST, &["--new", "sess-essay001"]);
+    assert_ne!(sent.code, Some(0), "{sent:?}");
+    let threads = ["sess-essay000.critique_1", "sess-essay001.critique_1"];
+    let found = house.organism(&["diff", threads[0], threads[1], "--json"]).json().remove(0);
+    assert_eq!(found["b"]["status"], "failed", "{found}");
+    let fault = found["b"]["result"].as_str().unwrap();
+    assert!(fault.contains("listener-failed"), "{found}");
+    assert_eq!(found["equal_results"], false);
+}
+
 /// A thread that hangs in a subthread ends where that subthread was opened, which is before the
 /// place where they differ.
 #[test]
