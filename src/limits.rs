@@ -810,6 +810,46 @@ pub const SCHEDULE_LATE_MAX: Duration = Duration::from_secs(60);
 /// Maximum of the runs of one schedule that a config may allow at once.
 pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
 
+// Alerts.
+pub const ALERT_COUNT_CEILING: u64 = 1_000_000;
+/// Refusals of one sender that raise an alert.
+pub const ALERT_REFUSALS_DEFAULT: u64 = 20;
+/// Failed calls to one listener that raise an alert.
+pub const ALERT_FAILURES_DEFAULT: u64 = 1;
+pub const ALERT_WINDOW_DEFAULT: Duration = Duration::from_secs(5 * 60);
+pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
+/// How long a held call waits before it raises an alert.
+pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
+pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
+/// Alerts of one kind that are raised within one window. Further ones are counted in one alert.
+pub const ALERTS_PER_WINDOW_MAX: usize = 20;
+/// Commands of alerts that run at once, for each pump.
+pub const ALERT_COMMANDS_MAX: usize = 4;
+/// Reports that wait for their command, for each pump. Further ones are on record alone.
+pub const ALERTS_QUEUED_MAX: usize = 256;
+/// Output of an alert's command that is kept for the log. The rest is read and dropped.
+pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
+/// How long the output of a command that has ended may stay open, because a process that it started
+/// holds it.
+pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
+/// How long a stopping pump waits for the commands of alerts.
+pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);
+/// Interval in which problems with the record are looked for.
+pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Number of checks in a row that a problem with the record must fail or pass to count.
+pub const ALERT_CHECKS: u32 = 2;
+/// Lag of the index that is a problem.
+pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
+/// Records of the organism's own thread that a start reads to find the alerts that are raised.
+pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
+/// Records before a start that are counted again.
+pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;
+/// Records that are read at once to find alerts.
+pub const ALERT_PAGE_RECORDS: u64 = 500;
+/// Records of a tree that are read to find the request of a call.
+pub const ALERT_REQUEST_RECORDS_MAX: usize = 1_000;
+
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 // A submission crosses the control socket in base64. One MiB is added for the JSON around it.

@@ -338,9 +338,24 @@ pub(super) const TELEMETRY: KnownSection = KnownSection {
     ],
 };
 
-pub(super) const SECTIONS: [&KnownSection; 15] = [
-    &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &OPERATORS, &CLIENTS, &LISTENERS,
-    &HUMANS, &AGENTS, &MODELS, &PAYLOADS, &WORKFLOWS, &SCHEDULES,
+pub(super) const ALERTS: KnownSection = KnownSection {
+    name: "alerts",
+    member: None,
+    keys: &[
+        ("command", OneOrMore),
+        ("on", List),
+        ("refusals", Integer),
+        ("failures", Integer),
+        ("window", Duration),
+        ("waiting", Duration),
+        ("timeout", Duration),
+        ("env", Free),
+    ],
+};
+
+pub(super) const SECTIONS: [&KnownSection; 16] = [
+    &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &ALERTS, &LIMITS, &OPERATORS, &CLIENTS,
+    &LISTENERS, &HUMANS, &AGENTS, &MODELS, &PAYLOADS, &WORKFLOWS, &SCHEDULES,
 ];
 
 impl KnownSection {

@@ -13,10 +13,10 @@ use super::payloads::PayloadResolver;
 use super::sections::{self, DeclaredSections};
 use super::stored::portable::directory_name;
 use super::{
-    AgentSpec, Config, ConfigEnvironment, ConfigProblems, ConfigSource, ConfiguredWorkflow,
-    MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig, StoredConfig, agents,
-    budgets, effective, file, keys, models, names, overrides, program, remotes, schedules, secrets,
-    shipped_listeners, stored, transports, tree, undo, workflows,
+    AgentSpec, AlertsConfig, Config, ConfigEnvironment, ConfigProblems, ConfigSource,
+    ConfiguredWorkflow, MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig,
+    StoredConfig, agents, budgets, effective, file, keys, models, names, overrides, program,
+    remotes, schedules, secrets, shipped_listeners, stored, transports, tree, undo, workflows,
 };
 
 /// Reads the sections of the file, with overrides from the environment. Each section is checked
@@ -128,21 +128,31 @@ impl KeyRequirement {
     }
 }
 
-/// Finds the programs of listeners. Missing programs are reported only to commands that start
-/// listeners.
-fn processes(
+/// The programs that an organism runs, and the listeners that others run.
+struct ConfiguredPrograms {
+    processes: Vec<ProcessSpec>,
+    alerts: Option<Arc<AlertsConfig>>,
+    remotes: Vec<ListenerName>,
+}
+
+/// Finds the programs of listeners and of alerts. Missing programs are reported only to commands
+/// that start listeners.
+fn programs(
     sections: &DeclaredSections,
     directory: &Path,
     around: &ConfigEnvironment,
     keys: KeyRequirement,
     problems: &mut ConfigProblems,
-) -> Vec<ProcessSpec> {
+) -> ConfiguredPrograms {
     let mut own = ConfigProblems::default();
     let processes = program::processes(&sections.members, directory, around, &mut own);
+    let alerts = sections.alerts.as_ref();
+    let alerts = alerts.map(|alerts| Arc::new(alerts.configured(directory, around, &mut own)));
     if matches!(keys, KeyRequirement::Needed | KeyRequirement::Noted | KeyRequirement::Optional) {
         own.into_iter().for_each(|problem| problems.push(problem));
     }
-    processes
+    let remotes = remotes::remotes(sections, problems);
+    ConfiguredPrograms { processes, alerts, remotes }
 }
 
 /// Like [`read`], but leaves out the parts that this kind of command does not need.
@@ -262,8 +272,8 @@ fn load_with(
     let ResolvedSections { contracts, workflows, schedules } =
         resolve(&sections, &mut payloads, (&directory, around), &mut problems);
 
-    let processes = processes(&sections, &directory, around, keys, &mut problems);
-    let remotes = remotes::remotes(&sections, &mut problems);
+    let ConfiguredPrograms { processes, alerts, remotes } =
+        programs(&sections, &directory, around, keys, &mut problems);
     let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
 
@@ -284,10 +294,10 @@ fn load_with(
 
     let parts = (&*agents, &*models, &*workflows, &*schedules);
     let text = effective_text(name, &sections, &contracts, parts, &payloads);
-    let stored = stored_config(&text, &sections, &mut payloads, (path, &directory, around));
     let ProjectFolders { project, data, state } = sections.directories(name, path, around);
 
     Ok(Config {
+        stored: stored_config(&text, &sections, &mut payloads, (path, &directory, around)),
         name: name.clone(),
         file: path.to_owned(),
         project,
@@ -299,6 +309,7 @@ fn load_with(
         http: sections.http,
         telemetry,
         collector_keys: sections.telemetry.withheld(around),
+        alerts,
         directory,
         contracts,
         schemas: payloads.schemas,
@@ -322,7 +333,6 @@ fn load_with(
         launcher: None,
         digest: Digest::of(text.as_bytes()),
         text,
-        stored,
     })
 }
 

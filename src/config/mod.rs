@@ -4,6 +4,7 @@
 //! data, which the command line draws. `docs/CONFIG.md` describes the file.
 
 mod agents;
+mod alerts;
 mod budgets;
 mod cases;
 mod config_problem;
@@ -71,6 +72,7 @@ use crate::nats;
 use crate::schema::Schemas;
 use crate::thread::OperatorKeys;
 use crate::workflow::{CompiledWorkflow, WorkflowDefinition};
+pub use alerts::{AlertRulesConfig, AlertsConfig};
 pub use cases::{
     CaseAnswer, CaseExpectations, CaseFault, CaseFile, CaseInput, CaseText, CaseTurn, FailureClaim,
     PathClaims, TextClaim, WorkflowCase, check_cases, client_of, read_cases,
@@ -128,6 +130,8 @@ pub struct Config {
     /// Names of variables that contain keys of the collector, even if no spans are exported. They
     /// are hidden from listeners.
     pub collector_keys: Vec<String>,
+    /// The command that gets alerts, if the config names one.
+    pub alerts: Option<Arc<AlertsConfig>>,
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
@@ -199,6 +203,16 @@ impl Config {
         match &self.storage {
             StorageConfig::Embedded => 1,
             StorageConfig::JetStream { journal, .. } => journal.partitions,
+        }
+    }
+
+    /// The partition whose pump this config is for; `None` if there is one alone.
+    pub fn own_partition(&self) -> Option<u32> {
+        match &self.storage {
+            StorageConfig::JetStream { journal, .. } if journal.partitions > 1 => {
+                Some(journal.partition)
+            }
+            _ => None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys::nearest;
-use super::members::{DeclaredMember, DeclaredProcess};
+use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
@@ -20,21 +20,21 @@ pub(super) fn processes(
     let hosted = members.iter().filter_map(|m| Some((m, m.process.as_ref()?)));
     let specs = hosted.map(|(member, process)| ProcessSpec {
         name: member.name.value.clone(),
-        command: command(process, directory, around, problems),
-        env: environment(process, directory, problems),
+        command: command(&process.command, directory, around, problems),
+        env: environment(&process.env, directory, problems),
         instances: process.instances,
     });
     specs.collect()
 }
 
 /// The command, with the path of its program. Empty if the program was not found.
-fn command(
-    process: &DeclaredProcess,
+pub(super) fn command(
+    written: &[Located<ExpandedText>],
     directory: &Path,
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) -> Vec<String> {
-    let Some((program, arguments)) = process.command.split_first() else { return Vec::new() };
+    let Some((program, arguments)) = written.split_first() else { return Vec::new() };
     let Some(found) = find(program, directory, around, problems) else { return Vec::new() };
     let mut command = vec![found.to_string_lossy().into_owned()];
     command.extend(arguments.iter().map(|argument| argument.value.value.clone()));
@@ -119,13 +119,13 @@ fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
 
 /// Environment variables for the child: `NAME = "value"`, or `NAME_file = "path"` for the content
 /// of a file.
-fn environment(
-    process: &DeclaredProcess,
+pub(super) fn environment(
+    written: &[(Located<String>, Located<ExpandedText>)],
     directory: &Path,
     problems: &mut ConfigProblems,
 ) -> Vec<(String, SecretValue)> {
     let mut variables: Vec<(String, SecretValue)> = Vec::new();
-    for (key, value) in &process.env {
+    for (key, value) in written {
         let name = key.value.strip_suffix("_file").unwrap_or(&key.value);
         if !is_variable(name) {
             let message = format!("`{name}` is not the name of a variable");

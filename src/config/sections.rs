@@ -10,6 +10,7 @@ use crate::contract::TreeLimits;
 use crate::limits;
 
 use super::ProjectFolders;
+use super::alerts::{self, DeclaredAlerts};
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::file;
@@ -40,6 +41,7 @@ pub(super) struct DeclaredSections {
     pub storage: storage::DeclaredStorage,
     pub http: Option<SocketAddr>,
     pub telemetry: telemetry::DeclaredTelemetry,
+    pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
     /// Range of the limit `money` in the source.
     pub money: Option<SourceRange>,
@@ -122,6 +124,9 @@ pub(super) fn read(
     let http = root.get(keys::HTTP.name).is_some();
     let http = http.then(|| in_section(root, &keys::HTTP, source, problems, http::read)).flatten();
     let telemetry = in_section(root, &keys::TELEMETRY, source, problems, telemetry::read);
+    let alerts = root.get(keys::ALERTS.name).is_some();
+    let alerts =
+        alerts.then(|| in_section(root, &keys::ALERTS, source, problems, alerts::read)).flatten();
     let LimitsSection { tree, money, payload_bytes } = limits_of(root, source, problems);
 
     let mut declared = Vec::new();
@@ -162,6 +167,7 @@ pub(super) fn read(
         storage,
         http,
         telemetry,
+        alerts,
         limits: tree,
         money,
         payload_bytes,

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 
 use crate::envelope::{Message, MessageKind, Refusal, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
-use crate::system;
+use crate::system::{self, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Opener, Opening, Record};
 
 use super::actions;
@@ -68,11 +68,34 @@ impl<'d> IndexFold<'d> {
                 self.db.prepare_cached(sql)?.execute(row)?;
                 self.count_refusals(record, None, i64::try_from(*count).unwrap_or(i64::MAX))
             }
+            Input::Alert(report) => self.add_alert(record, report),
             Input::Denied { listener, operations, .. } => {
                 self.add_error(record, None, Some(listener), "denied", operations)
             }
             _ => Ok(()),
         }
+    }
+
+    fn add_alert(&mut self, record: &Record, report: &AlertReport) -> rusqlite::Result<()> {
+        let thread = match &report.thread {
+            Some(thread) => self.threads.find(thread)?,
+            None => None,
+        };
+        let sql = "INSERT INTO alert_row(position, time, event, kind, subject, cause, since, count, \
+                   thread, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+        self.db.prepare_cached(sql)?.execute(params![
+            record.position.0,
+            record.time.0,
+            report.event.as_str(),
+            report.kind.as_str(),
+            report.subject,
+            report.cause.0,
+            report.since.0,
+            i64::try_from(report.count).unwrap_or(i64::MAX),
+            thread,
+            report.detail
+        ])?;
+        Ok(())
     }
 
     /// Writes everything that is only in memory.

@@ -209,6 +209,20 @@ CREATE TABLE busy_row(
   count INTEGER NOT NULL
 ) STRICT;
 
+-- Reports about alerts.
+CREATE TABLE alert_row(
+  position INTEGER PRIMARY KEY,
+  time INTEGER NOT NULL,
+  event TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  cause INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  thread INTEGER,
+  detail TEXT NOT NULL
+) STRICT;
+
 -- Calls that waited for a person.
 CREATE TABLE hold_row(
   call INTEGER NOT NULL,

@@ -77,6 +77,12 @@ CREATE VIEW busy(position, time, time_us, client, since, since_us, refusals) AS
   SELECT b.position, @time(b.time), b.time, c.text, @time(b.since), b.since, b.count
   FROM busy_row b JOIN name c ON c.n = b.client;
 
+CREATE VIEW alert(position, time, time_us, event, kind, subject, cause, since, since_us,
+    occurrences, thread, detail) AS
+  SELECT a.position, @time(a.time), a.time, a.event, a.kind, a.subject, a.cause, @time(a.since),
+    a.since, a.count, (SELECT id FROM thread_row t WHERE t.n = a.thread), a.detail
+  FROM alert_row a;
+
 CREATE VIEW hold(call, thread, caller, listener, kind, position, since, since_us, until, until_us,
     ended, ended_us, waited_us, outcome) AS
   SELECT @uuid(c.id), t.id, a.text, l.text, h.hold, h.position, @time(h.since), h.since,

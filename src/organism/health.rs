@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::alerts::AlertMetrics;
 use super::index_follower::IndexLag;
 use super::model_metrics::ModelCounts;
 use super::partitioned::{PartitionMap, PartitionStatus};
@@ -23,12 +24,14 @@ pub(super) struct PumpHealth {
     pub models: Arc<ModelCounts>,
     /// How far the index is, if this process follows the journal.
     pub index: Option<Arc<IndexLag>>,
+    /// Alerts of this pump, if the config has any.
+    pub alerts: Option<Arc<AlertMetrics>>,
 }
 
 impl PumpHealth {
     pub fn new(config: &Config, counts: Arc<PumpMetrics>) -> Self {
         let models = Arc::new(ModelCounts::new(config, config.local_agents()));
-        Self { counts, models, index: None }
+        Self { counts, models, index: None, alerts: None }
     }
 
     /// Number of deliveries in flight.
@@ -41,7 +44,15 @@ impl PumpHealth {
         if let Some(lag) = &self.index {
             lag.write(page);
         }
+        if let Some(alerts) = &self.alerts {
+            alerts.write(page);
+        }
         self.models.write(page);
+    }
+
+    /// Metrics of the pump.
+    pub fn counts(&self) -> &Arc<PumpMetrics> {
+        &self.counts
     }
 }
 

@@ -6,7 +6,7 @@
 use std::future::{Future, pending};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,29 +29,43 @@ pub(super) struct IndexLag {
     /// Last moment, in microseconds, when the index held every record.
     complete_at: AtomicI64,
     failures: Counter,
+    has_ended: AtomicBool,
 }
 
 impl IndexLag {
     fn new(recorded: watch::Receiver<Position>) -> Self {
         let complete_at = AtomicI64::new(Time::now().0);
         let position = Gauge::default();
-        Self { recorded, position, complete_at, failures: Counter::new() }
+        let failures = Counter::new();
+        Self { recorded, position, complete_at, failures, has_ended: AtomicBool::new(false) }
     }
 
     fn records(&self) -> u64 {
         self.recorded.borrow().0.saturating_sub(self.position.get())
     }
 
+    /// Time since the index held every record.
+    pub fn time(&self) -> Duration {
+        if self.records() == 0 {
+            return Duration::ZERO;
+        }
+        let since = Time::now().0.saturating_sub(self.complete_at.load(Ordering::Relaxed));
+        Duration::from_micros(u64::try_from(since).unwrap_or_default())
+    }
+
+    /// Whether the thread that writes the index has ended.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
     pub fn write(&self, page: &mut MetricsPage) {
         page.gauges("organism_index_position", "The last record that the index holds.")
             .sample(&[], self.position.get());
 
-        let records = self.records();
         page.gauges("organism_index_lag_records", "Records that the index lacks.")
-            .sample(&[], records);
+            .sample(&[], self.records());
 
-        let since = Time::now().0.saturating_sub(self.complete_at.load(Ordering::Relaxed));
-        let micros = if records == 0 { 0 } else { u64::try_from(since).unwrap_or_default() };
+        let micros = u64::try_from(self.time().as_micros()).unwrap_or(u64::MAX);
         page.gauges("organism_index_lag_seconds", "Time since the index held every record.")
             .decimal(&[], micros, 6);
 
@@ -83,7 +97,12 @@ impl IndexFollower {
         let follower = FollowerThread { data, timer, recorded, ended, lag: Arc::clone(&lag), seen };
 
         let thread = std::thread::Builder::new().name("index".to_owned());
-        let thread = thread.spawn(move || follower.run());
+        let noted = IndexThreadEnd(Arc::clone(&lag));
+        let run = move || {
+            let _noted = noted;
+            follower.run();
+        };
+        let thread = thread.spawn(run);
         let thread = thread.map_err(Error::io("starting the thread of the index"))?;
         Ok(Self { thread, lag })
     }
@@ -97,6 +116,15 @@ impl IndexFollower {
         if self.thread.join().is_err() {
             tracing::error!("the thread that writes the index panicked");
         }
+    }
+}
+
+/// Notes the end of the thread, also after a panic.
+struct IndexThreadEnd(Arc<IndexLag>);
+
+impl Drop for IndexThreadEnd {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Relaxed);
     }
 }
 

@@ -5,6 +5,7 @@
 mod access;
 mod agent_hosting;
 mod agent_spans;
+mod alerts;
 mod client;
 pub mod control;
 mod health;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use tokio::runtime;
 use tokio::sync::watch;
 
+use super::alerts::{AlertSource, AlertWatch};
 use super::health::PumpHealth;
 use super::hosts::{HostFactory, SharedHosts, drain_all};
 use super::index_follower::IndexFollower;
@@ -17,6 +18,7 @@ use super::nats_listeners;
 use super::workflow_runs::{self, WorkflowRuns};
 use super::{Error, NativeHostBuilder};
 use crate::bus::process::{PumpMark, end_leftovers};
+use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
@@ -43,6 +45,7 @@ pub(super) struct PumpRuntime {
     ended: watch::Receiver<()>,
     watched: PumpHealth,
     index: Option<IndexFollower>,
+    alerts: Arc<AlertWatch>,
 }
 
 /// How the clock of a pump runs.
@@ -85,6 +88,7 @@ impl PumpRuntime {
         end_earlier_processes(&mark);
 
         let gate = gate_of(config);
+        let last_time = core.state().time;
         let core = core.try_map(|core| with_schedules(core, config, &gate))?;
 
         let plan = SnapshotPlan {
@@ -106,7 +110,7 @@ impl PumpRuntime {
             PumpClockMode::Frozen => pump.with_frozen_clock().traced(tracer.clone()),
         };
 
-        let watched = PumpHealth::new(config, pump.counts());
+        let mut watched = PumpHealth::new(config, pump.counts());
         let factory = HostFactory {
             sink: pump.sink(),
             runtime,
@@ -126,12 +130,14 @@ impl PumpRuntime {
 
         let handle = pump.handle();
         let (running, ended) = watch::channel(());
-        let pump = run_pump(pump, running)?;
+        let alerts = watched.alert_watch(config, &factory, &handle, &ended, last_time);
+        let pump = run_pump(pump, running, Arc::clone(&alerts))?;
         let hosts = SharedHosts::new(hosts);
         let factory = is_reloadable.then(|| Arc::new(factory));
         let data = config.data.clone();
         let journal = config.journal_name();
-        Ok(Self { handle, data, journal, hosts, factory, pump, ended, watched, index: None })
+        let index = None;
+        Ok(Self { handle, data, journal, hosts, factory, pump, ended, watched, index, alerts })
     }
 
     /// Keeps the index of the journal up to date from now on, until the pump ends.
@@ -141,6 +147,16 @@ impl PumpRuntime {
         self.watched.index = Some(follower.lag());
         self.index = Some(follower);
         Ok(())
+    }
+
+    /// Watches for the causes of the config's alerts from now on, until the pump ends.
+    pub fn watch_alerts(&self, config: &Config) -> Result<(), Error> {
+        self.alerts.configure(config, self.watched.index.clone())
+    }
+
+    /// The watch for alerts, which a reload configures anew.
+    pub fn alerts(&self) -> &Arc<AlertWatch> {
+        &self.alerts
     }
 
     /// The hosts of this pump, which a reload replaces.
@@ -198,6 +214,7 @@ impl PumpRuntime {
         enough: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let begun = Instant::now();
+        self.alerts.stop().await;
         tokio::select! {
             // If the pump has already ended, the drain returns immediately.
             _ = self.handle.drain(reason) => {}
@@ -234,6 +251,31 @@ impl PumpRuntime {
         let hosts = self.hosts.take();
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
         self.join().await
+    }
+}
+
+impl PumpHealth {
+    /// Makes the watch for alerts of the pump of `handle`, and reports its metrics from now on.
+    fn alert_watch(
+        &mut self,
+        config: &Config,
+        factory: &HostFactory,
+        handle: &Handle,
+        ended: &watch::Receiver<()>,
+        last_time: Time,
+    ) -> Arc<AlertWatch> {
+        let watch = Arc::new(AlertWatch::new(AlertSource {
+            pump: handle.clone(),
+            runtime: factory.runtime.clone(),
+            data: config.data.clone(),
+            state: config.state.clone(),
+            health: Arc::clone(self.counts()),
+            ended: ended.clone(),
+            mark: factory.mark.clone(),
+            last_time,
+        }));
+        self.alerts = Some(Arc::clone(watch.metrics()));
+        watch
     }
 }
 
@@ -291,12 +333,14 @@ fn end_earlier_processes(mark: &PumpMark) {
 fn run_pump(
     pump: Pump,
     running: watch::Sender<()>,
+    alerts: Arc<AlertWatch>,
 ) -> Result<JoinHandle<Result<(), journal::Error>>, Error> {
     let run = move || {
-        let _running = running;
         let ended = pump.run(super::VERSION);
+        drop(running);
         if let Err(error) = &ended {
             tracing::error!("the pump stopped: {error}");
+            alerts.report_fatal(error);
         }
         ended
     };

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::access::AccessRules;
+use super::alerts::AlertWatch;
 use super::hosts::{HostFactory, SharedHosts};
 use super::pump_runtime::{PumpRuntime, core_config, gate_of};
 use super::{Error, with_core_words};
@@ -62,6 +63,7 @@ struct ReloadTarget {
     hosts: SharedHosts,
     pump: Handle,
     rules: Arc<SharedRules>,
+    alerts: Arc<AlertWatch>,
 }
 
 impl ReloadService {
@@ -77,6 +79,7 @@ impl ReloadService {
             hosts: runtime.hosts().clone(),
             pump: runtime.handle().clone(),
             rules: Arc::clone(rules),
+            alerts: Arc::clone(runtime.alerts()),
         };
         Some(Self(Arc::new(target)))
     }
@@ -109,6 +112,7 @@ impl ReloadService {
         target.exchange(&before, &after, origin).await?;
         *config = Arc::clone(&after);
         target.rules.replace(&after);
+        target.alerts.reconfigure(&after).await?;
 
         let changes = changes.into_iter().map(|change| change.path).collect();
         Ok(ReloadReport::Applied { before: before.digest, config: after.digest, changes })

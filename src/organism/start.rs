@@ -12,7 +12,7 @@ use super::pump_rpc::PumpRpc;
 use super::pump_runtime::{PumpClockMode, PumpRuntime};
 use super::reload::SharedRules;
 use super::{
-    Error, NativeHostBuilder, Organism, ReloadService, access, check_start, control, core,
+    Error, NativeHostBuilder, Organism, ReloadService, access, alerts, check_start, control, core,
     exporter, open_control_socket, open_journal, project, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
@@ -112,7 +112,13 @@ impl Organism {
         let presence = if for_command { Some(CommandPresence::take(&config.data)?) } else { None };
 
         let mut core = core(&config);
-        let journal = open_journal(&config, &mut core)?;
+        let journal = open_journal(&config, &mut core);
+        if purpose == StartPurpose::Service
+            && let Err(Error::Journal(error)) = &journal
+        {
+            alerts::report_failed_start(&config, error).await;
+        }
+        let journal = journal?;
         let _responder = start_projection_responder(&config);
 
         let exporter = exporter(&config);
@@ -128,6 +134,7 @@ impl Organism {
         // Behind a command that ends soon, the next query brings the index up to date.
         if purpose == StartPurpose::Service {
             runtime.follow_index()?;
+            runtime.watch_alerts(&config)?;
         }
         let watcher = HealthMonitor::of_one(&config.name, runtime.watched(), &tracer);
         let mut organism = Self {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::huh::{Huh, write_huh};
-use super::{ActionReport, ErrorCode, NAMESPACE, ScheduleEvent, WaitFor};
+use super::{ActionReport, AlertReport, ErrorCode, NAMESPACE, ScheduleEvent, WaitFor};
 use crate::clock::Time;
 use crate::envelope::{Payload, Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ScheduleName, ThreadId, TimerId};
@@ -126,6 +126,8 @@ pub enum CorePayload {
         operations: String,
         count: u64,
     },
+    /// A report about an alert.
+    Alert(AlertReport),
     OperatorAction(ActionReport),
     /// A call is held until an operator has approved exactly the bytes of its payload.
     ApprovalRequested {
@@ -198,6 +200,7 @@ impl CorePayload {
             Self::ListenerJoined { .. } => "listener-joined",
             Self::ListenerLeft { .. } => "listener-left",
             Self::ListenerDenied { .. } => "listener-denied",
+            Self::Alert(_) => "alert",
             Self::OperatorAction(_) => "operator-action",
             Self::ApprovalRequested { .. } => "approval-requested",
             Self::ApprovalGranted(_) => "approval-granted",
@@ -217,11 +220,10 @@ impl CorePayload {
         let tag = StartTagText::new(self.word());
 
         match self {
-            Self::ThreadSpawned { assigned, parent } => tag
-                .with("assigned_id", assigned)
-                .with("parent_id", parent)
-                .with("message", "Thread spawned successfully.")
-                .empty(),
+            Self::ThreadSpawned { assigned, parent } => {
+                let tag = tag.with("assigned_id", assigned).with("parent_id", parent);
+                tag.with("message", "Thread spawned successfully.").empty()
+            }
             Self::ThreadResult { thread, status, payloads } => {
                 thread_result(thread, *status, payloads)
             }
@@ -269,6 +271,7 @@ impl CorePayload {
             Self::ListenerDenied { name, operations, count } => {
                 denied(tag, name, operations, *count)
             }
+            Self::Alert(report) => report.payload(tag),
             Self::OperatorAction(report) => report.payload(tag),
             Self::ApprovalRequested { message, listener, digest, why, until } => {
                 let tag = tag.with("message_id", message);

@@ -4,6 +4,7 @@
 //! consistent.
 
 mod action;
+mod alert;
 mod core_payloads;
 mod errors;
 mod examples;
@@ -12,6 +13,7 @@ mod primitive;
 mod schedule_event;
 
 pub use action::ActionReport;
+pub use alert::{AlertEvent, AlertId, AlertKind, AlertReport};
 pub use core_payloads::{CorePayload, DecisionPayload, ThreadStatus};
 pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};

@@ -9,6 +9,7 @@ use crate::envelope::{AttemptFailure, Turn};
 use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
 };
+use crate::system::AlertReport;
 
 use super::{Decision, DecisionOrigin, Fact, OperatorAction, PauseAction, RecordedAnswer};
 
@@ -263,6 +264,9 @@ pub enum Input {
         #[serde(rename = "count")]
         count: u64,
     },
+    /// The pump's process reports an alert.
+    #[serde(rename = "alert")]
+    Alert(AlertReport),
     #[serde(rename = "shutdown")]
     Shutdown {
         #[serde(rename = "detail")]

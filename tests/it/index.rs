@@ -22,7 +22,7 @@ use organism::index::{self, IndexReader, SqlValue, run_sql};
 use crate::journal::Place;
 use crate::json_schemas::assert_described;
 
-const VIEWS: [&str; 15] = [
+const VIEWS: [&str; 16] = [
     "tree",
     "thread",
     "message",
@@ -31,6 +31,7 @@ const VIEWS: [&str; 15] = [
     "turn",
     "refusal",
     "busy",
+    "alert",
     "hold",
     "pause",
     "action",

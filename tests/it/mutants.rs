@@ -99,6 +99,20 @@ const GUARDS: &[(&str, &str)] = &[
         "deliver-unverified",
         "organism::pumps::a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes",
     ),
+    ("alert-again", "organism::alerts::a_cause_alerts_once_whatever_is_killed"),
+    (
+        "alert-for-each",
+        "organism::alerts::each_burst_raises_one_alert_which_states_its_count_and_its_end",
+    ),
+    ("overlook-the-past", "organism::alerts::a_cause_alerts_once_whatever_is_killed"),
+    (
+        "forget-an-unsent-alert",
+        "organism::alerts::a_command_that_its_pump_did_not_outlive_runs_again",
+    ),
+    (
+        "wait-for-the-alert-command",
+        "organism::alerts::a_command_that_does_not_do_its_work_blocks_nothing",
+    ),
     (
         "hand-over-the-paused",
         "pump::pauses::work_in_flight_finishes_and_nothing_new_is_handed_over",

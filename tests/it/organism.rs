@@ -1,6 +1,7 @@
 //! The whole product: the real command with real child processes and real files.
 
 mod access;
+mod alerts;
 mod announced;
 mod answers;
 mod approvals;

@@ -12,7 +12,7 @@ use super::super::Config;
 use super::{BootConfig, StoredConfig, StoredConfigError};
 
 /// Sections that the effective config leaves out, because no decision depends on them.
-const SECTIONS_APART: [&str; 5] = ["organism", "journal", "nats", "http", "telemetry"];
+const SECTIONS_APART: [&str; 6] = ["organism", "journal", "nats", "http", "telemetry", "alerts"];
 /// Lines around each change of a text.
 const CONTEXT_LINES: usize = 3;
 

@@ -59,9 +59,13 @@ fn rule_of(path: &[&str]) -> TextRule {
             TextRule::VariableName
         }
         ["telemetry", "endpoint"] | ["models", _, "base_url"] => TextRule::Address,
-        ["listeners", _, "env", name] if !name.ends_with("_file") => TextRule::Secret,
+        ["listeners", _, "env", name] | ["alerts", "env", name] if !name.ends_with("_file") => {
+            TextRule::Secret
+        }
         ["telemetry", "headers", name] if !name.ends_with("_file") => TextRule::Secret,
-        ["listeners", _, "command" | "env", ..] | ["telemetry", "headers", _] => TextRule::Written,
+        ["listeners", _, "command" | "env", ..]
+        | ["alerts", "command" | "env", ..]
+        | ["telemetry", "headers", _] => TextRule::Written,
         ["nats" | "clients" | "models", .., name] if name.ends_with("_file") => TextRule::Written,
         _ => TextRule::Value,
     }

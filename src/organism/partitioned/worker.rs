@@ -76,6 +76,7 @@ impl PartitionWorker {
                 PumpRuntime::start(&self.config, core, journal, natives, clock, &self.tracer).await;
             let runtime = runtime.and_then(|mut runtime| {
                 runtime.follow_index()?;
+                runtime.watch_alerts(&self.config)?;
                 Ok(runtime)
             });
 

@@ -11,6 +11,7 @@ use crate::contract::{Contracts, TreeLimits};
 use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
+use crate::system::AlertReport;
 use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
@@ -156,6 +157,12 @@ pub enum Event {
     Standstill(Standstill),
     /// An interval has ended in which `busy` refusals to one client were counted.
     Busy(BusyCount),
+    /// The watcher of alerts reports one.
+    Alert {
+        /// Identifies the caller that waits until the report is durable. Not recorded.
+        ticket: Uuid,
+        report: AlertReport,
+    },
     Shutdown {
         reason: String,
     },

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::approvals::operator_phrase;
 use super::call_table::CallTable;
-use super::event::{Alarm, Cancellation, Effect};
+use super::event::{Alarm, BusyCount, Cancellation, Effect};
 use super::holds::Holds;
 use super::previews::Previews;
 use super::reload::RemovedListeners;
@@ -16,7 +16,7 @@ use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::{ActionReport, CorePayload};
+use crate::system::{ActionReport, AlertReport, CorePayload};
 use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, Opener, OperatorAction};
 
 impl Core {
@@ -145,6 +145,19 @@ impl Core {
         let input = Input::Denied { listener, operations: operations.clone(), count };
         step.begin_record(ThreadId::organism(), input);
         self.organism_note(step, &CorePayload::ListenerDenied { name, operations, count });
+    }
+
+    /// Records a count of `busy` refusals. Decides nothing.
+    pub(super) fn record_busy(step: &mut Step, busy: BusyCount) {
+        let BusyCount { client, since, count } = busy;
+        step.begin_record(ThreadId::organism(), Input::Busy { client, since, count });
+    }
+
+    /// Records a report about an alert. Decides nothing.
+    pub(super) fn record_alert(&mut self, step: &mut Step, ticket: Uuid, report: AlertReport) {
+        step.begin_record(ThreadId::organism(), Input::Alert(report.clone()));
+        self.organism_note(step, &CorePayload::Alert(report));
+        step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
     }
 
     pub(super) fn shutdown(&mut self, step: &mut Step, reason: String) {

@@ -56,9 +56,9 @@ pub use version::CORE_VERSION;
 
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
-use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, Position};
 use crate::mutant::mutant;
-use crate::thread::{Input, OperatorKeys, Record, State};
+use crate::thread::{OperatorKeys, Record, State};
 use budgets::Budgets;
 use call_table::CallTable;
 use holds::Holds;
@@ -217,9 +217,8 @@ impl Core {
                 self.denied(&mut step, listener, operations, count);
             }
             Event::Standstill(standstill) => self.standstill(&mut step, standstill),
-            Event::Busy(BusyCount { client, since, count }) => {
-                step.begin_record(ThreadId::organism(), Input::Busy { client, since, count });
-            }
+            Event::Busy(count) => Self::record_busy(&mut step, count),
+            Event::Alert { ticket, report } => self.record_alert(&mut step, ticket, report),
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),
             Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),
             Event::Reload(request) => self.reload(&mut step, *request),

@@ -84,6 +84,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             standstill(stood_micros, stepped_micros)
         }
         Input::Busy { client, since, count } => Event::Busy(BusyCount { client, since, count }),
+        Input::Alert(report) => Event::Alert { ticket: Uuid::nil(), report },
         Input::Shutdown { detail } => Event::Shutdown { reason: detail },
         Input::Operator(action) => Event::Operator { ticket: Uuid::nil(), action },
     };

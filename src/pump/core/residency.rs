@@ -31,6 +31,7 @@ impl Core {
             | Event::Denied { .. }
             | Event::Standstill(_)
             | Event::Busy(_)
+            | Event::Alert { .. }
             | Event::Shutdown { .. }
             | Event::Operator { .. }
             | Event::Reload(_) => None,

@@ -80,6 +80,7 @@ const CHANGES: &[(u32, &str)] = &[
     (44, "a running pump takes another config, and its work in flight keeps the earlier one"),
     (45, "a step of the clock is recorded where client keys are kept for a time"),
     (46, "an operator pauses and resumes threads, listeners or everything"),
+    (47, "alerts are recorded"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -24,6 +24,7 @@ use crate::pump::core::{
     CallDecision, Cancellation, Event, GatedAnswer, PauseChange, PauseRuling, Receipt, Submission,
     Target,
 };
+use crate::system::AlertReport;
 use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction, PauseAction};
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
@@ -65,6 +66,13 @@ pub(in crate::pump) struct ChangePause {
 pub(in crate::pump) struct Act {
     pub ticket: Uuid,
     pub action: OperatorAction,
+    pub done: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// A report about an alert, and the channel to the watcher that waits until it is durable.
+pub(in crate::pump) struct RecordAlert {
+    pub ticket: Uuid,
+    pub report: AlertReport,
     pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
@@ -375,6 +383,20 @@ impl Handle {
         let act = Box::new(Act { ticket: Uuid::now_v7(), action, done });
         self.outbox.send(PumpCommand::Act(act)).map_err(|_| PumpStopped)?;
         recorded.await.map(drop).map_err(|_| PumpStopped)
+    }
+
+    /// Records a report about an alert. The returned future waits until the record is durable.
+    pub fn record_alert(
+        &self,
+        report: AlertReport,
+    ) -> impl Future<Output = Result<(), PumpStopped>> + Send + use<> {
+        let (done, recorded) = oneshot::channel();
+        let alert = Box::new(RecordAlert { ticket: Uuid::now_v7(), report, done });
+        let sent = self.outbox.send(PumpCommand::Alert(alert)).map_err(|_| PumpStopped);
+        async move {
+            sent?;
+            recorded.await.map(drop).map_err(|_| PumpStopped)
+        }
     }
 
     /// Stops accepting submissions, waits for the deliveries in flight to end, and closes the

@@ -79,6 +79,7 @@ pub(super) enum PumpCommand {
     Reserve(Box<handle::Reserve>),
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
+    Alert(Box<handle::RecordAlert>),
     /// Some deadlines have passed. Queued behind all commands that were in the inbox at that time.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),

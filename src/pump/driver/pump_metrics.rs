@@ -223,6 +223,11 @@ impl PumpMetrics {
         all.into_iter().flatten().collect()
     }
 
+    /// Number of failed attempts to copy checkpoints, and of checkpoints that wait to be copied.
+    pub fn copies(&self) -> (u64, u64) {
+        (self.copy_failures.get(), self.copies_waiting.get())
+    }
+
     /// Appends all metrics of the pump to `page`.
     pub fn write(&self, page: &mut MetricsPage, now: Time) {
         self.write_record(page);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::PumpCommand;
 use super::call_waits::{CallWait, Watchers};
 use super::completions::CompletionSender;
-use super::handle::{Act, CallCompletion, Reserve, Submit};
+use super::handle::{Act, CallCompletion, RecordAlert, Reserve, Submit};
 use crate::envelope::{NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::limits;
@@ -77,6 +77,11 @@ impl Waiters {
                 let Act { ticket, action, done } = *act;
                 self.rulings.insert(ticket, done);
                 Some(Event::Operator { ticket, action })
+            }
+            PumpCommand::Alert(alert) => {
+                let RecordAlert { ticket, report, done } = *alert;
+                self.rulings.insert(ticket, done);
+                Some(Event::Alert { ticket, report })
             }
             PumpCommand::Drain { reason, done } => {
                 self.drained = Some(done);

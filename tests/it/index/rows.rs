@@ -120,6 +120,7 @@ fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
                 | Input::Pause(_)
                 | Input::Operator(_) => count("action"),
                 Input::Busy { .. } => count("busy"),
+                Input::Alert(_) => count("alert"),
                 _ => {}
             }
             for fact in &sealed.record.facts {
@@ -135,7 +136,9 @@ fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
                 }
             }
         }
-        for view in ["action", "busy", "refusal", "config", "call", "delivery", "hold", "pause"] {
+        for view in
+            ["action", "alert", "busy", "refusal", "config", "call", "delivery", "hold", "pause"]
+        {
             let indexed = rows(&place.data(), &format!("SELECT count(*) FROM \"{view}\""));
             let expected = facts.get(view).copied().unwrap_or_default().to_string();
             assert_eq!(indexed, [expected], "{view} in {journal}");

@@ -142,6 +142,20 @@ fn starts_and_stops_are_on_record() {
         operations: "subscribe organism.talk.cancel.finder".to_owned(),
         count: 2,
     });
+    world.step(organism::pump::core::Event::Alert {
+        ticket: uuid::Uuid::nil(),
+        report: organism::system::AlertReport {
+            event: organism::system::AlertEvent::Raised,
+            kind: organism::system::AlertKind::Failures,
+            subject: "finder".to_owned(),
+            cause: organism::ids::Position(3),
+            through: organism::ids::Position(3),
+            since: organism::clock::Time(3),
+            count: 1,
+            thread: None,
+            detail: "calls to `finder` end as failed".to_owned(),
+        },
+    });
     world.step(organism::pump::core::Event::Shutdown { reason: "done".to_owned() });
     world.restart();
     expect![[r#"
@@ -149,8 +163,9 @@ fn starts_and_stops_are_on_record() {
         2 system core>core listener-joined [recorded]
         3 system core>core listener-left [recorded]
         4 system core>core listener-denied [recorded]
-        5 system core>core shutdown-signal [recorded]
-        6 system core>core boot [recorded]
+        5 system core>core alert [recorded]
+        6 system core>core shutdown-signal [recorded]
+        7 system core>core boot [recorded]
     "#]]
     .assert_eq(&world.transcript(&ThreadId::organism()));
     world.check_replay();

@@ -210,7 +210,7 @@ fn look(mark: &str) -> String {
 }
 
 /// Payload names that only the core may write.
-const CORES: [&str; 23] = [
+const CORES: [&str; 24] = [
     "thread-spawned",
     "thread-result",
     "system-thread-error",
@@ -231,6 +231,7 @@ const CORES: [&str; 23] = [
     "listener-joined",
     "listener-left",
     "listener-denied",
+    "alert",
     "operator-action",
     "fork",
     "model-turn",

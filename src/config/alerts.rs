@@ -1,0 +1,90 @@
+//! `[alerts]`: the command that is run for causes that an operator must know of.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::limits;
+use crate::system::AlertKind;
+
+use super::SecretValue;
+use super::config_problem::ConfigProblems;
+use super::environment::ConfigEnvironment;
+use super::program;
+use super::read::TableReader;
+use super::tree::{ExpandedText, Located};
+
+/// Settings of alerts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlertsConfig {
+    /// Absolute path of the program, followed by its arguments.
+    pub command: Vec<String>,
+    /// Variables to add to the inherited environment.
+    pub env: Vec<(String, SecretValue)>,
+    pub rules: AlertRulesConfig,
+    /// How long the command may run.
+    pub timeout: Duration,
+}
+
+/// The causes that raise alerts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlertRulesConfig {
+    pub on: Vec<AlertKind>,
+    /// Number of refusals of one sender within `window` that raises an alert.
+    pub refusals: u64,
+    /// Number of failed calls to one listener within `window` that raises an alert.
+    pub failures: u64,
+    /// Time in which refusals and failures are counted, and after which a quiet burst has ended.
+    pub window: Duration,
+    /// How long a held call may wait for a person.
+    pub waiting: Duration,
+}
+
+/// The section as it was written.
+pub(super) struct DeclaredAlerts {
+    command: Vec<Located<ExpandedText>>,
+    env: Vec<(Located<String>, Located<ExpandedText>)>,
+    rules: AlertRulesConfig,
+    timeout: Duration,
+}
+
+pub(super) fn read(read: &mut TableReader<'_>) -> Option<DeclaredAlerts> {
+    let has_command = read.required("command", "[\"./notify\"]");
+    let most = limits::ALERT_COUNT_CEILING;
+    let words = AlertKind::ALL.map(AlertKind::as_str);
+    let on = read.choices("on", &words).unwrap_or_else(|| words.map(str::to_owned).to_vec());
+    let is_on = |kind: &AlertKind| on.iter().any(|word| word == kind.as_str());
+    let rules = AlertRulesConfig {
+        on: AlertKind::ALL.into_iter().filter(is_on).collect(),
+        refusals: read.count("refusals", most).unwrap_or(limits::ALERT_REFUSALS_DEFAULT),
+        failures: read.count("failures", most).unwrap_or(limits::ALERT_FAILURES_DEFAULT),
+        window: read
+            .duration("window", limits::ALERT_WINDOW_CEILING)
+            .unwrap_or(limits::ALERT_WINDOW_DEFAULT),
+        waiting: read
+            .duration("waiting", limits::PATIENCE_CEILING)
+            .unwrap_or(limits::ALERT_WAITING_DEFAULT),
+    };
+
+    let timeout = read.duration("timeout", limits::ALERT_TIMEOUT_CEILING);
+    let timeout = timeout.unwrap_or(limits::ALERT_TIMEOUT_DEFAULT);
+    let command = read.one_or_more("command");
+    let env = read.free("env");
+    has_command.then_some(DeclaredAlerts { command, env, rules, timeout })
+}
+
+impl DeclaredAlerts {
+    /// Finds the program and reads the secrets.
+    pub fn configured(
+        &self,
+        directory: &Path,
+        around: &ConfigEnvironment,
+        problems: &mut ConfigProblems,
+    ) -> AlertsConfig {
+        AlertsConfig {
+            command: program::command(&self.command, directory, around, problems),
+            env: program::environment(&self.env, directory, problems),
+            rules: self.rules.clone(),
+            timeout: self.timeout,
+        }
+    }
+}

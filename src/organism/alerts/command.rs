@@ -1,0 +1,226 @@
+//! Runs the command of the config for one report about an alert.
+//!
+//! The report goes to the command's standard input as JSON. No byte of a payload is in it, nor in
+//! the command's arguments and environment.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::bus::nats::header_names::URL_VARIABLE;
+use crate::bus::process::{PUMP_VARIABLE, PumpMark};
+use crate::children::{self, OwnedChild};
+use crate::clock::Time;
+use crate::config::{AlertsConfig, Config};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::system::AlertReport;
+
+/// Everything that a command of an organism's alerts is started with.
+#[derive(Debug, Clone)]
+pub struct AlertCommand {
+    organism: String,
+    /// Number of the partition, if the organism has several.
+    partition: Option<u32>,
+    config: AlertsConfig,
+    directory: std::path::PathBuf,
+    /// Names of variables that the command must not inherit.
+    withheld: Vec<String>,
+    mark: Option<PumpMark>,
+}
+
+/// A report as the command reads it.
+#[derive(Serialize)]
+struct ReportLine<'a> {
+    #[serde(rename = "organism")]
+    organism: &'a str,
+    #[serde(rename = "partition", skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    #[serde(rename = "id")]
+    id: String,
+    #[serde(rename = "event")]
+    event: &'static str,
+    #[serde(rename = "kind")]
+    kind: &'static str,
+    #[serde(rename = "subject")]
+    subject: &'a str,
+    #[serde(rename = "since")]
+    since: String,
+    #[serde(rename = "time")]
+    time: String,
+    #[serde(rename = "count")]
+    count: u64,
+    #[serde(rename = "cause")]
+    cause: u64,
+    #[serde(rename = "thread", skip_serializing_if = "Option::is_none")]
+    thread: Option<String>,
+    #[serde(rename = "detail")]
+    detail: &'a str,
+}
+
+impl AlertCommand {
+    /// The command of this config; `None` if the config has no alerts.
+    pub fn of(config: &Config, mark: Option<&PumpMark>) -> Option<Self> {
+        let alerts = config.alerts.as_deref()?;
+        Some(Self {
+            organism: config.name.clone(),
+            partition: config.own_partition(),
+            config: alerts.clone(),
+            directory: config.directory.clone(),
+            withheld: config.withheld(),
+            mark: mark.cloned(),
+        })
+    }
+
+    pub fn config(&self) -> &AlertsConfig {
+        &self.config
+    }
+
+    pub fn partition(&self) -> Option<u32> {
+        self.partition
+    }
+
+    /// Runs the command for `report`, and returns when it has ended or was killed.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the command did not take the report.
+    pub async fn run(&self, report: &AlertReport) -> Result<(), String> {
+        let program = self.config.command.first().map_or("", String::as_str);
+        let (mut child, _owned) =
+            self.spawn(report).map_err(|error| format!("cannot start `{program}`: {error}"))?;
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+
+        let input = self.line(report);
+        let patience = self.config.timeout;
+        let ended = if mutant("wait-for-the-alert-command") {
+            Ok(converse(&mut child, input).await)
+        } else {
+            timeout(patience, converse(&mut child, input)).await
+        };
+        // The group may have members after its leader has ended.
+        if let Some(group) = group {
+            // Signalling fails if the group has no members, which is the desired state.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        // It has ended, or was sent SIGKILL.
+        let _ = timeout(limits::EXIT_GRACE, child.wait()).await;
+
+        match ended {
+            Ok(result) => result.map_err(|why| format!("`{program}` {why}")),
+            Err(_) => Err(format!("`{program}` did not end within {patience:?} and was killed")),
+        }
+    }
+
+    fn spawn(&self, report: &AlertReport) -> std::io::Result<(Child, OwnedChild)> {
+        let mut words = self.config.command.iter();
+        let mut command = Command::new(words.next().map_or("", String::as_str));
+        for name in &self.withheld {
+            command.env_remove(name);
+        }
+
+        command
+            .args(words)
+            .env_remove(URL_VARIABLE)
+            .envs(self.config.env.iter().map(|(name, value)| (name, value.expose())))
+            .env("ORGANISM_ALERT_ID", report.id().to_string())
+            .env("ORGANISM_ALERT_KIND", report.kind.as_str())
+            .env("ORGANISM_ALERT_EVENT", report.event.as_str())
+            .env("ORGANISM_ALERT_SUBJECT", &report.subject)
+            .env("ORGANISM_ALERT_COUNT", report.count.to_string())
+            .env("ORGANISM_ALERT_SINCE", report.since.to_string())
+            .env("ORGANISM_ALERT_THREAD", report.thread.as_ref().map_or("", |id| id.as_str()))
+            .current_dir(&self.directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(mark) = &self.mark {
+            command.env(PUMP_VARIABLE, mark.to_string());
+        }
+
+        children::spawn(None, || command.spawn(), Child::id)
+    }
+
+    fn line(&self, report: &AlertReport) -> String {
+        let line = ReportLine {
+            organism: &self.organism,
+            partition: self.partition,
+            id: report.id().to_string(),
+            event: report.event.as_str(),
+            kind: report.kind.as_str(),
+            subject: &report.subject,
+            since: report.since.to_string(),
+            time: Time::now().to_string(),
+            count: report.count,
+            cause: report.cause.0,
+            thread: report.thread.as_ref().map(ToString::to_string),
+            detail: &report.detail,
+        };
+        let mut text = serde_json::to_string(&line).expect("plain data is JSON");
+        text.push('\n');
+        text
+    }
+}
+
+/// Writes the input, reads all output, and waits for the exit.
+async fn converse(child: &mut Child, input: String) -> Result<(), String> {
+    let stdin = child.stdin.take();
+    let stdout = tokio::spawn(read_bounded(child.stdout.take()));
+    let stderr = tokio::spawn(read_bounded(child.stderr.take()));
+
+    let write = async move {
+        if let Some(mut stdin) = stdin {
+            // A command that reads no input has closed it, which is its own choice.
+            stdin.write_all(input.as_bytes()).await.ok();
+        }
+    };
+    let (status, ()) = tokio::join!(child.wait(), write);
+    let status = status.map_err(|error| format!("has no exit code: {error}"))?;
+
+    let mut output = String::new();
+    for reader in [stdout, stderr] {
+        let abort = reader.abort_handle();
+        match timeout(limits::ALERT_OUTPUT_WAIT, reader).await {
+            Ok(Ok(bytes)) => output.push_str(&String::from_utf8_lossy(&bytes)),
+            _ => abort.abort(),
+        }
+    }
+
+    let output = output.trim();
+    if status.success() {
+        if !output.is_empty() {
+            tracing::info!("the command of an alert: {output}");
+        }
+        return Ok(());
+    }
+
+    let last: Vec<char> = output.chars().rev().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
+    let last: String = last.into_iter().rev().collect();
+    Err(if last.is_empty() {
+        format!("ended with {status}")
+    } else {
+        format!("ended with {status}: {last}")
+    })
+}
+
+/// Reads everything, and keeps the beginning.
+async fn read_bounded(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let Some(mut from) = from else { return kept };
+    let mut chunk = vec![0; limits::ALERT_OUTPUT_BYTES_MAX];
+    while let Ok(read) = from.read(&mut chunk).await {
+        if read == 0 {
+            break;
+        }
+        let room = limits::ALERT_OUTPUT_BYTES_MAX.saturating_sub(kept.len());
+        kept.extend_from_slice(chunk.get(..read.min(room)).unwrap_or_default());
+    }
+
+    kept
+}

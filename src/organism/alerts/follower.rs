@@ -1,0 +1,465 @@
+//! The thread that follows the records of one pump, has alerts recorded and runs their command.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::command::AlertCommand;
+use super::rules::{AlertRules, CallRequest};
+use super::unrecorded::{JOURNAL, UnrecordedAlert};
+use super::{AlertMetrics, AlertSource};
+use crate::clock::Time;
+use crate::ids::{CallId, Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::mutant::mutant;
+use crate::organism::index_follower::IndexLag;
+use crate::pump::driver::{HeldRequest, PumpStopped, WriteObstacle};
+use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
+use crate::thread::{Fact, Input, Record};
+
+/// Results of the tasks of the follower.
+enum AlertTaskResult {
+    /// A report is durable, or the pump has stopped before.
+    Recorded(AlertReport, AfterRecord, Result<(), PumpStopped>),
+    /// The command has ended.
+    Run(AlertReport, Result<(), String>),
+    /// The calls that wait for a person.
+    Waiting(Vec<HeldRequest>),
+}
+
+/// Next step when a report is durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterRecord {
+    RunCommand,
+    Nothing,
+}
+
+pub(super) struct AlertFollower {
+    source: AlertSource,
+    index: Option<Arc<IndexLag>>,
+    command: watch::Receiver<AlertCommand>,
+    metrics: Arc<AlertMetrics>,
+    rules: AlertRules,
+    reader: Option<JournalReader>,
+    /// Why the records could not be read.
+    read_failure: Option<String>,
+    /// Position of the last record that was taken.
+    read: Position,
+    /// Whether the pump has named the calls that wait for a person. No record is taken before, so
+    /// that the end of each wait is among the records to come.
+    knows_waiting: bool,
+    /// Whether the records up to the start are taken.
+    has_caught_up: bool,
+    /// Reports that are on record and that the command has not taken.
+    queue: VecDeque<AlertReport>,
+    running: BTreeMap<AlertId, JoinHandle<()>>,
+    /// Number of reports that the pump has not recorded yet.
+    unrecorded: usize,
+    results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
+    /// Failed copies of checkpoints when none was waiting for the last time.
+    copy_failures: u64,
+}
+
+impl AlertFollower {
+    pub fn new(
+        source: AlertSource,
+        index: Option<Arc<IndexLag>>,
+        command: watch::Receiver<AlertCommand>,
+        metrics: Arc<AlertMetrics>,
+    ) -> Self {
+        let rules = AlertRules::new(command.borrow().config().rules.clone());
+        Self {
+            source,
+            index,
+            command,
+            metrics,
+            rules,
+            reader: None,
+            read_failure: None,
+            read: Position(0),
+            knows_waiting: false,
+            has_caught_up: false,
+            queue: VecDeque::new(),
+            running: BTreeMap::new(),
+            unrecorded: 0,
+            // Needs no bound: at most one result for each report, and those are bounded by rules.
+            results: mpsc::unbounded_channel(),
+            copy_failures: 0,
+        }
+    }
+
+    /// Follows until the pump has ended or the watch is stopped.
+    pub fn run(mut self, timer: &Runtime) {
+        let niceness = limits::INDEX_FOLLOWER_NICENESS;
+        if let Err(error) = rustix::process::setpriority_process(None, niceness) {
+            tracing::debug!("could not lower the priority of the thread of alerts: {error}");
+        }
+
+        timer.block_on(async {
+            self.follow().await;
+            self.finish().await;
+        });
+    }
+
+    async fn follow(&mut self) {
+        let mut check = interval(limits::ALERT_CHECK_INTERVAL);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ended = self.source.ended.clone();
+        loop {
+            let has_more = self.take_records();
+            if !has_more && self.has_caught_up {
+                self.rules.tick(Time::now());
+            }
+            self.send_reports();
+            self.start_commands();
+            self.metrics.open.set(u64::try_from(self.rules.open()).unwrap_or(u64::MAX));
+
+            let mut recorded = self.source.pump.recorded();
+            let read = self.read;
+            let can_grow = self.read_failure.is_none() && self.knows_waiting;
+            let more = async {
+                if has_more {
+                    return;
+                }
+                let grown = recorded.wait_for(|last| *last > read).await.is_ok();
+                if !grown || !can_grow {
+                    // The pump is about to end, or the next check reads again.
+                    pending::<()>().await;
+                }
+                sleep(limits::INDEX_COLLECT_TIME).await;
+            };
+
+            tokio::select! {
+                biased;
+                // No value is ever sent. The channel closes when the pump has ended.
+                _ = ended.changed() => return,
+                changed = self.command.changed() => match changed {
+                    Ok(()) => {
+                        let rules = self.command.borrow_and_update().config().rules.clone();
+                        self.rules.configure(rules);
+                    }
+                    Err(_) => return,
+                },
+                Some(result) = self.results.1.recv() => self.take_result(result),
+                () = until(self.rules.next_tick()), if self.has_caught_up => {}
+                _ = check.tick() => self.check_problems(),
+                () = more => {}
+            }
+        }
+    }
+
+    /// Takes the next records of the journal. Returns whether there are more.
+    fn take_records(&mut self) -> bool {
+        let taken = self.try_take_records();
+        if let Err(error) = &taken
+            && self.read_failure.is_none()
+        {
+            tracing::warn!("the records could not be read for alerts: {error}");
+        }
+        self.read_failure = taken.as_ref().err().map(ToString::to_string);
+        taken.unwrap_or(false)
+    }
+
+    fn try_take_records(&mut self) -> Result<bool, Error> {
+        let last = *self.source.pump.recorded().borrow();
+        if self.reader.is_none() {
+            let reader = JournalReader::open(&self.source.data)?;
+            self.recall(&reader, last)?;
+            self.reader = Some(reader);
+        }
+        let Some(reader) = self.reader.as_ref().filter(|_| self.knows_waiting) else {
+            return Ok(false);
+        };
+        if last <= self.read {
+            self.catch_up();
+            return Ok(false);
+        }
+
+        let to = last.min(Position(self.read.0 + limits::ALERT_PAGE_RECORDS));
+        let mut find = |record: &Record, call: CallId| request_of(reader, record, call);
+        for sealed in reader.records(Position(self.read.0 + 1), to)? {
+            self.rules.take(&sealed.record, &mut find);
+        }
+
+        self.read = to;
+        if to == last {
+            self.catch_up();
+        }
+        Ok(to < last)
+    }
+
+    fn catch_up(&mut self) {
+        if !self.has_caught_up {
+            self.has_caught_up = true;
+            self.rules.end_recalled();
+        }
+    }
+
+    /// Finds the alerts that are on record, and the first record to count.
+    fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
+        let mut recorded = Vec::new();
+        if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
+            let mut visited = 0;
+            reader.walk_back(head, |walked| {
+                let record = walked.record();
+                if let Input::Alert(report) = &record.input {
+                    recorded.push((report.clone(), record.time));
+                }
+                visited += 1;
+                let is_enough = visited >= limits::ALERT_RECALL_RECORDS_MAX;
+                Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+        }
+
+        let mut unsent: BTreeMap<AlertId, VecDeque<AlertReport>> = BTreeMap::new();
+        for (report, time) in recorded.into_iter().rev() {
+            self.rules.recall(&report, time);
+            let reports = unsent.entry(report.id()).or_default();
+            if report.event.is_for_command() {
+                reports.push_back(report);
+            } else {
+                reports.pop_front();
+            }
+        }
+        if !mutant("forget-an-unsent-alert") {
+            self.queue.extend(unsent.into_values().flatten());
+        }
+
+        let window = self.command.borrow().config().rules.window;
+        let window = i64::try_from(window.as_micros()).unwrap_or(i64::MAX);
+        let from = Time(self.source.last_time.0.saturating_sub(window));
+        let first = reader.first_since(from)?.0.saturating_sub(1);
+        let nearest = last.0.saturating_sub(limits::ALERT_LOOK_BACK_RECORDS_MAX);
+        self.read = Position(first.max(nearest).min(last.0));
+        if mutant("overlook-the-past") {
+            self.read = last;
+        }
+
+        self.recall_waiting();
+        self.record_unrecorded();
+        Ok(())
+    }
+
+    /// Asks the pump for the calls that wait for a person. Those that begin to wait later are in the
+    /// records.
+    fn recall_waiting(&mut self) {
+        let pump = self.source.pump.clone();
+        let results = self.results.0.clone();
+        drop(tokio::spawn(async move {
+            if let Ok(held) = pump.held_calls().await {
+                // The send fails if the follower has ended.
+                results.send(AlertTaskResult::Waiting(held)).ok();
+            }
+        }));
+    }
+
+    /// Records the alert of a run that could not record it.
+    fn record_unrecorded(&mut self) {
+        let partition = self.command.borrow().partition();
+        let state = self.source.state.clone();
+        let Some(before) = UnrecordedAlert::read(&state, partition) else { return };
+        let UnrecordedAlert { report, failure } = before;
+        let ended = AlertReport {
+            event: AlertEvent::Ended,
+            detail: "the organism runs again".to_owned(),
+            ..report.clone()
+        };
+        let result = result_of(&report, failure.map_or(Ok(()), Err));
+        self.record(report, AfterRecord::Nothing);
+        self.record(result, AfterRecord::Nothing);
+        self.record(ended, AfterRecord::RunCommand);
+    }
+
+    fn send_reports(&mut self) {
+        for report in self.rules.take_reports() {
+            tracing::warn!("alert {} {}: {}", report.id(), report.event.as_str(), report.detail);
+            // A journal that takes no records must not keep this alert back.
+            if report.kind == AlertKind::Record {
+                self.enqueue(report.clone());
+                self.record(report, AfterRecord::Nothing);
+            } else {
+                self.record(report, AfterRecord::RunCommand);
+            }
+        }
+    }
+
+    fn record(&mut self, report: AlertReport, after: AfterRecord) {
+        self.metrics.count(report.kind, report.event);
+        let recorded = self.source.pump.record_alert(report.clone());
+        let results = self.results.0.clone();
+        self.unrecorded += 1;
+        drop(tokio::spawn(async move {
+            let recorded = recorded.await;
+            // The send fails if the follower has ended. The next one finds the report on record.
+            results.send(AlertTaskResult::Recorded(report, after, recorded)).ok();
+        }));
+    }
+
+    fn enqueue(&mut self, report: AlertReport) {
+        if self.queue.len() < limits::ALERTS_QUEUED_MAX {
+            self.queue.push_back(report);
+        } else {
+            let failure = "too many alerts wait for the command".to_owned();
+            self.note_result(&report, Err(failure));
+        }
+    }
+
+    fn take_result(&mut self, result: AlertTaskResult) {
+        match result {
+            AlertTaskResult::Recorded(report, after, recorded) => {
+                self.unrecorded -= 1;
+                if recorded.is_err() {
+                    return;
+                }
+                if report.subject == JOURNAL && report.event == AlertEvent::Ended {
+                    let partition = self.command.borrow().partition();
+                    UnrecordedAlert::remove(&self.source.state, partition);
+                }
+                if after == AfterRecord::RunCommand {
+                    self.enqueue(report);
+                }
+            }
+            AlertTaskResult::Run(report, result) => {
+                self.running.remove(&report.id());
+                self.note_result(&report, result);
+            }
+            AlertTaskResult::Waiting(held) => {
+                for HeldRequest { request, hold, .. } in held {
+                    let listener = request.to.clone();
+                    let found = CallRequest { listener, thread: request.thread.clone() };
+                    let since = (request.time, self.read);
+                    self.rules.recall_waiting(CallId(request.id), hold, since, found);
+                }
+                self.knows_waiting = true;
+            }
+        }
+    }
+
+    fn note_result(&mut self, report: &AlertReport, result: Result<(), String>) {
+        if let Err(failure) = &result {
+            tracing::error!("the command of the alert {} failed: {failure}", report.id());
+        }
+        self.record(result_of(report, result), AfterRecord::Nothing);
+    }
+
+    /// Starts commands for the oldest reports, one at a time for each alert.
+    fn start_commands(&mut self) {
+        while self.running.len() < limits::ALERT_COMMANDS_MAX {
+            let next =
+                self.queue.iter().position(|report| !self.running.contains_key(&report.id()));
+            let Some(report) = next.and_then(|next| self.queue.remove(next)) else { return };
+            let command = self.command.borrow().clone();
+            let results = self.results.0.clone();
+            let id = report.id();
+            let run = self.source.runtime.spawn(async move {
+                let result = command.run(&report).await;
+                // The send fails if the follower has ended. The next one runs the command again.
+                results.send(AlertTaskResult::Run(report, result)).ok();
+            });
+            self.running.insert(id, run);
+        }
+    }
+
+    fn check_problems(&mut self) {
+        let health = &self.source.health;
+        let mut found: Vec<(&str, String)> = Vec::new();
+        match health.waits_for() {
+            Some(WriteObstacle::Disk) => {
+                found.push(("disk", "the disk is full; the journal takes no records".to_owned()));
+            }
+            Some(WriteObstacle::Server) => {
+                let detail = "the journal's server is away; the journal takes no records";
+                found.push(("journal-server", detail.to_owned()));
+            }
+            None => {}
+        }
+
+        let (failures, waiting) = health.copies();
+        if waiting == 0 {
+            self.copy_failures = failures;
+        } else if failures > self.copy_failures {
+            let detail =
+                format!("{waiting} checkpoints could not be copied; the log has the reason");
+            found.push(("checkpoint-copies", detail));
+        }
+
+        if let Some(index) = &self.index {
+            if index.has_ended() {
+                found.push(("index", "the thread that writes the index has ended".to_owned()));
+            } else if index.time() >= limits::ALERT_INDEX_LAG {
+                let lag = index.time().as_secs();
+                found.push(("index", format!("the index lacks records of the last {lag} s")));
+            }
+        }
+
+        if let Some(failure) = &self.read_failure {
+            found.push(("reading", format!("the records cannot be read: {failure}")));
+        }
+        self.rules.check_problems(&found, self.read, Time::now());
+    }
+
+    /// Waits for commands and records that are under way, but not for long.
+    async fn finish(&mut self) {
+        let waiting = async {
+            while !self.running.is_empty() || self.unrecorded > 0 {
+                let Some(result) = self.results.1.recv().await else { return };
+                self.take_result(result);
+            }
+        };
+        let is_done = timeout(limits::ALERT_STOP_WAIT, waiting).await.is_ok();
+        if !is_done {
+            tracing::warn!("commands of alerts were stopped; they run again at the next start");
+        }
+        for run in self.running.values() {
+            run.abort();
+        }
+    }
+}
+
+/// The report about the end of the command for `report`.
+fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
+    let (event, detail) = match result {
+        Ok(()) => (AlertEvent::Sent, "the command took it".to_owned()),
+        Err(failure) => (AlertEvent::NotSent, failure),
+    };
+    AlertReport { event, detail, ..report.clone() }
+}
+
+/// Waits until a time of the system's clock; for ever if there is none.
+async fn until(time: Option<Time>) {
+    match time {
+        Some(time) => sleep(time.since(Time::now())).await,
+        None => pending().await,
+    }
+}
+
+/// Finds the request of a call in the records of its tree, up to `record`.
+fn request_of(reader: &JournalReader, record: &Record, call: CallId) -> Option<CallRequest> {
+    let mut found = None;
+    let mut visited = 0;
+    let walked = reader.walk_back(record.position, |walked| {
+        let messages = walked.record().facts.iter().filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.id == call.0 => Some(message),
+            _ => None,
+        });
+        for message in messages {
+            let listener = message.to.clone();
+            found = Some(CallRequest { listener, thread: message.thread.clone() });
+        }
+        visited += 1;
+        let is_over = found.is_some() || visited >= limits::ALERT_REQUEST_RECORDS_MAX;
+        Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    });
+    if let Err(error) = walked {
+        tracing::debug!("the request of the call {call} could not be read: {error}");
+    }
+    found
+}

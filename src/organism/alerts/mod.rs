@@ -1,0 +1,176 @@
+//! Alerts: runs the command of the config for causes that an operator must know of.
+//!
+//! A thread of its own follows the records of one pump ([`follower`]), finds the causes ([`rules`])
+//! and has each alert recorded before its command runs ([`command`]). The pump never waits for it.
+//!
+//! **Invariant:** without `[alerts]` in the config, nothing of this runs.
+
+mod command;
+mod follower;
+mod rules;
+mod unrecorded;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::runtime;
+use tokio::sync::{Mutex, watch};
+use tokio::task::spawn_blocking;
+
+use super::Error;
+use super::index_follower::IndexLag;
+use crate::bus::process::PumpMark;
+use crate::clock::Time;
+use crate::config::Config;
+use crate::journal;
+use crate::metrics::{Gauge, LabelledCounters, MetricsPage};
+use crate::pump::driver::{Handle, PumpMetrics};
+use crate::system::{AlertEvent, AlertKind};
+use command::AlertCommand;
+use follower::AlertFollower;
+pub(super) use unrecorded::report_failed_start;
+
+/// Sources of the alerts of one pump.
+#[derive(Clone)]
+pub(super) struct AlertSource {
+    pub pump: Handle,
+    /// Runs the commands.
+    pub runtime: runtime::Handle,
+    pub data: PathBuf,
+    pub state: PathBuf,
+    pub health: Arc<PumpMetrics>,
+    /// Closes when the pump has ended.
+    pub ended: watch::Receiver<()>,
+    pub mark: PumpMark,
+    /// Time of the last record before this start.
+    pub last_time: Time,
+}
+
+/// Counts of the alerts of one pump.
+#[derive(Debug, Default)]
+pub(super) struct AlertMetrics {
+    /// One list of events for each kind.
+    reports: [LabelledCounters<{ AlertEvent::ALL.len() }>; AlertKind::ALL.len()],
+    open: Gauge,
+}
+
+impl AlertMetrics {
+    fn count(&self, kind: AlertKind, event: AlertEvent) {
+        if let Some(events) = self.reports.get(kind as usize) {
+            events.increment(event as usize);
+        }
+    }
+
+    pub fn write(&self, page: &mut MetricsPage) {
+        let mut reports =
+            page.counters("organism_alerts_total", "Reports about alerts, by kind and event.");
+        for (kind, events) in AlertKind::ALL.iter().zip(&self.reports) {
+            for (event, count) in AlertEvent::ALL.iter().zip(events.all()) {
+                reports.counter(&[("kind", kind.as_str()), ("event", event.as_str())], count);
+            }
+        }
+
+        page.gauges("organism_alerts_open", "Alerts whose cause has not ended.")
+            .sample(&[], self.open.get());
+    }
+}
+
+/// The watch for alerts of one pump, which a reload starts, changes or ends.
+pub(super) struct AlertWatch {
+    source: AlertSource,
+    metrics: Arc<AlertMetrics>,
+    running: Mutex<RunningWatch>,
+}
+
+#[derive(Default)]
+struct RunningWatch {
+    follower: Option<RunningFollower>,
+    index: Option<Arc<IndexLag>>,
+}
+
+struct RunningFollower {
+    thread: JoinHandle<()>,
+    /// The follower ends when this is dropped.
+    command: watch::Sender<AlertCommand>,
+}
+
+impl AlertWatch {
+    pub fn new(source: AlertSource) -> Self {
+        Self { source, metrics: Arc::default(), running: Mutex::default() }
+    }
+
+    pub fn metrics(&self) -> &Arc<AlertMetrics> {
+        &self.metrics
+    }
+
+    /// Starts to watch, if the config has alerts. `index` is the index that this process writes.
+    pub fn configure(&self, config: &Config, index: Option<Arc<IndexLag>>) -> Result<(), Error> {
+        // Lock: nothing else holds it before the start has ended.
+        let mut running = self.running.try_lock().map_err(|_| Error::Stopped)?;
+        running.index = index;
+        running.follower = self.start(config, running.index.clone())?;
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        config: &Config,
+        index: Option<Arc<IndexLag>>,
+    ) -> Result<Option<RunningFollower>, Error> {
+        let Some(command) = AlertCommand::of(config, Some(&self.source.mark)) else {
+            return Ok(None);
+        };
+        let (command, commands) = watch::channel(command);
+        let metrics = Arc::clone(&self.metrics);
+        let follower = AlertFollower::new(self.source.clone(), index, commands, metrics);
+        let timer = runtime::Builder::new_current_thread().enable_time().build();
+        let timer = timer.map_err(Error::io("starting the timer of alerts"))?;
+        let thread = std::thread::Builder::new().name("alerts".to_owned());
+        let thread = thread.spawn(move || follower.run(&timer));
+        let thread = thread.map_err(Error::io("starting the thread of alerts"))?;
+        Ok(Some(RunningFollower { thread, command }))
+    }
+
+    /// Puts the alerts of another config in force.
+    pub async fn reconfigure(&self, config: &Config) -> Result<(), Error> {
+        // Lock: held for a whole change, so that changes are made one after the other.
+        let mut running = self.running.lock().await;
+        match (running.follower.take(), AlertCommand::of(config, Some(&self.source.mark))) {
+            (Some(follower), Some(command)) => {
+                follower.command.send_replace(command);
+                running.follower = Some(follower);
+            }
+            (Some(follower), None) => end(follower).await,
+            (None, Some(_)) => running.follower = self.start(config, running.index.clone())?,
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Stops to watch. Waits for commands that run, but not for long.
+    pub async fn stop(&self) {
+        let follower = self.running.lock().await.follower.take();
+        if let Some(follower) = follower {
+            end(follower).await;
+        }
+    }
+
+    /// Runs the command for the error with which the pump ended, if it is a problem with the record.
+    /// Blocks until the command has ended.
+    pub fn report_fatal(&self, error: &journal::Error) {
+        let running = self.running.blocking_lock();
+        let Some(follower) = &running.follower else { return };
+        let command = follower.command.borrow().clone();
+        drop(running);
+        unrecorded::report(&command, &self.source.state, error);
+    }
+}
+
+async fn end(follower: RunningFollower) {
+    let RunningFollower { thread, command } = follower;
+    drop(command);
+    if !matches!(spawn_blocking(move || thread.join()).await, Ok(Ok(()))) {
+        tracing::error!("the thread of alerts panicked");
+    }
+}

@@ -1,0 +1,492 @@
+//! Decides which records and problems raise an alert, and when its cause has ended. Pure: every
+//! input has its time.
+//!
+//! **Invariant:** one cause raises one alert. What repeats it is counted in the alert that is raised
+//! already, also after a restart ([`AlertRules::recall`]).
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use crate::clock::Time;
+use crate::config::AlertRulesConfig;
+use crate::ids::{CallId, ListenerName, Position, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
+use crate::thread::{Closing, Fact, Hold, Input, Record};
+
+/// Subject of the alert that counts all alerts of its kind beyond their bound.
+const ALL_OTHERS: &str = "all-others";
+
+/// The request of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRequest {
+    pub listener: ListenerName,
+    pub thread: ThreadId,
+}
+
+/// Finds the request of a call in the journal; `None` if it is not found.
+pub type FindRequest<'a> = &'a mut dyn FnMut(&Record, CallId) -> Option<CallRequest>;
+
+/// Kind and subject of an alert.
+type AlertKey = (AlertKind, String);
+
+/// An alert whose cause has not ended.
+#[derive(Debug, Clone)]
+struct OpenAlert {
+    report: AlertReport,
+    /// Time at which the cause was last seen.
+    last: Time,
+}
+
+/// Occurrences of one cause that have not raised an alert yet.
+#[derive(Debug, Default)]
+struct Burst {
+    occurrences: VecDeque<(Time, Position, u64)>,
+}
+
+/// A call that waits for a person.
+#[derive(Debug, Clone)]
+struct UndecidedCall {
+    since: Time,
+    cause: Position,
+    hold: Hold,
+    request: Option<CallRequest>,
+    is_alerted: bool,
+}
+
+/// One occurrence of a cause.
+struct Occurrence {
+    kind: AlertKind,
+    subject: String,
+    count: u64,
+    position: Position,
+    time: Time,
+    thread: Option<ThreadId>,
+    detail: String,
+}
+
+/// A problem with the record, and how often in a row it was seen or missed.
+#[derive(Debug, Default)]
+struct ProblemChecks {
+    seen: u32,
+    missed: u32,
+}
+
+/// The alerts of one pump.
+#[derive(Debug)]
+pub struct AlertRules {
+    config: AlertRulesConfig,
+    open: BTreeMap<AlertKey, OpenAlert>,
+    bursts: BTreeMap<AlertKey, Burst>,
+    waiting: BTreeMap<CallId, UndecidedCall>,
+    problems: BTreeMap<String, ProblemChecks>,
+    /// Times at which alerts of a kind were raised within the window.
+    raised: BTreeMap<AlertKind, VecDeque<Time>>,
+    /// Alerts on record that earlier runs raised, and up to where they count.
+    known: HashSet<AlertId>,
+    counted: BTreeMap<AlertKey, Position>,
+    /// Reports that follow from the input, in order.
+    reports: Vec<AlertReport>,
+}
+
+impl AlertRules {
+    pub fn new(config: AlertRulesConfig) -> Self {
+        Self {
+            config,
+            open: BTreeMap::new(),
+            bursts: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            raised: BTreeMap::new(),
+            known: HashSet::new(),
+            counted: BTreeMap::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Replaces the settings. Alerts that are raised stay so until their cause has ended.
+    pub fn configure(&mut self, config: AlertRulesConfig) {
+        self.config = config;
+    }
+
+    /// Takes the reports that follow from the input so far.
+    pub fn take_reports(&mut self) -> Vec<AlertReport> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// Takes in a report of an earlier run. Must be called in the order of the reports, before any
+    /// record is taken.
+    pub fn recall(&mut self, report: &AlertReport, time: Time) {
+        if mutant("alert-again") {
+            return;
+        }
+        let key = (report.kind, report.subject.clone());
+        match report.event {
+            AlertEvent::Raised => {
+                self.known.insert(report.id());
+                self.counted.insert(key.clone(), report.through);
+                if report.kind != AlertKind::Budgets {
+                    self.open.insert(key, OpenAlert { report: report.clone(), last: time });
+                }
+            }
+            AlertEvent::Ended => {
+                self.counted.insert(key.clone(), report.through);
+                self.open.remove(&key);
+            }
+            AlertEvent::Sent | AlertEvent::NotSent => {}
+        }
+    }
+
+    /// Takes in a call that waits for a person since before the records that will be taken.
+    pub fn recall_waiting(
+        &mut self,
+        call: CallId,
+        hold: Hold,
+        (since, cause): (Time, Position),
+        request: CallRequest,
+    ) {
+        let is_alerted = self.open.contains_key(&(AlertKind::Waiting, call.to_string()));
+        let request = Some(request);
+        let waiting = UndecidedCall { since, cause, hold, request, is_alerted };
+        self.waiting.entry(call).or_insert(waiting);
+    }
+
+    /// Ends the alerts about calls that do not wait any more. Call it once, after the records up to
+    /// the start.
+    pub fn end_recalled(&mut self) {
+        let open = self.open.keys().filter(|(kind, _)| *kind == AlertKind::Waiting);
+        let calls: HashSet<String> = self.waiting.keys().map(ToString::to_string).collect();
+        let gone: Vec<_> = open.filter(|(_, subject)| !calls.contains(subject)).cloned().collect();
+        for key in gone.into_iter().filter(|(_, subject)| subject != ALL_OTHERS) {
+            self.end(&key, "nobody has to decide any more");
+        }
+    }
+
+    fn is_on(&self, kind: AlertKind) -> bool {
+        self.config.on.contains(&kind)
+    }
+
+    /// Takes the next record of the journal.
+    pub fn take(&mut self, record: &Record, find: FindRequest<'_>) {
+        if let Input::Busy { client, count, .. } = &record.input {
+            self.refused(record, client, *count, "busy");
+        }
+
+        for fact in &record.facts {
+            match fact {
+                Fact::Refused { sender, refusal, .. } => {
+                    self.refused(record, sender, 1, refusal.rule.code());
+                }
+                Fact::CallClosed { call, how } => {
+                    self.stop_waiting(*call);
+                    if *how == Closing::Failed && !record.input.is_decision() {
+                        self.failed(record, *call, find);
+                    }
+                }
+                Fact::Released { call, .. } => self.stop_waiting(*call),
+                Fact::Held { call, hold, .. } => self.wait(record, *call, *hold, find),
+                Fact::Warned { budget } => self.warned(record, budget),
+                _ => {}
+            }
+        }
+    }
+
+    fn refused(&mut self, record: &Record, sender: &ListenerName, count: u64, rule: &str) {
+        if !self.is_on(AlertKind::Refusals) {
+            return;
+        }
+        let detail = format!("payloads of `{sender}` are refused; the last one by the rule {rule}");
+        self.occur(Occurrence {
+            kind: AlertKind::Refusals,
+            subject: sender.to_string(),
+            count,
+            position: record.position,
+            time: record.time,
+            thread: None,
+            detail,
+        });
+    }
+
+    fn failed(&mut self, record: &Record, call: CallId, find: FindRequest<'_>) {
+        if !self.is_on(AlertKind::Failures) {
+            return;
+        }
+        let request = find(record, call);
+        let subject = request.as_ref().map_or("unknown".to_owned(), |r| r.listener.to_string());
+        let detail = format!("calls to `{subject}` end as failed; the last one is {call}");
+        self.occur(Occurrence {
+            kind: AlertKind::Failures,
+            subject,
+            count: 1,
+            position: record.position,
+            time: record.time,
+            thread: request.map(|request| request.thread),
+            detail,
+        });
+    }
+
+    fn warned(&mut self, record: &Record, budget: &str) {
+        if !self.is_on(AlertKind::Budgets) {
+            return;
+        }
+        let tree = &record.tree;
+        let report = AlertReport {
+            event: AlertEvent::Raised,
+            kind: AlertKind::Budgets,
+            subject: format!("{budget} in {tree}"),
+            cause: record.position,
+            through: record.position,
+            since: record.time,
+            count: 1,
+            thread: Some(tree.clone()),
+            detail: format!("four fifths of the budget `{budget}` of {tree} are used"),
+        };
+        if !self.known.contains(&report.id()) {
+            self.raise(report, record.time);
+        }
+    }
+
+    fn wait(&mut self, record: &Record, call: CallId, hold: Hold, find: FindRequest<'_>) {
+        let request = find(record, call);
+        let is_alerted = self.open.contains_key(&(AlertKind::Waiting, call.to_string()));
+        let cause = record.position;
+        let waiting = UndecidedCall { since: record.time, cause, hold, request, is_alerted };
+        self.waiting.insert(call, waiting);
+    }
+
+    fn stop_waiting(&mut self, call: CallId) {
+        if self.waiting.remove(&call).is_some_and(|waiting| waiting.is_alerted) {
+            let key = (AlertKind::Waiting, call.to_string());
+            self.end(&key, "nobody has to decide any more");
+        }
+    }
+
+    /// Counts an occurrence, and raises an alert if there are enough of them within the window.
+    fn occur(&mut self, found: Occurrence) {
+        let key = (found.kind, found.subject.clone());
+        if self.counted.get(&key).is_some_and(|counted| found.position <= *counted) {
+            return;
+        }
+
+        if let Some(open) = self.open.get_mut(&key).filter(|_| !mutant("alert-for-each")) {
+            open.report.count += found.count;
+            open.report.through = found.position;
+            open.last = found.time;
+            return;
+        }
+
+        let burst = self.bursts.entry(key.clone()).or_default();
+        burst.occurrences.push_back((found.time, found.position, found.count));
+        let window = self.config.window;
+        while let Some((time, ..)) = burst.occurrences.front()
+            && found.time.since(*time) >= window
+        {
+            burst.occurrences.pop_front();
+        }
+
+        let count: u64 = burst.occurrences.iter().map(|(.., count)| count).sum();
+        let enough = match found.kind {
+            AlertKind::Refusals => self.config.refusals,
+            _ => self.config.failures,
+        };
+        let first = burst.occurrences.front().copied();
+        let Some((since, cause, _)) = first.filter(|_| count >= enough) else { return };
+
+        self.bursts.remove(&key);
+        let report = AlertReport {
+            event: AlertEvent::Raised,
+            kind: found.kind,
+            subject: found.subject,
+            cause,
+            through: found.position,
+            since,
+            count,
+            thread: found.thread,
+            detail: found.detail,
+        };
+        self.raise(report, found.time);
+    }
+
+    /// Raises an alert. Beyond the bound of its kind, it is counted in one alert for all others.
+    fn raise(&mut self, report: AlertReport, now: Time) {
+        let window = self.config.window;
+        let raised = self.raised.entry(report.kind).or_default();
+        while raised.front().is_some_and(|time| now.since(*time) >= window) {
+            raised.pop_front();
+        }
+
+        let all = (report.kind, ALL_OTHERS.to_owned());
+        if let Some(open) = self.open.get_mut(&all) {
+            open.report.count += 1;
+            open.report.through = report.through;
+            open.last = now;
+            return;
+        }
+
+        let is_flood = raised.len() >= limits::ALERTS_PER_WINDOW_MAX;
+        raised.push_back(now);
+        let report = if is_flood {
+            let most = limits::ALERTS_PER_WINDOW_MAX;
+            let detail = format!(
+                "more than {most} alerts about {} within {window:?}; the others are counted here, \
+                 until there is none for as long",
+                report.kind.as_str()
+            );
+            AlertReport { subject: ALL_OTHERS.to_owned(), count: 1, detail, ..report }
+        } else {
+            report
+        };
+
+        let key = (report.kind, report.subject.clone());
+        self.reports.push(report.clone());
+        // The use of a budget never falls, so there is no end to report.
+        if report.kind != AlertKind::Budgets || is_flood {
+            self.open.insert(key, OpenAlert { report, last: now });
+        }
+    }
+
+    fn end(&mut self, key: &AlertKey, why: &str) {
+        let Some(open) = self.open.remove(key) else { return };
+        self.counted.insert(key.clone(), open.report.through);
+        let times = open.report.count;
+        let detail = format!("{why}; since {} it occurred {times} times", open.report.since);
+        let detail = if times == 1 { why.to_owned() } else { detail };
+        // A thread of one occurrence says nothing about the others.
+        let thread = open.report.thread.clone().filter(|_| times == 1);
+        self.reports.push(AlertReport { event: AlertEvent::Ended, detail, thread, ..open.report });
+    }
+
+    /// Whether an alert ends when nothing has repeated it for the window.
+    fn ends_by_quiet((kind, subject): &AlertKey) -> bool {
+        matches!(kind, AlertKind::Refusals | AlertKind::Failures) || subject == ALL_OTHERS
+    }
+
+    /// Takes notice of the time: raises alerts about calls that wait for too long, and ends those
+    /// whose cause was quiet for the window.
+    pub fn tick(&mut self, now: Time) {
+        let window = self.config.window;
+        let quiet = self
+            .open
+            .iter()
+            .filter(|(key, open)| Self::ends_by_quiet(key) && now.since(open.last) >= window);
+        let quiet: Vec<_> = quiet.map(|(key, _)| key.clone()).collect();
+        for key in quiet {
+            self.end(&key, "it has not occurred any more");
+        }
+
+        let is_old = |burst: &Burst| {
+            let last = burst.occurrences.back();
+            last.is_none_or(|(time, ..)| now.since(*time) >= window)
+        };
+        self.bursts.retain(|_, burst| !is_old(burst));
+        self.raise_waiting(now);
+    }
+
+    fn raise_waiting(&mut self, now: Time) {
+        if !self.is_on(AlertKind::Waiting) {
+            return;
+        }
+        let patience = self.config.waiting;
+        let late = self
+            .waiting
+            .iter_mut()
+            .filter(|(_, waiting)| !waiting.is_alerted && now.since(waiting.since) >= patience);
+        let late = late.map(|(call, waiting)| {
+            waiting.is_alerted = true;
+            (*call, waiting.clone())
+        });
+        let late: Vec<_> = late.collect();
+
+        for (call, waiting) in late {
+            let listener = waiting.request.as_ref().map(|request| request.listener.to_string());
+            let listener = listener.unwrap_or_else(|| "unknown".to_owned());
+            let since = waiting.since;
+            let decision = match waiting.hold {
+                Hold::Approval => "approval",
+                Hold::Answer => "answer",
+            };
+            let detail =
+                format!("the call {call} to `{listener}` waits for an {decision} since {since}");
+            let report = AlertReport {
+                event: AlertEvent::Raised,
+                kind: AlertKind::Waiting,
+                subject: call.to_string(),
+                cause: waiting.cause,
+                through: waiting.cause,
+                since,
+                count: 1,
+                thread: waiting.request.map(|request| request.thread),
+                detail,
+            };
+            self.raise(report, now);
+        }
+    }
+
+    /// Takes notice of the problems with the record that there are now: name and explanation of
+    /// each. A problem counts, and ends, after several checks in a row.
+    pub fn check_problems(&mut self, found: &[(&str, String)], last: Position, now: Time) {
+        if !self.is_on(AlertKind::Record) {
+            return;
+        }
+        let open = self.open.keys().filter(|(kind, _)| *kind == AlertKind::Record);
+        let open: Vec<String> = open.map(|(_, subject)| subject.clone()).collect();
+        for subject in open.into_iter().chain(found.iter().map(|(name, _)| (*name).to_owned())) {
+            self.problems.entry(subject).or_default();
+        }
+
+        let mut begun = Vec::new();
+        let mut ended = Vec::new();
+        for (subject, checks) in &mut self.problems {
+            let problem = found.iter().find(|(name, _)| name == subject);
+            checks.seen = if problem.is_some() { checks.seen + 1 } else { 0 };
+            checks.missed = if problem.is_some() { 0 } else { checks.missed + 1 };
+            let is_open = self.open.contains_key(&(AlertKind::Record, subject.clone()));
+            if let Some((_, detail)) = problem
+                && !is_open
+                && checks.seen >= limits::ALERT_CHECKS
+            {
+                begun.push((subject.clone(), detail.clone()));
+            }
+            if is_open && checks.missed >= limits::ALERT_CHECKS {
+                ended.push(subject.clone());
+            }
+        }
+        self.problems.retain(|_, checks| checks.missed < limits::ALERT_CHECKS);
+
+        for subject in ended {
+            self.end(&(AlertKind::Record, subject), "the problem is gone");
+        }
+        for (subject, detail) in begun {
+            self.raise(
+                AlertReport {
+                    event: AlertEvent::Raised,
+                    kind: AlertKind::Record,
+                    subject,
+                    cause: last,
+                    through: last,
+                    since: now,
+                    count: 1,
+                    thread: None,
+                    detail,
+                },
+                now,
+            );
+        }
+    }
+
+    /// The next time at which [`AlertRules::tick`] has something to do.
+    pub fn next_tick(&self) -> Option<Time> {
+        let window = self.config.window;
+        let quiet = self.open.iter().filter(|(key, _)| Self::ends_by_quiet(key));
+        let quiet = quiet.map(|(_, open)| open.last.plus(window));
+        let waiting = self.waiting.values().filter(|waiting| !waiting.is_alerted);
+        let patience = self.config.waiting;
+        let waiting = waiting.filter(|_| self.is_on(AlertKind::Waiting));
+        quiet.chain(waiting.map(|waiting| waiting.since.plus(patience))).min()
+    }
+
+    /// Number of alerts whose cause has not ended.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+}

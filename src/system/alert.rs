@@ -1,0 +1,138 @@
+//! The payload `alert`: what became of a cause that an operator must know of.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::core_payloads::StartTagText;
+use crate::clock::Time;
+use crate::envelope::Payload;
+use crate::ids::{Position, ThreadId};
+
+/// The kinds of causes: a closed list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum AlertKind {
+    /// Many refused payloads of one sender.
+    #[serde(rename = "refusals")]
+    Refusals,
+    /// Calls to one listener that ended as failed.
+    #[serde(rename = "failures")]
+    Failures,
+    /// A budget of which four fifths are used.
+    #[serde(rename = "budgets")]
+    Budgets,
+    /// A held call that has no decision yet.
+    #[serde(rename = "waiting")]
+    Waiting,
+    /// A problem with the journal, its copies or its index.
+    #[serde(rename = "record")]
+    Record,
+}
+
+impl AlertKind {
+    pub const ALL: [Self; 5] =
+        [Self::Refusals, Self::Failures, Self::Budgets, Self::Waiting, Self::Record];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refusals => "refusals",
+            Self::Failures => "failures",
+            Self::Budgets => "budgets",
+            Self::Waiting => "waiting",
+            Self::Record => "record",
+        }
+    }
+}
+
+/// The part of an alert that a report is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AlertEvent {
+    /// The cause began.
+    #[serde(rename = "raised")]
+    Raised,
+    /// The cause ended.
+    #[serde(rename = "ended")]
+    Ended,
+    /// The command took the oldest report of the alert that it had not taken.
+    #[serde(rename = "sent")]
+    Sent,
+    /// The command failed for that report. It is not repeated.
+    #[serde(rename = "not-sent")]
+    NotSent,
+}
+
+impl AlertEvent {
+    pub const ALL: [Self; 4] = [Self::Raised, Self::Ended, Self::Sent, Self::NotSent];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Raised => "raised",
+            Self::Ended => "ended",
+            Self::Sent => "sent",
+            Self::NotSent => "not-sent",
+        }
+    }
+
+    /// Whether the command gets a report about this event.
+    pub const fn is_for_command(self) -> bool {
+        matches!(self, Self::Raised | Self::Ended)
+    }
+}
+
+/// Identifies an alert: one for each cause.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AlertId {
+    pub kind: AlertKind,
+    pub subject: String,
+    pub cause: Position,
+}
+
+/// The form in which a command and a person read it, such as `failures/search/120`.
+impl fmt::Display for AlertId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.kind.as_str(), self.subject, self.cause)
+    }
+}
+
+/// A report about one alert, in the form of the journal record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlertReport {
+    #[serde(rename = "event")]
+    pub event: AlertEvent,
+    #[serde(rename = "kind")]
+    pub kind: AlertKind,
+    /// Name of what the alert is about: a sender, a listener, a budget with its tree, the id of a
+    /// held call, or a part of the record. Contains no bytes of payloads.
+    #[serde(rename = "subject")]
+    pub subject: String,
+    /// Position of the record with which the cause began.
+    #[serde(rename = "cause")]
+    pub cause: Position,
+    /// Position of the last record that `count` takes into account.
+    #[serde(rename = "through")]
+    pub through: Position,
+    /// Time at which the cause began.
+    #[serde(rename = "since")]
+    pub since: Time,
+    /// How often the cause has occurred.
+    #[serde(rename = "count")]
+    pub count: u64,
+    #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<ThreadId>,
+    /// Sentence for people.
+    #[serde(rename = "detail")]
+    pub detail: String,
+}
+
+impl AlertReport {
+    pub fn id(&self) -> AlertId {
+        AlertId { kind: self.kind, subject: self.subject.clone(), cause: self.cause }
+    }
+
+    pub(super) fn payload(&self, tag: StartTagText) -> Payload {
+        let tag = tag.with("event", self.event.as_str()).with("kind", self.kind.as_str());
+        let tag = tag.with("subject", &self.subject).with("cause", self.cause);
+        let tag = tag.with("since", self.since).with("count", self.count);
+        tag.maybe("thread_id", self.thread.as_ref()).text(&self.detail)
+    }
+}
