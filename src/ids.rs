@@ -268,6 +268,13 @@ impl ThreadId {
         !self.0.contains('.')
     }
 
+    /// The thread with the same labels beneath another root. `None` if its id would be too long.
+    pub fn under(&self, root: &Self) -> Option<Self> {
+        let labels = self.0.find('.').and_then(|at| self.0.get(at..)).unwrap_or_default();
+        let id = format!("{root}{labels}");
+        (id.len() <= limits::THREAD_ID_BYTES_MAX).then(|| Self(id.into()))
+    }
+
     /// Whether this thread lies beneath `other`. A thread does not lie beneath itself.
     pub fn is_beneath(&self, other: &Self) -> bool {
         self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.starts_with('.'))

@@ -41,6 +41,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("forget-an-unsent-alert", "a command that its pump did not outlive runs again"),
     ("wait-for-the-alert-command", "a command of an alert that hangs is killed"),
     ("hand-over-the-paused", "nothing that a pause covers is handed over"),
+    ("trust-a-lineage", "`verify` proves that the source of a fork has the record it names"),
+    ("repeat-an-effect-in-a-fork", "no call of a fork that its source has reaches a listener"),
     ("count-the-time-of-a-pause", "no time of a pause counts against undelivered calls"),
     ("deliver-before-durable", "record first, then deliver"),
     ("ignore-the-core-words", "a listener uses the core words that its config names"),

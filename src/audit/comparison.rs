@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
-use super::event_content::{ContentReader, EventContent};
+use super::event_content::{ContentReader, EventContent, is_lineage};
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
 use super::views::MessageView;
@@ -345,12 +345,13 @@ fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
 
 /// The last reply, or message of the core, to the sender of the thread's first message.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
-    let opener = &messages_of(timeline).next()?.from;
+    let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
+    let opener = &messages().next()?.from;
     let is_result = |message: &&MessageView| {
         let kinds = [MessageKind::Reply, MessageKind::System];
         kinds.contains(&message.kind) && message.to == *opener
     };
-    messages_of(timeline).filter(is_result).last()
+    messages().filter(is_result).last()
 }
 
 /// Messages of the thread itself.

@@ -66,10 +66,12 @@ impl ContentReader {
     /// Numbers a thread's messages, and its subthreads in the order in which they were opened.
     fn number(&mut self, timeline: &ThreadTimeline, name: String) {
         let mut opened = 0;
+        let mut count = 0;
         for item in &timeline.items {
             match &item.what {
-                TimelineEvent::Message(message) => {
-                    let place = format!("{name}#{}", message.seq);
+                TimelineEvent::Message(message) if !is_lineage(message) => {
+                    count += 1;
+                    let place = format!("{name}#{count}");
                     self.messages.insert(message.id.to_string(), place);
                 }
                 TimelineEvent::Subthread(child) => {
@@ -86,6 +88,9 @@ impl ContentReader {
     /// The content of an event. A subthread has none of its own.
     pub fn read(&self, event: &TimelineEvent) -> Option<EventContent> {
         let (title, text) = match event {
+            TimelineEvent::Message(message) if is_lineage(message) => return None,
+            // A fork differs from its source by nothing but what happened in it.
+            TimelineEvent::Decision { verb: "fork", .. } => return None,
             TimelineEvent::Message(message) => return Some(self.message(message)),
             TimelineEvent::Subthread(_) | TimelineEvent::Busy(_) => return None,
             TimelineEvent::Refused(refused) => {
@@ -174,6 +179,15 @@ impl ContentReader {
             _ => (0, ""),
         }
     }
+}
+
+/// Whether the core wrote the message to record that the thread is a fork.
+pub(super) fn is_lineage(message: &MessageView) -> bool {
+    let is_action = || {
+        let payload = message.payload.as_deref().unwrap_or_default();
+        message.name == system::name("operator-action") && payload.contains(" action=\"fork\"")
+    };
+    message.from.is_core() && (message.name == system::name("fork") || is_action())
 }
 
 fn is_uuid(text: &str) -> bool {

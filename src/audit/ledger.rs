@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use serde::Serialize;
 
 use crate::ids::{MessageId, ThreadId};
-use crate::thread::{Fact, Input, Map, Record};
+use crate::thread::{Fact, InheritedThread, Input, Map, Record};
 
 /// Message counts of one thread, or of several threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -36,6 +36,8 @@ pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
+    /// For each thread that a fork has taken over, its last `seq` in the source.
+    inherited: Map<u32, u64>,
     /// Number of refusals that belong to no thread, including those that are only counted.
     unplaced: u64,
 }
@@ -50,6 +52,13 @@ impl MessageLedger {
         record.facts.iter().try_for_each(|fact| match fact {
             Fact::Accepted { message, .. } => self.accept(record, message),
             Fact::Disposed { message, .. } => self.settle(*message),
+            Fact::Forked { threads, .. } => {
+                for InheritedThread { thread, seq, .. } in threads {
+                    let at = self.place(thread);
+                    self.inherited.insert(at, *seq);
+                }
+                Ok(())
+            }
             Fact::Refused { thread: Some(thread), .. } => {
                 let at = self.place(thread);
                 self.count(at, |tally| tally.refused += 1);
@@ -83,10 +92,11 @@ impl MessageLedger {
 
         entry.insert((at, false));
         let tally = self.count(at, |tally| tally.accepted += 1);
-        if message.seq != tally.accepted {
+        let due = tally.accepted + self.inherited.get(&at).copied().unwrap_or_default();
+        if message.seq != due {
             return Err(format!(
-                "message {} has seq {} in {thread}, where {} is due",
-                message.id, message.seq, tally.accepted
+                "message {} has seq {} in {thread}, where {due} is due",
+                message.id, message.seq
             ));
         }
 

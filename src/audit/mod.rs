@@ -11,6 +11,7 @@ pub mod core_words;
 mod duration_histogram;
 mod event_content;
 mod export;
+mod fork_point;
 mod held;
 mod ledger;
 mod message_report;
@@ -34,6 +35,7 @@ pub use comparison::{
 };
 pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFilter, ExportFormat, export};
+pub use fork_point::{ForkPoint, PointRequest};
 pub use held::{CallPreviewView, HeldCall, held, held_in};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use message_report::{

@@ -65,6 +65,11 @@ pub fn thread_page(
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
+        Fact::Forked { thread: root, by, .. } if root == thread => Some(by.clone()),
+        Fact::Forked { threads, .. } => {
+            let inherited = threads.iter().find(|inherited| inherited.thread == *thread);
+            inherited.map(|inherited| inherited.by.clone())
+        }
         _ => None,
     });
     opened.unwrap_or_else(ListenerName::core)

@@ -65,7 +65,13 @@ impl From<Closing> for ThreadPhase {
 /// Whether the journal contains a record of the thread.
 pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Error> {
     let Some(head) = reader.head(&thread.root())? else { return Ok(false) };
-    let opens = |fact: &Fact| matches!(fact, Fact::ThreadOpened { thread: t, .. } if t == thread);
+    let opens = |fact: &Fact| match fact {
+        Fact::ThreadOpened { thread: opened, .. } => opened == thread,
+        Fact::Forked { thread: root, threads, .. } => {
+            root == thread || threads.iter().any(|inherited| inherited.thread == *thread)
+        }
+        _ => false,
+    };
     let opened = |sealed: &HashedRecord| sealed.record.facts.iter().any(opens);
     Ok(reader.walk(head)?.iter().any(opened))
 }
@@ -93,6 +99,11 @@ impl TreeCalls {
                 if let Some((thread, true)) = self.open.remove(call) {
                     self.ended.insert(thread, *how);
                 }
+            }
+            Fact::Forked { threads, .. } => {
+                let ended =
+                    threads.iter().filter_map(|own| Some((own.thread.clone(), own.result?)));
+                self.ended.extend(ended);
             }
             _ => {}
         }
@@ -179,6 +190,9 @@ fn summary(records: &[HashedRecord]) -> TreeSummary {
             calls.take(fact);
             match fact {
                 Fact::ThreadOpened { thread, .. } if !thread.is_root() => subthreads += 1,
+                Fact::Forked { threads, .. } => {
+                    subthreads += threads.iter().filter(|own| !own.thread.is_root()).count();
+                }
                 Fact::Accepted { message, opening: Some(_), .. } if first_call.is_none() => {
                     first_call = Some((message.from.clone(), message.name.clone()));
                 }

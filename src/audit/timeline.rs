@@ -198,6 +198,12 @@ impl TimelineBuilder {
                 self.open(thread, by, record.time);
                 opened.push(thread.clone());
             }
+            if let Fact::Forked { thread, by, threads, .. } = fact {
+                let inherited = threads.iter().map(|own| (&own.thread, &own.by));
+                for (thread, by) in inherited.chain([(thread, by)]) {
+                    self.open(thread, by, record.time);
+                }
+            }
             self.take_fact(record, fact, &thread);
             self.calls.take(fact);
         }
@@ -438,6 +444,7 @@ fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionO
             Some((decision.verb(), by, origin))
         }
         Input::Cancel { by, origin: Some(origin), .. } => Some(("cancel", by, origin)),
+        Input::Fork(action) => Some(("fork", &action.by, action.origin.as_ref()?)),
         Input::Pause(PauseAction { verb, by, origin: Some(origin), .. }) => {
             Some((verb.as_str(), by, origin))
         }

@@ -19,6 +19,7 @@ use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
 use super::checkpoint_copies::{CopyDifference, CopyEvidence};
+use super::fork_point::RecordedFork;
 use super::ledger::MessageLedger;
 use super::report::{
     AcceptedRecords, ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss,
@@ -115,6 +116,7 @@ struct JournalProof {
     /// Positions of payloads whose redaction an operator has recorded.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
+    forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
     blobs: usize,
     /// Blobs that records name. Each has its use and the position of the first record that names
@@ -197,6 +199,7 @@ impl JournalProof {
         self.judge_redactions()?;
         self.check_trees(&reader, last)?;
         self.check_blobs(&reader)?;
+        self.forks.iter().try_for_each(|fork| fork.prove(&reader))?;
         if reader.is_projection()? {
             self.unproved.push(NOT_COMPARED.to_owned());
         }
@@ -277,6 +280,7 @@ impl JournalProof {
         }
 
         for fact in &sealed.record.facts {
+            self.forks.extend(RecordedFork::of(position, fact));
             match fact {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
                     self.redacted.push(RedactedPayload { position, message: message.id });

@@ -34,6 +34,7 @@ mod demo;
 mod diff;
 mod exit;
 mod export;
+mod fork;
 mod host;
 mod indexed;
 mod init;
@@ -42,6 +43,7 @@ mod key;
 mod launch;
 mod listener;
 mod message;
+mod message_lookup;
 mod models;
 mod named_config;
 mod nats_config;
@@ -71,6 +73,7 @@ mod serve;
 mod sql;
 mod startup;
 mod stats;
+mod submit_output;
 mod tail;
 mod thread;
 mod threads;
@@ -138,6 +141,8 @@ enum CommandVerb {
     Serve(serve::Args),
     /// Sum costs, times and refusals by agent, model, listener, rule or day.
     Stats(stats::Args),
+    /// Continue a recorded thread from one of its messages in a new one, without repeating effects.
+    Fork(fork::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
     /// Hand over no more work to a thread, an agent or anything until `resume`.
@@ -221,6 +226,7 @@ impl CommandVerb {
             Self::Sql(args) => sql::run(args),
             Self::Serve(args) => serve::run(args),
             Self::Stats(args) => stats::run(args),
+            Self::Fork(args) => fork::run(args),
             Self::Cancel(args) => cancel::run(args),
             Self::Pause(args) => pause::run(args),
             Self::Resume(args) => resume::run(args),

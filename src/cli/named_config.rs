@@ -10,7 +10,7 @@ static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// Verbs of commands about one organism. `key trust` is one, too; `key show` is advised for another
 /// host, which has a config of its own.
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 29] = [
     "adopt",
     "answer",
     "approvals",
@@ -21,6 +21,7 @@ const VERBS: [&str; 28] = [
     "config",
     "diff",
     "export",
+    "fork",
     "host",
     "models",
     "nats-config",

@@ -14,10 +14,10 @@ use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::trace::TraceParent;
 
 use super::CommandExit;
-use super::decision;
 use super::exit::CommandFailure;
 use super::named_config;
 use super::startup::{self, ConfigArg};
+use super::submit_output::{exit_of, print_json, print_plain, worse};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -235,22 +235,6 @@ impl SendTally {
     }
 }
 
-/// Exit code after an update; `wait` states whether the command waits for the result.
-fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
-    match sent {
-        SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
-        SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => CommandExit::Done,
-        SubmitUpdate::Refused { refusal, .. } => decision::exit_of_refusal(refusal),
-        SubmitUpdate::NoThread { .. } => CommandExit::InvalidData,
-        SubmitUpdate::Result { .. } if sent.is_failure() => CommandExit::WorkflowFailed,
-        SubmitUpdate::Result { .. } => CommandExit::Done,
-    }
-}
-
-fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
-    if a == CommandExit::Done { b } else { a }
-}
-
 /// Prints advice about an unknown thread for people: the recorded payload contains advice for
 /// agents.
 fn note_unknown_thread(thread: &str) {
@@ -258,38 +242,6 @@ fn note_unknown_thread(thread: &str) {
         "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \
          is on record. Without --thread a new thread is opened, with --new ID under that id"
     );
-}
-
-/// Prints the result to stdout, and everything else to stderr. With `is_group`, several listeners
-/// reply, so each reply is labelled with its sender. A fault names its listener itself.
-fn print_plain(sent: &SubmitUpdate, is_group: bool) {
-    if let SubmitUpdate::Accepted { held: true, .. } = sent {
-        note!("it waits for an approval; `organism approvals` shows it");
-    }
-
-    match sent {
-        SubmitUpdate::Accepted { thread, again: false, .. } => note!("thread {thread}"),
-        SubmitUpdate::Accepted { thread, again: true, .. } => {
-            note!("thread {thread}; this key was used before, its recorded result follows");
-        }
-        SubmitUpdate::Refused { refusal, .. } => {
-            note!("refused: {refusal}");
-            if let Some(expected) = &refusal.expected {
-                note!("expected, for example:");
-                expected.lines().for_each(|line| note!("  {line}"));
-            }
-        }
-        SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
-        SubmitUpdate::Waits(wait) => note!("{wait}"),
-        SubmitUpdate::Result { replies, .. } => {
-            for reply in replies {
-                if is_group && !reply.from.is_core() {
-                    note!("from {}:", reply.from);
-                }
-                put_line!("{}", reply.payload);
-            }
-        }
-    }
 }
 
 /// Prints the result of one file of a directory on one line.
@@ -302,14 +254,6 @@ fn print_brief(file: &str, sent: &SubmitUpdate) {
             replies.iter().for_each(|reply| put_line!("{file}: {}", reply.payload));
         }
     }
-}
-
-fn print_json(file: Option<&str>, sent: &SubmitUpdate) {
-    let mut line = serde_json::json!(sent);
-    if let (Some(file), Some(line)) = (file, line.as_object_mut()) {
-        line.insert("file".to_owned(), file.into());
-    }
-    put_line!("{line}");
 }
 
 fn progress(files: usize) -> ProgressBar {

@@ -54,6 +54,16 @@ pub fn take(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<()> {
             let action = PersonAction { action, thread, details, ..Default::default() };
             add(fold, record, action.by(by, origin.as_ref()))
         }
+        Input::Fork(fork) => {
+            let thread = fold.threads.find(&fork.thread)?;
+            let details = [
+                ActionDetail::new("source", &fork.source.thread),
+                ActionDetail::new("message", fork.source.message),
+            ];
+            let details = serde_json::to_string(&details).ok();
+            let action = PersonAction { action: "fork", thread, details, ..Default::default() };
+            add(fold, record, action.by(&fork.by, fork.origin.as_ref()))
+        }
         Input::Operator(action) => add(fold, record, on_organism(action)),
         _ => Ok(()),
     }

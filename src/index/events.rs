@@ -70,6 +70,7 @@ pub fn count(
 /// Number of entries for the input of a record.
 fn of_input(record: &Record) -> i64 {
     let is_shown = match &record.input {
+        Input::Fork(action) => action.origin.is_some(),
         Input::Decided { origin, .. } | Input::Pause(PauseAction { origin, .. }) => {
             origin.is_some()
         }

@@ -127,6 +127,17 @@ impl<'d> IndexFold<'d> {
                 let by = self.names.number(by.as_str())?;
                 self.threads.number(thread, Some(by), record)?;
             }
+            Fact::Forked { thread, by, threads, .. } => {
+                let by = self.names.number(by.as_str())?;
+                self.threads.number(thread, Some(by), record)?;
+                for inherited in threads.iter().filter(|own| !own.thread.is_root()) {
+                    let by = self.names.number(inherited.by.as_str())?;
+                    let n = self.threads.number(&inherited.thread, Some(by), record)?;
+                    if let Some(how) = inherited.result {
+                        self.threads.end(n, how, record)?;
+                    }
+                }
+            }
             Fact::Accepted { message, opening, .. } => {
                 self.accept(record, message, opening.as_ref())?;
             }

@@ -10,7 +10,7 @@ use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
-use crate::thread::Record;
+use crate::thread::{ForkSource, Record};
 
 /// Reads threads from the journal in one data directory. All listeners of a process share it.
 pub struct JournalMemory {
@@ -93,6 +93,7 @@ impl ThreadHistory for JournalMemory {
         let shared = self.index_of(root.clone());
         let mut index = locked(&shared);
         let records = self.reading(|reader| index.records(reader, thread, after, up_to));
+        let source = index.source_of(thread).filter(|source| after < source.history).cloned();
         let bytes = index.bytes();
         drop(index);
 
@@ -104,7 +105,27 @@ impl ThreadHistory for JournalMemory {
             Err(Error::Broken { .. }) => drop(trees.take(&root)),
             Err(_) => {}
         }
-        records
+        drop(trees);
+
+        let Some(source) = source else { return records };
+        let mut inherited = self.inherited(thread, &source, (after, up_to))?;
+        inherited.extend(records?);
+        Ok(inherited)
+    }
+}
+
+impl JournalMemory {
+    /// The records of a fork's source that are history of `thread`, as records of the fork.
+    fn inherited(
+        &self,
+        thread: &ThreadId,
+        source: &ForkSource,
+        (after, up_to): (Position, Position),
+    ) -> Result<Vec<Record>, Error> {
+        let Some(original) = thread.under(&source.thread) else { return Ok(Vec::new()) };
+        let records = self.records(&original, after, up_to.min(source.history))?;
+        let root = thread.root();
+        Ok(records.into_iter().map(|record| record.under(&root)).collect())
     }
 }
 

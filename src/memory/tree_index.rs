@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::sqlite::{JournalReader, WalkedRecord};
 use crate::journal::{Error, HashedRecord};
-use crate::thread::{Fact, Record};
+use crate::thread::{Fact, ForkSource, Record};
 
 /// Approximate bytes that a thread takes in the index besides its positions.
 const THREAD_BYTES: usize = 256;
@@ -28,6 +28,8 @@ pub(super) struct TreeIndex {
     threads: HashMap<ThreadId, RecordPositions, foldhash::fast::RandomState>,
     /// Threads whose opening the index contains.
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
+    /// The source of the tree if it is a fork and the index contains its first record.
+    source: Option<ForkSource>,
     /// Number of positions in `threads`.
     positions: usize,
 }
@@ -38,12 +40,19 @@ struct VisitedRecord {
     hash: Digest,
     threads: Vec<ThreadId>,
     opened: Vec<ThreadId>,
+    source: Option<ForkSource>,
 }
 
 impl TreeIndex {
     /// Approximate size in memory.
     pub fn bytes(&self) -> usize {
         self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
+    }
+
+    /// The source whose records are the history of `thread` as well, if its tree is a fork that has
+    /// taken the thread over and the index has reached the beginning of the tree.
+    pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
+        self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
     /// The records of `thread` after `after`, up to and including `up_to`, which is a position in
@@ -154,6 +163,7 @@ impl TreeIndex {
             put(self.threads.entry(thread).or_default(), (entry.position, entry.hash));
         }
         self.opened.extend(entry.opened);
+        self.source = self.source.take().or(entry.source);
     }
 }
 
@@ -182,12 +192,17 @@ fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Er
 impl VisitedRecord {
     fn of(record: &Record, hash: Digest) -> Self {
         let position = record.position;
-        let mut entry = Self { position, hash, threads: Vec::new(), opened: Vec::new() };
+        let mut entry =
+            Self { position, hash, threads: Vec::new(), opened: Vec::new(), source: None };
         for fact in &record.facts {
             let concerned = match fact {
                 Fact::ThreadOpened { thread, .. } => {
                     entry.opened.push(thread.clone());
                     thread
+                }
+                Fact::Forked { source, .. } => {
+                    entry.source = Some(source.clone());
+                    continue;
                 }
                 Fact::Accepted { message, .. } => &message.thread,
                 Fact::Window { thread, .. } => thread,

@@ -465,9 +465,10 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         ServiceRequest::Submit(_) => {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms: None })
         }
-        ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } | ServiceRequest::Pause(_) => {
-            ServiceResponse::Ruled(Some(Box::new(refusal)))
-        }
+        ServiceRequest::Decide(_)
+        | ServiceRequest::Cancel { .. }
+        | ServiceRequest::Pause(_)
+        | ServiceRequest::Fork(_) => ServiceResponse::Ruled(Some(Box::new(refusal))),
         ServiceRequest::AwaitResults { .. }
         | ServiceRequest::HeldThread { .. }
         | ServiceRequest::HeldCalls { .. }

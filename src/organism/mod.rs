@@ -8,6 +8,7 @@ mod agent_spans;
 mod alerts;
 mod client;
 pub mod control;
+mod fork_recalls;
 mod health;
 mod hosts;
 mod index_follower;

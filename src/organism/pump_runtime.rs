@@ -11,6 +11,7 @@ use tokio::runtime;
 use tokio::sync::watch;
 
 use super::alerts::{AlertSource, AlertWatch};
+use super::fork_recalls;
 use super::health::PumpHealth;
 use super::hosts::{HostFactory, SharedHosts, drain_all};
 use super::index_follower::IndexFollower;
@@ -100,6 +101,8 @@ impl PumpRuntime {
         };
         let snapshots = SnapshotMaker::start(plan)?;
         let pump = Pump::new(core, journal, gate).with_blobs(blobs).with_snapshots(snapshots);
+        let (recalls, orders) = fork_recalls::channel();
+        let pump = pump.with_recalls(recalls);
 
         let mut pump = match clock {
             PumpClockMode::Running => pump.traced(tracer.clone()),
@@ -129,6 +132,7 @@ impl PumpRuntime {
         }
 
         let handle = pump.handle();
+        tokio::spawn(fork_recalls::serve(orders, handle.clone(), config.data.clone()));
         let (running, ended) = watch::channel(());
         let alerts = watched.alert_watch(config, &factory, &handle, &ended, last_time);
         let pump = run_pump(pump, running, Arc::clone(&alerts))?;

@@ -1,9 +1,11 @@
 //! The client of an organism. It sends requests over a transport, repeats requests that may be
 //! repeated, and recognises responses that an earlier attempt already received.
 
+mod fork;
 mod live;
 mod pause;
 
+pub use fork::OpenedFork;
 pub use pause::PauseError;
 
 use std::ops::ControlFlow;

@@ -80,7 +80,9 @@ impl OrganismIdentity {
 
         match request {
             ServiceRequest::Status => Some(ServiceResponse::Status { config: self.config }),
-            ServiceRequest::Submit(_) if forbids_new_work(self.config, *config) => {
+            ServiceRequest::Submit(_) | ServiceRequest::Fork(_)
+                if forbids_new_work(self.config, *config) =>
+            {
                 Some(ServiceResponse::ConfigChanged { running: self.config })
             }
             _ => None,

@@ -21,13 +21,13 @@ mod transport;
 mod tree_waits;
 mod waiters;
 
-pub use client::{PauseError, ServiceClient};
+pub use client::{OpenedFork, PauseError, ServiceClient};
 pub use error::{Error, OtherProject, is_config_present};
 pub use nats_transport::NatsTransport;
 pub use pump_service::{PumpService, follow, journal_in};
 pub use request::{
-    BearerSecret, DecisionRequest, LiveGrant, LiveRequest, PauseRequest, ServiceRequest,
-    SubmitRequest, SubmittedAnswer,
+    BearerSecret, DecisionRequest, ForkRequest, LiveGrant, LiveRequest, PauseRequest,
+    ServiceRequest, SubmitRequest, SubmittedAnswer,
 };
 pub use response::{
     PartitionUnavailable, PauseReport, ReloadReport, ReplyPayload, ServiceResponse, SubmitUpdate,

@@ -7,18 +7,20 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use super::{
-    CallWaiters, Error, LiveRequest, PauseReport, PauseRequest, ReplyPayload, ServiceRequest,
-    ServiceResponse, SubmitRequest, SubmitUpdate, TreeWatch,
+    CallWaiters, Error, ForkRequest, LiveRequest, PauseReport, PauseRequest, ReplyPayload,
+    ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate, TreeWatch,
 };
-use crate::audit::{self, CallPreviewView, HeldCall};
+use crate::audit::{self, CallPreviewView, ForkPoint, HeldCall};
 use crate::envelope::Refusal;
-use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
 use crate::mutant::mutant;
-use crate::pump::core::{PauseRuling, Receipt, Target};
+use crate::pump::core::{ForkRuling, PauseRuling, Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle, HeldPreview, HeldRequest, PumpStopped};
-use crate::thread::{PauseAction, PauseTarget, client_result};
+use crate::thread::{
+    Allotment, ForkAction, ForkedRequest, PauseAction, PauseTarget, Verdict, client_result,
+};
 
 #[derive(Clone)]
 pub struct PumpService {
@@ -61,6 +63,7 @@ impl PumpService {
                 }
             }
             ServiceRequest::Pause(request) => self.pause(request).await?,
+            ServiceRequest::Fork(request) => self.fork(*request).await?,
             ServiceRequest::Decide(decision) => {
                 ServiceResponse::Ruled(decision.submit(&self.pump).await?.map(Box::new))
             }
@@ -111,6 +114,48 @@ impl PumpService {
             PauseRuling::UnknownTarget if is_thread => ServiceResponse::UnknownThread,
             PauseRuling::UnknownTarget => ServiceResponse::UnknownListener,
             PauseRuling::Refused(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
+        })
+    }
+
+    /// Forks a thread. The fork point is read from the journal, whatever the requester knows of it.
+    async fn fork(&self, request: ForkRequest) -> Result<ServiceResponse, Error> {
+        let ForkRequest { thread, source, message, record, client, payload, live, .. } = request;
+        let ForkRequest { allotment, origin, .. } = request;
+        let data = self.data.clone();
+        let fork = thread.clone();
+        let find = move || -> Result<_, journal::Error> {
+            let reader = JournalReader::open(&data)?;
+            let point = ForkPoint::find(&reader, record, message)?;
+            let point = point
+                .filter(|point| point.source.message == message && point.source.thread == source);
+            let Some(point) = point else { return Ok(None) };
+            let threads = point.inherited(&reader, &fork)?;
+            Ok(Some((point, threads)))
+        };
+        let found = tokio::task::spawn_blocking(find).await.map_err(|_| Error::Stopped)??;
+        let Some((point, threads)) = found else {
+            let text = format!("the message {message} is no place at which a thread can be forked");
+            return Ok(ServiceResponse::failed(text));
+        };
+        if point.request.is_some() != payload.is_some() {
+            let text = "a fork at a client's request has a payload, and any other has none";
+            return Ok(ServiceResponse::failed(text));
+        }
+
+        let request = point.request.map(|request| ForkedRequest {
+            id: MessageId(Uuid::now_v7()),
+            sender: request.sender,
+            verdict: Verdict::Passed(Digest::ZERO),
+        });
+        let allotment = Allotment { until: None, ..allotment };
+        let allotment = (allotment != Allotment::default()).then_some(allotment);
+        let by = ListenerName::operator();
+        let source = point.source;
+        let action = ForkAction { thread, source, client, live, allotment, request, by, origin };
+        let payload = payload.as_deref().map(str::as_bytes);
+        Ok(match self.pump.fork(action, threads, payload).await? {
+            ForkRuling::Forked { thread, calls } => ServiceResponse::Forked { thread, calls },
+            ForkRuling::Refused(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
         })
     }
 

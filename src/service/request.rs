@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::bus::live::LiveFilter;
 use crate::config::SecretValue;
 use crate::envelope::Refusal;
-use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::HostSignature;
 use crate::pump::driver::{Handle, PumpStopped};
-use crate::thread::{Decision, DecisionOrigin, PauseTarget, PauseVerb};
+use crate::thread::{Allotment, Decision, DecisionOrigin, PauseTarget, PauseVerb};
 use crate::trace::TraceParent;
 
 /// A request to a running organism.
@@ -36,6 +36,9 @@ pub enum ServiceRequest {
     /// Pauses or resumes a thread, a listener or everything in one partition.
     #[serde(rename = "pause")]
     Pause(PauseRequest),
+    /// Forks a thread.
+    #[serde(rename = "fork")]
+    Fork(Box<ForkRequest>),
     #[serde(rename = "decide")]
     Decide(DecisionRequest),
     /// Requests the results of calls that were accepted earlier.
@@ -95,6 +98,7 @@ impl ServiceRequest {
                 | Self::Decide(_)
                 | Self::Cancel { .. }
                 | Self::Pause(_)
+                | Self::Fork(_)
                 | Self::Reload { .. }
         )
     }
@@ -206,6 +210,39 @@ pub struct PauseRequest {
     pub target: PauseTarget,
     #[serde(rename = "partition", default)]
     pub partition: u32,
+    /// The operator and the operator's note. The control socket adds the user that the operating
+    /// system reports.
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
+}
+
+/// A request to fork a thread at one of its fork points.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ForkRequest {
+    /// Id of the fork, in the partition of the source. Chosen by the requester, so that a repeated
+    /// request makes no second fork.
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    /// Root of the source.
+    #[serde(rename = "source")]
+    pub source: ThreadId,
+    /// The message of the fork point.
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    /// Position of the record with this message.
+    #[serde(rename = "record")]
+    pub record: Position,
+    /// The client to which the results go.
+    #[serde(rename = "client")]
+    pub client: ListenerName,
+    /// The payload of the first request, if the fork begins with one.
+    #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// Listeners that get the calls that the source does not have.
+    #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<ListenerName>,
+    #[serde(rename = "allotment", default)]
+    pub allotment: Allotment,
     /// The operator and the operator's note. The control socket adds the user that the operating
     /// system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]

@@ -26,6 +26,15 @@ pub enum ServiceResponse {
     /// The ruling on a pause or a resume that the pump accepted.
     #[serde(rename = "paused")]
     Paused(PauseReport),
+    /// The fork that the pump has recorded.
+    #[serde(rename = "forked")]
+    Forked {
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+        /// The calls of the fork's first request.
+        #[serde(rename = "calls")]
+        calls: Vec<CallId>,
+    },
     /// The config has no such listener.
     #[serde(rename = "nolistener")]
     UnknownListener,

@@ -14,13 +14,13 @@ use pkcs8::{EncodePrivateKey as _, EncryptedPrivateKeyInfo, LineEnding};
 use rand_core::{OsRng, RngCore as _};
 use uuid::Uuid;
 
-use super::{DecisionRequest, PauseRequest, ServiceRequest, SubmittedAnswer};
+use super::{DecisionRequest, ForkRequest, PauseRequest, ServiceRequest, SubmittedAnswer};
 use crate::clock::Time;
 use crate::ids::{Digest, ThreadId};
 use crate::limits;
 use crate::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, OperatorPublicKey,
-    RecordedAnswer, Verdict,
+    RecordedAnswer, Verdict, fork_text,
 };
 use crate::xml::scan::scan_within;
 
@@ -145,6 +145,7 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
         ServiceRequest::Decide(matter) => (&matter.origin, None),
         ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread.clone())),
         ServiceRequest::Pause(pause) => (&pause.origin, Some(pause.target.home())),
+        ServiceRequest::Fork(fork) => (&fork.origin, Some(fork.source.clone())),
         ServiceRequest::FollowLive(live) => (&live.origin, Some(live.signed_thread())),
         _ => return None,
     };
@@ -178,6 +179,12 @@ fn with_statement<T>(
             let target = target.to_string();
             Some(then(&DecisionStatement::pause(*verb, &target, &note(origin))))
         }
+        ServiceRequest::Fork(fork) => {
+            let payload = fork.payload.as_ref().map(|payload| Digest::of(payload.as_bytes()));
+            let ForkRequest { message, client, live, allotment, origin, .. } = &**fork;
+            let text = fork_text(*message, client, payload, live, allotment);
+            Some(then(&DecisionStatement::fork(&text, &note(origin))))
+        }
         ServiceRequest::FollowLive(live) => {
             Some(then(&DecisionStatement::watch(&note(&live.origin))))
         }
@@ -198,6 +205,13 @@ fn shorten(ask: &mut ServiceRequest) {
         ServiceRequest::Decide(DecisionRequest { what: Decision::Answer(answer), .. }) => {
             cut_to_root(&mut answer.payload);
         }
+        ServiceRequest::Fork(fork) => {
+            fork.payload = fork.payload.take().map(|payload| {
+                let mut bytes = payload.into_bytes();
+                cut_to_root(&mut bytes);
+                String::from_utf8_lossy(&bytes).into_owned()
+            });
+        }
         ServiceRequest::Decide(DecisionRequest { what: Decision::Refuse { reason }, .. })
         | ServiceRequest::Cancel { reason, .. } => cut(reason),
         _ => {}
@@ -213,6 +227,7 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
         ServiceRequest::Decide(matter) => Some(&mut matter.origin),
         ServiceRequest::Cancel { origin, .. } => Some(origin),
         ServiceRequest::Pause(pause) => Some(&mut pause.origin),
+        ServiceRequest::Fork(fork) => Some(&mut fork.origin),
         ServiceRequest::FollowLive(live) => Some(&mut live.origin),
         _ => None,
     }

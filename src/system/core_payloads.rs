@@ -129,6 +129,14 @@ pub enum CorePayload {
     /// A report about an alert.
     Alert(AlertReport),
     OperatorAction(ActionReport),
+    /// The thread continues the history of another one.
+    Fork {
+        /// Root of the source.
+        thread: ThreadId,
+        /// `seq` of the message at which the fork begins.
+        seq: u64,
+        by: ListenerName,
+    },
     /// A call is held until an operator has approved exactly the bytes of its payload.
     ApprovalRequested {
         message: MessageId,
@@ -202,6 +210,7 @@ impl CorePayload {
             Self::ListenerDenied { .. } => "listener-denied",
             Self::Alert(_) => "alert",
             Self::OperatorAction(_) => "operator-action",
+            Self::Fork { .. } => "fork",
             Self::ApprovalRequested { .. } => "approval-requested",
             Self::ApprovalGranted(_) => "approval-granted",
             Self::ApprovalRefused(_) => "approval-refused",
@@ -261,8 +270,7 @@ impl CorePayload {
                 tag.with("used", used).with("limit", limit).empty()
             }
             Self::Boot { epoch, version, core_version, config } => {
-                let tag = tag.with("epoch", epoch).with("version", version);
-                tag.with("core_version", core_version).with("config", config).empty()
+                booted(tag.with("epoch", epoch).with("version", version), *core_version, config)
             }
             Self::ShutdownSignal { reason } => tag.with("reason", reason).empty(),
             Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
@@ -273,6 +281,7 @@ impl CorePayload {
             }
             Self::Alert(report) => report.payload(tag),
             Self::OperatorAction(report) => report.payload(tag),
+            Self::Fork { thread, seq, by } => forked(tag, thread, *seq, by),
             Self::ApprovalRequested { message, listener, digest, why, until } => {
                 let tag = tag.with("message_id", message);
                 let tag = tag.with("call_id", message).with("listener", listener);
@@ -287,6 +296,14 @@ impl CorePayload {
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }
+}
+
+fn booted(tag: StartTagText, core_version: u32, config: &Digest) -> Payload {
+    tag.with("core_version", core_version).with("config", config).empty()
+}
+
+fn forked(tag: StartTagText, thread: &ThreadId, seq: u64, by: &ListenerName) -> Payload {
+    tag.with("thread_id", thread).with("seq", seq).with("by", by).empty()
 }
 
 fn denied(tag: StartTagText, name: &ListenerName, operations: &str, count: u64) -> Payload {

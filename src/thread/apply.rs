@@ -44,6 +44,7 @@ impl State {
             | Fact::PreviewRequested { .. }
             | Fact::Accepted { .. }
             | Fact::Signed { .. }
+            | Fact::Recalled { .. }
             | Fact::StoodStill { .. }
             | Fact::KeyExpired { .. }
             | Fact::Paused { .. }
@@ -55,6 +56,8 @@ impl State {
             Fact::ThreadOpened { thread, by, bound, allotment } => {
                 home.open_thread(thread, by, *bound, *allotment);
             }
+            Fact::Forked { .. } => home.fork(fact),
+            Fact::NotOnRecord { call } => home.set_unrecorded(*call),
             Fact::Disposed { message, how } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
                 home.dispose(*message, *how);
@@ -77,15 +80,8 @@ impl State {
             Fact::TimerEnded { timer, .. } => home.end_timer(*timer),
             Fact::Window { agent, thread, kept, .. } => home.limit_window(agent, thread, *kept),
             Fact::Reserved { .. } | Fact::Charged { .. } | Fact::Used { .. } => home.account(fact),
-            Fact::Held { call, hold, until } => {
-                home.hold(*call, Held { hold: *hold, until: *until });
-            }
-            Fact::PreviewMissing { call, reason } => {
-                home.end_preview(*call, CallPreview::Missing(reason.clone()));
-            }
-            Fact::Released { call, lapsed } => {
-                home.release(*call);
-                home.approve(*call, !lapsed);
+            Fact::Held { .. } | Fact::PreviewMissing { .. } | Fact::Released { .. } => {
+                home.apply_to_hold(fact);
             }
             Fact::Renewed { .. } => home.renew(time),
             Fact::Traced { trace } => home.trace = Some(Box::new(*trace)),
@@ -257,9 +253,32 @@ impl Tree {
         }
     }
 
+    /// Applies a fact about the hold of a call.
+    fn apply_to_hold(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Held { call, hold, until } => {
+                self.hold(*call, Held { hold: *hold, until: *until });
+            }
+            Fact::PreviewMissing { call, reason } => {
+                self.end_preview(*call, CallPreview::Missing(reason.clone()));
+            }
+            Fact::Released { call, lapsed } => {
+                self.release(*call);
+                self.approve(*call, !lapsed);
+            }
+            _ => {}
+        }
+    }
+
     fn approve(&mut self, call: CallId, is_approved: bool) {
         if let Some(call) = self.calls.get_mut(&call) {
             call.approved |= is_approved;
+        }
+    }
+
+    fn set_unrecorded(&mut self, call: CallId) {
+        if let Some(call) = self.calls.get_mut(&call) {
+            call.unrecorded = true;
         }
     }
 
@@ -362,6 +381,7 @@ impl Tree {
             handed_over: None,
             requests: Vec::new(),
             offered_since: None,
+            unrecorded: false,
             held: None,
             kept_since: None,
             preview: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Allotment, PauseTarget};
+use super::{Allotment, ForkSource, InheritedThread, PauseTarget};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{AttemptFailure, Disposition, Message, Money, Refusal, Spending};
@@ -146,6 +146,40 @@ pub enum Fact {
         /// Limits of the thread together with its subthreads.
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
+    },
+    /// A root thread begins as a fork: the records of its source up to a position are its history.
+    #[serde(rename = "forked")]
+    Forked {
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+        /// The client to which the results of the fork go.
+        #[serde(rename = "by")]
+        by: ListenerName,
+        #[serde(rename = "source")]
+        source: ForkSource,
+        /// Listeners that get the calls of the fork that the source does not have.
+        #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
+        live: Vec<ListenerName>,
+        #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
+        allotment: Option<Allotment>,
+        /// The threads of the source at that position, under the root of the fork.
+        #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
+        threads: Vec<InheritedThread>,
+    },
+    /// A call of a fork gets the recorded result of a call of its source. No listener is given it.
+    #[serde(rename = "recalled")]
+    Recalled {
+        #[serde(rename = "call")]
+        call: CallId,
+        /// The call of the source.
+        #[serde(rename = "source")]
+        source: CallId,
+    },
+    /// The source of a fork has no result for this call.
+    #[serde(rename = "not-on-record")]
+    NotOnRecord {
+        #[serde(rename = "call")]
+        call: CallId,
     },
     /// A message was accepted. `opening` is present if the message opens a call.
     #[serde(rename = "accepted")]

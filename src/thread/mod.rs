@@ -11,6 +11,7 @@ mod decision;
 mod delegations;
 mod fact;
 mod faults;
+mod fork;
 mod message_text;
 mod operator;
 mod pauses;
@@ -31,11 +32,12 @@ pub use allotments::{Allotment, AllotmentUsage};
 pub use awaited_answers::{AwaitedAction, PendingMessage, ReplyOrder};
 pub use decision::{Decision, RecordedAnswer};
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
+pub use fork::{ForkAction, ForkSource, ForkedRequest, InheritedThread, TreeLineage, fork_text};
 pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
 };
 pub use pauses::{Pause, PauseAction, PauseTarget, PauseVerb, Pauses};
-pub use record::{Input, Record, Verdict};
+pub use record::{Input, RecalledResult, Record, Verdict};
 pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use reservations::ModelReservation;
 pub use resident_map::ResidentMap;

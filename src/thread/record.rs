@@ -11,7 +11,10 @@ use crate::ids::{
 };
 use crate::system::AlertReport;
 
-use super::{Decision, DecisionOrigin, Fact, OperatorAction, PauseAction, RecordedAnswer};
+use super::{
+    Closing, Decision, DecisionOrigin, Fact, ForkAction, OperatorAction, PauseAction,
+    RecordedAnswer,
+};
 
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +25,19 @@ pub enum Verdict {
     /// The gate or the pump refused the payload. The refusal with this digest is one of the facts.
     #[serde(rename = "refused")]
     Refused(Digest),
+}
+
+/// The result of a call in the source of a fork, in the form of the record's input. The messages
+/// with these digests contain its payloads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecalledResult {
+    /// The call of the source.
+    #[serde(rename = "source")]
+    pub source: CallId,
+    #[serde(rename = "how")]
+    pub how: Closing,
+    #[serde(rename = "payloads", default, skip_serializing_if = "Vec::is_empty")]
+    pub payloads: Vec<Digest>,
 }
 
 /// The input of a step. It is complete, so that another pump can replay the step.
@@ -213,6 +229,18 @@ pub enum Input {
     /// An operator paused or resumed a thread, a listener or everything.
     #[serde(rename = "pause")]
     Pause(PauseAction),
+    /// An operator forks a thread.
+    #[serde(rename = "fork")]
+    Fork(Box<ForkAction>),
+    /// The source of a fork was searched for the result of a call.
+    #[serde(rename = "recalled")]
+    Recalled {
+        #[serde(rename = "call")]
+        call: CallId,
+        /// The result; `None` if the source has none.
+        #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
+        result: Option<RecalledResult>,
+    },
     /// The operator who paused also cancels this attempt, which was in flight.
     #[serde(rename = "stop")]
     Stop {

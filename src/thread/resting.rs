@@ -183,6 +183,7 @@ impl Tree {
             warned: _,
             started: _,
             head: _,
+            lineage: _,
             trace: _,
         } = self;
         let is_idle = calls.is_empty() && in_flight.is_empty() && timers.is_empty();

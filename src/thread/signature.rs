@@ -148,6 +148,11 @@ impl<'a> DecisionStatement<'a> {
         Self { verb, call: None, digest: None, preview: None, reason: target, note }
     }
 
+    /// The statement with which an operator forks a thread. `action` is the text of the action.
+    pub fn fork(action: &'a str, note: &'a str) -> Self {
+        Self { verb: "fork", call: None, digest: None, preview: None, reason: action, note }
+    }
+
     /// The statement with which an operator subscribes to a thread's live output. It is never
     /// recorded.
     pub fn watch(note: &'a str) -> Self {
@@ -206,11 +211,15 @@ impl DecisionSignature {
     pub fn holds_for(&self, input: &Input, note: &str) -> bool {
         let target = match input {
             Input::Pause(action) => action.target.to_string(),
+            Input::Fork(action) => action.text(),
             _ => String::new(),
         };
         let statement = match input {
             Input::Pause(action) if action.target.home() == self.thread => {
                 Some(DecisionStatement::pause(action.verb, &target, note))
+            }
+            Input::Fork(action) if action.source.thread == self.thread => {
+                Some(DecisionStatement::fork(&target, note))
             }
             Input::Decided { message, decision, .. } => {
                 DecisionStatement::decided(*message, decision, note)

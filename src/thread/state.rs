@@ -13,7 +13,7 @@ use super::message_text;
 use super::request_counts::Renewal;
 use super::reservations::TreeReservations;
 use super::resident_map::ResidentMap;
-use super::{Closing, Hold, Opening, Pauses, PlannedSchedule};
+use super::{Closing, Hold, Opening, Pauses, PlannedSchedule, TreeLineage};
 use crate::clock::Time;
 use crate::envelope::{Message, Money, Spending};
 use crate::ids::{
@@ -123,6 +123,9 @@ pub struct Tree {
     /// Position of the tree's latest journal record.
     #[serde(rename = "head")]
     pub head: Position,
+    /// The source of the tree if it is a fork. Boxed, because most trees are none.
+    #[serde(rename = "lineage", default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<Box<TreeLineage>>,
     /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceParent>>,
@@ -365,6 +368,9 @@ pub struct Call {
     /// when the hold ends. Boxed, because most calls have none.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<CallPreview>>,
+    /// Whether the call belongs to a fork whose source has no result for it.
+    #[serde(rename = "unrecorded", default, skip_serializing_if = "is_default")]
+    pub unrecorded: bool,
     /// Whether an operator has approved the call. An approved call needs no further approval.
     #[serde(rename = "approved", default, skip_serializing_if = "is_default")]
     pub approved: bool,

@@ -1,5 +1,6 @@
 //! Queries of an auditor, and the format of the answers.
 
+mod lineage;
 mod pages;
 mod times;
 

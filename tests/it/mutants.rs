@@ -118,6 +118,11 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::pauses::work_in_flight_finishes_and_nothing_new_is_handed_over",
     ),
     ("hand-over-the-paused", SIMULATION),
+    ("trust-a-lineage", "audit::lineage::verify_follows_the_lineage_of_a_fork"),
+    (
+        "repeat-an-effect-in-a-fork",
+        "pump::forks::a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls",
+    ),
     (
         "count-the-time-of-a-pause",
         "pump::pauses::no_time_counts_against_a_call_that_waits_for_an_absent_listener",

@@ -18,6 +18,7 @@ mod driver;
 mod durable;
 mod failures;
 mod fairness;
+mod forks;
 mod forward;
 mod full_disk;
 mod goals;

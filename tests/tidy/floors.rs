@@ -107,6 +107,8 @@ const SHARED_BY_VERBS: &[&str] = &[
     "new_files",
     "past_time",
     "past_prompt",
+    "message_lookup",
+    "submit_output",
 ];
 
 fn floor_of(module: &str) -> Option<usize> {

@@ -135,7 +135,9 @@ fn first_position(reader: &JournalReader, thread: &ThreadId) -> anyhow::Result<O
     let records = reader.tree(&thread.root(), None).map_err(|error| failed_in(reader, error))?;
     let has_message = |fact: &Fact| match fact {
         Fact::Accepted { message, .. } => message.thread == *thread,
-        Fact::ThreadOpened { thread: opened, .. } => opened == thread,
+        Fact::ThreadOpened { thread: opened, .. } | Fact::Forked { thread: opened, .. } => {
+            opened == thread
+        }
         _ => false,
     };
     let mut records = records.iter().map(|sealed| &sealed.record);

@@ -18,7 +18,7 @@ macro_rules! outputs {
 }
 
 /// Commands and the schemas of their JSON, of each line where a command writes lines.
-const OUTPUTS: [(&str, &str); 36] = outputs![
+const OUTPUTS: [(&str, &str); 37] = outputs![
     "answer": "answer",
     "approvals": "approvals",
     "backup": "backup",
@@ -27,6 +27,7 @@ const OUTPUTS: [(&str, &str); 36] = outputs![
     "config diff": "config-diff",
     "diff": "diff",
     "export": "export",
+    "fork": "fork",
     "key show": "key-show",
     "listener list": "listener-list",
     "listener test": "listener-test",

@@ -161,7 +161,8 @@ impl AccessRules {
             _ if self.is_signed(ask) => return Ok(()),
             ServiceRequest::Decide(_)
             | ServiceRequest::Cancel { .. }
-            | ServiceRequest::Pause(_) => self.unknown_operator(),
+            | ServiceRequest::Pause(_)
+            | ServiceRequest::Fork(_) => self.unknown_operator(),
             _ => "nothing tells here which process this is (it may run in another container): \
                   run this command where the organism runs"
                 .to_owned(),
@@ -376,6 +377,7 @@ impl AccessRules {
             }
             ServiceRequest::Decide(matter) => &mut matter.origin,
             ServiceRequest::Pause(pause) => &mut pause.origin,
+            ServiceRequest::Fork(fork) => &mut fork.origin,
             ServiceRequest::Cancel { origin, .. } | ServiceRequest::Reload { origin } => origin,
             ServiceRequest::FollowLive(live) => return self.grant(live, is_operator),
             ServiceRequest::AwaitResults { .. }
@@ -479,6 +481,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),
         ServiceRequest::Cancel { thread, .. } => format!("cancel {thread}"),
+        ServiceRequest::Fork(fork) => format!("fork {} at {}", fork.source, fork.message),
         ServiceRequest::Pause(pause) => format!("{} {}", pause.verb.as_str(), pause.target),
         ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
         ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),

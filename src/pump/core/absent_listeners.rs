@@ -174,6 +174,9 @@ impl Core {
         thread: &ThreadId,
         call: CallId,
     ) {
+        if self.state.call(call).is_some_and(|open| self.awaits_recall(open)) {
+            return self.recall(step, call);
+        }
         self.scheduler.enqueue(listener, thread, call);
         self.count_turn(call);
         if self.scheduler.absences.admission(listener, step.time) != Admission::Any {

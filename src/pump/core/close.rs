@@ -148,7 +148,7 @@ impl Core {
         open.opening.group.map(|_| open.callee.clone())
     }
 
-    fn close(&mut self, step: &mut Step, call: CallId, result: CallResult) {
+    pub(super) fn close(&mut self, step: &mut Step, call: CallId, result: CallResult) {
         let mut next = Some((call, result));
         while let Some((call, result)) = next.take() {
             next = self.close_one(step, call, result);

@@ -16,6 +16,7 @@ use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
 use super::Schedules;
+use super::forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 use super::pauses::{PauseChange, PauseRuling};
 
 /// Thread that a client's payload goes to.
@@ -137,6 +138,13 @@ pub enum Event {
     Cancel(Cancellation),
     /// An operator pauses or resumes.
     Pause(PauseChange),
+    /// An operator forks a thread.
+    Fork(Box<ForkOrder>),
+    /// The source of a fork was searched for the result of a call. `None` if it has none.
+    Recalled {
+        call: CallId,
+        result: Option<CallRecollection>,
+    },
     Joined {
         listener: ListenerName,
         detail: String,
@@ -332,6 +340,14 @@ pub enum Effect {
         ticket: Uuid,
         ruling: PauseRuling,
     },
+    /// Sends the ruling on a fork to its waiting caller.
+    ForkRuled {
+        ticket: Uuid,
+        ruling: ForkRuling,
+    },
+    /// Has the source of a fork searched for the result of a call, which [`Event::Recalled`]
+    /// reports.
+    Recall(RecallOrder),
     /// Reports whether a model call may send its request.
     Reserved {
         call: CallId,

@@ -182,7 +182,7 @@ impl Core {
         if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
             return;
         }
-        if set.fires_at > step.time {
+        if set.fires_at > step.time && !self.is_next_timer(&root, timer) {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }

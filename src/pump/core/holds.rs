@@ -70,6 +70,9 @@ impl Core {
     /// the config requires a person's decision.
     pub(super) fn start_call(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
+        if self.awaits_recall(open) {
+            return self.recall(step, call);
+        }
 
         match self.hold_of(open).filter(|_| !mutant("hand-over-the-held")) {
             None => self.queue_for_listener(step, call),
@@ -97,7 +100,9 @@ impl Core {
     /// requires no hold.
     fn hold_of(&self, call: &Call) -> Option<(Hold, &'static str)> {
         let payload = call.request().map(|request| request.payload.as_str());
-        self.required_hold(&call.callee, payload)
+        let unrecorded = (Hold::Approval, "the source of this fork has no result for it");
+        let of_fork = || (self.is_unrecorded(call) && !call.approved).then_some(unrecorded);
+        self.required_hold(&call.callee, payload).or_else(of_fork)
     }
 
     /// The hold that the config requires for a call to `listener` with `payload`, with the reason.

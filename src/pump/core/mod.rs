@@ -16,6 +16,7 @@ mod cycle;
 mod dispatch;
 mod event;
 mod failures;
+mod forks;
 mod goals;
 mod groups;
 mod holds;
@@ -48,6 +49,7 @@ pub use event::{
     Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Effect, Event, GatedAnswer, Receipt,
     ReloadRequest, Standstill, Submission, Target,
 };
+pub use forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 pub use open_work::OpenWork;
 pub use pauses::{PauseChange, PauseRuling};
 pub use schedules::Schedules;
@@ -211,6 +213,8 @@ impl Core {
             Event::Decide(decision) => self.decide(&mut step, decision),
             Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
             Event::Pause(request) => self.change_pause(&mut step, request),
+            Event::Fork(order) => self.fork(&mut step, *order),
+            Event::Recalled { call, result } => self.recalled(&mut step, call, result),
             Event::Joined { listener, detail } => self.handle_join(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Denied { listener, operations, count } => {
@@ -224,18 +228,24 @@ impl Core {
             Event::Reload(request) => self.reload(&mut step, *request),
         }
         self.end_removed_call(&mut step, ending);
+        self.finish_step(&mut step, position);
+        step
+    }
 
+    /// Hands over what the event made ready, and updates what depends on the whole record.
+    fn finish_step(&mut self, step: &mut Step, position: Position) {
         if let Some((tree, _)) = &step.record {
             self.state.set_head(tree, position);
         }
 
-        self.dispatch(&mut step);
+        self.dispatch(step);
         // Whether a call continues depends on the deliveries of this record, too: a replay knows
         // them.
         if let Some((tree, _)) = &step.record {
             self.state.follow_people(tree);
         }
-        self.follow_closed_calls(&mut step);
+        self.follow_closed_calls(step);
+        self.follow_fork(step);
 
         let is_closed = |call: &CallId| self.state.call(*call).is_none();
         debug_assert!(
@@ -244,6 +254,5 @@ impl Core {
         );
         self.closing.clear();
         debug_assert_eq!(self.timeouts.len(), self.calls.running_count(), "one deadline each");
-        step
     }
 }

@@ -8,11 +8,14 @@ use super::event::{
     Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Event, GatedAnswer, ReloadRequest,
     Standstill, Submission, Target,
 };
+use super::forks::{CallRecollection, ForkOrder};
 use super::pauses::PauseChange;
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
-use crate::ids::{Digest, ListenerName};
+use crate::ids::{CallId, Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
-use crate::thread::{Decision, Fact, Input, Record, RecordedAnswer, Verdict};
+use crate::thread::{
+    Decision, Fact, ForkAction, Input, RecalledResult, Record, RecordedAnswer, Verdict,
+};
 use crate::trace::TraceParent;
 
 /// Returns the event that led to `record`. `gate` must have the config that was valid at the
@@ -63,18 +66,17 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::NotTaken { listener, call, attempt, detail }
         }
         Input::Decided { message, decision, origin, .. } => {
-            let decision = match decision {
-                Decision::Approve { hash, preview } => Decision::Approve { hash, preview },
-                Decision::Refuse { reason } => Decision::Refuse { reason },
-                Decision::Answer(RecordedAnswer { listener, verdict }) => {
-                    let payload = RecordedPayloads::new(record, gate).take(&listener, &verdict)?;
-                    Decision::Answer(GatedAnswer { listener, payload })
-                }
-            };
+            let decision = decided(record, decision, gate)?;
             Event::Decide(CallDecision { ticket: Uuid::nil(), message, decision, origin })
         }
         Input::Cancel { thread, reason, origin, .. } => {
             Event::Cancel(Cancellation { ticket: Uuid::nil(), thread, reason, origin })
+        }
+        Input::Fork(action) => fork(record, *action, gate)?,
+        Input::Recalled { call, result: None } => Event::Recalled { call, result: None },
+        Input::Recalled { call, result: Some(result) } => {
+            let result = Some(recollection(record, call, result, gate)?);
+            Event::Recalled { call, result }
         }
         Input::Pause(action) => Event::Pause(PauseChange { ticket: Uuid::nil(), action }),
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
@@ -90,6 +92,60 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     };
 
     Some(event)
+}
+
+/// Rebuilds a decision. An answer passes the gate again.
+fn decided(
+    record: &Record,
+    decision: Decision<RecordedAnswer>,
+    gate: &Gate,
+) -> Option<Decision<GatedAnswer>> {
+    Some(match decision {
+        Decision::Approve { hash, preview } => Decision::Approve { hash, preview },
+        Decision::Refuse { reason } => Decision::Refuse { reason },
+        Decision::Answer(RecordedAnswer { listener, verdict }) => {
+            let payload = RecordedPayloads::new(record, gate).take(&listener, &verdict)?;
+            Decision::Answer(GatedAnswer { listener, payload })
+        }
+    })
+}
+
+/// Rebuilds the event of a fork from the fact in its record.
+fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
+    let threads = record.facts.iter().find_map(|fact| match fact {
+        Fact::Forked { threads, .. } => Some(threads.clone()),
+        _ => None,
+    });
+    let payload = match &action.request {
+        Some(request) => {
+            Some(RecordedPayloads::new(record, gate).take(&request.sender, &request.verdict)?)
+        }
+        None => None,
+    };
+    let threads = threads.unwrap_or_default();
+    Some(Event::Fork(Box::new(ForkOrder { ticket: Uuid::nil(), action, threads, payload })))
+}
+
+/// Rebuilds what the source of a fork had for a call. A reply passes the gate again.
+fn recollection(
+    record: &Record,
+    call: CallId,
+    result: RecalledResult,
+    gate: &Gate,
+) -> Option<CallRecollection> {
+    let RecalledResult { source, how, payloads } = result;
+    let is_part = |message: &&Message| message.cause == Some(call.0);
+    let mut parts: Vec<_> = messages(record).filter(is_part).collect();
+    let mut listener = ListenerName::core();
+    let taken = payloads.iter().map(|digest| {
+        let at = parts.iter().position(|part| part.payload.digest == *digest)?;
+        let part = parts.remove(at);
+        listener = part.from.clone();
+        Some((part.kind, part.name.clone(), part.payload.clone()))
+    });
+    let payloads = taken.collect::<Option<Vec<_>>>()?;
+    let found = CallRecollection { source, listener, how, payloads };
+    found.passes(gate).then_some(found)
 }
 
 /// The event of a reload to `config`. Returns `None` if the record is none.
@@ -196,7 +252,10 @@ struct RecordedPayloads<'a> {
 
 impl<'a> RecordedPayloads<'a> {
     fn new(record: &'a Record, gate: &'a Gate) -> Self {
-        let is_submitted = matches!(record.input, Input::Submitted { .. } | Input::Decided { .. });
+        let is_submitted = matches!(
+            record.input,
+            Input::Submitted { .. } | Input::Decided { .. } | Input::Fork(_)
+        );
         let refusals = record.facts.iter().filter_map(|fact| match fact {
             Fact::Refused { refusal, .. } => Some(refusal),
             _ => None,

@@ -15,6 +15,7 @@ impl Core {
             Event::Submit(submission) => self.tree_of_submission(submission),
             Event::Cancel(Cancellation { thread, .. }) => Some(thread.root()),
             Event::Pause(request) => Some(request.action.target.home().root()),
+            Event::Fork(order) => Some(order.action.thread.root()),
             Event::Outcome { call, attempt, .. }
             | Event::Failed { call, attempt, .. }
             | Event::NotTaken { call, attempt, .. } => self.tree_of_delivery(*call, *attempt),
@@ -24,6 +25,7 @@ impl Core {
             | Event::Stray { .. }
             | Event::Heartbeat { .. }
             | Event::Reserve { .. }
+            | Event::Recalled { .. }
             | Event::Alarm(_)
             | Event::Decide(_)
             | Event::Joined { .. }

@@ -33,15 +33,8 @@ impl Core {
         step: &mut Step,
         decision: &SignedDecision<'_>,
     ) -> Result<ListenerName, Refusal> {
-        let Some(signature) = decision.signature else {
-            if self.operators.is_empty() || mutant("take-unsigned-decisions") {
-                return Ok(ListenerName::operator());
-            }
-            return Err(refusal(&unsigned(&self.operators)));
-        };
-
-        self.validate(step.time, decision, signature).map_err(|message| refusal(&message))?;
-
+        let signature = self.proof(step.time, decision)?;
+        let Some(signature) = signature else { return Ok(ListenerName::operator()) };
         let Some(operator) = self.operators.owner(&signature.key).cloned() else {
             return Ok(ListenerName::operator());
         };
@@ -50,6 +43,27 @@ impl Core {
         step.set_operator(&operator);
         self.fact(step, Fact::Signed { operator: operator.clone(), nonce, time });
         Ok(operator)
+    }
+
+    /// The valid signature of a decision; `None` if the decision has none and needs none.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal of a decision that is not proved.
+    pub(super) fn proof<'d>(
+        &self,
+        now: Time,
+        decision: &SignedDecision<'d>,
+    ) -> Result<Option<&'d DecisionSignature>, Refusal> {
+        let Some(signature) = decision.signature else {
+            if self.operators.is_empty() || mutant("take-unsigned-decisions") {
+                return Ok(None);
+            }
+            return Err(refusal(&unsigned(&self.operators)));
+        };
+
+        self.validate(now, decision, signature).map_err(|message| refusal(&message))?;
+        Ok(Some(signature))
     }
 
     /// Reason why a signature is invalid, or `None` if it is valid.

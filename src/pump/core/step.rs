@@ -59,6 +59,7 @@ impl Step {
                 *by = operator.clone();
             }
             Some((_, Input::Pause(action))) => action.by = operator.clone(),
+            Some((_, Input::Fork(action))) => action.by = operator.clone(),
             _ => {}
         }
     }

@@ -20,6 +20,18 @@ enum SubmissionDenial {
     NoThread(String),
 }
 
+/// A client's request that is accepted.
+#[derive(Clone, Copy)]
+pub(super) struct ClientRequest<'a> {
+    pub id: MessageId,
+    pub sender: &'a ListenerName,
+    /// The client that gets the result.
+    pub client: &'a ListenerName,
+    pub thread: &'a ThreadId,
+    pub key: Option<&'a String>,
+    pub cause: Option<MessageId>,
+}
+
 impl Core {
     pub(super) fn submit(&mut self, step: &mut Step, mut submission: Submission) {
         let id = submission.id;
@@ -141,35 +153,10 @@ impl Core {
             return Err(SubmissionDenial::Refused(refusal));
         }
 
-        let Meaning::Call { peers, .. } = checked.meaning() else {
-            return refused(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY);
+        let peers = match self.admissible(&submission.client, checked) {
+            Ok(peers) => peers,
+            Err((rule, text)) => return refused(rule, &text),
         };
-
-        if self.draining {
-            return refused(
-                RefusalRule::Draining,
-                "the organism is stopping; send again when it is back",
-            );
-        }
-
-        let full = |name: &ListenerName| {
-            let backlog = self.contracts.get(name).map_or(0, |contract| contract.backlog);
-            self.scheduler.backlog(name) >= backlog
-        };
-
-        if self.is_full() || peers.iter().any(full) {
-            return refused(RefusalRule::Busy, "too much is waiting; send it again in a moment");
-        }
-
-        let payload = checked.payload().as_str();
-        let held = |peer: &ListenerName| self.too_many_held(&submission.client, peer, payload);
-        if let Some((peer, held)) = peers.iter().find_map(|peer| Some((peer, held(peer)?))) {
-            let text = format!(
-                "{held} of your calls to {peer} wait for a person; send it again when some of them \
-                 are decided"
-            );
-            return refused(RefusalRule::Busy, &text);
-        }
 
         if let Some(tree) = self.state.tree(&thread)
             && !self.renews(&submission.client, &thread)
@@ -179,7 +166,49 @@ impl Core {
             return refused(RefusalRule::BudgetSpent, "this thread has used all its messages");
         }
 
-        Ok((checked.clone(), thread, peers.clone()))
+        Ok((checked.clone(), thread, peers))
+    }
+
+    /// The peers that get a client's payload, if there is room for their calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns the broken rule with its explanation.
+    pub(super) fn admissible(
+        &self,
+        client: &ListenerName,
+        checked: &Checked,
+    ) -> Result<Vec<ListenerName>, (RefusalRule, String)> {
+        let Meaning::Call { peers, .. } = checked.meaning() else {
+            return Err((RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY.to_owned()));
+        };
+
+        if self.draining {
+            let text = "the organism is stopping; send again when it is back";
+            return Err((RefusalRule::Draining, text.to_owned()));
+        }
+
+        let full = |name: &ListenerName| {
+            let backlog = self.contracts.get(name).map_or(0, |contract| contract.backlog);
+            self.scheduler.backlog(name) >= backlog
+        };
+
+        if self.is_full() || peers.iter().any(full) {
+            let text = "too much is waiting; send it again in a moment";
+            return Err((RefusalRule::Busy, text.to_owned()));
+        }
+
+        let payload = checked.payload().as_str();
+        let held = |peer: &ListenerName| self.too_many_held(client, peer, payload);
+        if let Some((peer, held)) = peers.iter().find_map(|peer| Some((peer, held(peer)?))) {
+            let text = format!(
+                "{held} of your calls to {peer} wait for a person; send it again when some of them \
+                 are decided"
+            );
+            return Err((RefusalRule::Busy, text));
+        }
+
+        Ok(peers.clone())
     }
 
     /// Whether a client's request resets the request counters of a tree. It does not while an
@@ -288,18 +317,39 @@ impl Core {
             self.fact(step, Fact::Traced { trace });
         }
 
-        let gather = self.contracts.get(&by).map(|client| client.gather).unwrap_or_default();
-        let group = (peers.len() > 1).then_some((CallId(submission.id), gather));
+        let request = ClientRequest {
+            id: submission.id,
+            sender: &by,
+            client: &by,
+            thread: &thread,
+            key: submission.key.as_ref(),
+            cause: None,
+        };
+        let calls = self.open_client_calls(step, &request, checked, peers);
+        let held = self.awaits_approval(&calls);
+        Receipt::Accepted { thread, calls, again: false, held }
+    }
+
+    /// Opens a call to each peer that gets a client's payload.
+    pub(super) fn open_client_calls(
+        &mut self,
+        step: &mut Step,
+        request: &ClientRequest<'_>,
+        checked: &Checked,
+        peers: &[ListenerName],
+    ) -> Vec<CallId> {
+        let ClientRequest { id, sender, client, thread, key, cause } = *request;
+        let gather = self.contracts.get(sender).map(|client| client.gather).unwrap_or_default();
+        let group = (peers.len() > 1).then_some((CallId(id), gather));
         let mut calls = Vec::new();
 
         for (leg, peer) in peers.iter().enumerate() {
-            let opener = Opener::Client { name: by.clone() };
+            let opener = Opener::Client { name: client.clone() };
             let opening = Opening { opener, group, forward: false };
-            let request = NewMessage::checked(MessageKind::Call, &by, peer, &thread, checked);
-            let id = (leg == 0).then_some(submission.id);
-            let key = submission.key.clone();
-            let request = request.opening(opening).with_id(id).with_key(key);
-            calls.push(CallId(self.accept(step, request).id));
+            let request = NewMessage::checked(MessageKind::Call, sender, peer, thread, checked);
+            let id = (leg == 0).then_some(id);
+            let request = request.opening(opening).with_id(id).with_key(key.cloned());
+            calls.push(CallId(self.accept(step, request.caused_by(cause)).id));
         }
 
         // Ordering rule: every leg is open before the first one starts, so that a leg that ends at
@@ -307,9 +357,7 @@ impl Core {
         for call in &calls {
             self.start_call(step, *call);
         }
-
-        let held = self.awaits_approval(&calls);
-        Receipt::Accepted { thread, calls, again: false, held }
+        calls
     }
 
     fn refuse_submission(

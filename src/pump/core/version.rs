@@ -81,6 +81,11 @@ const CHANGES: &[(u32, &str)] = &[
     (45, "a step of the clock is recorded where client keys are kept for a time"),
     (46, "an operator pauses and resumes threads, listeners or everything"),
     (47, "alerts are recorded"),
+    (
+        48,
+        "an operator forks a thread; calls of the fork get the recorded results of its source, and \
+         its timers do not wait",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

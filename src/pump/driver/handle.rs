@@ -21,11 +21,14 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{
-    CallDecision, Cancellation, Event, GatedAnswer, PauseChange, PauseRuling, Receipt, Submission,
-    Target,
+    CallDecision, CallRecollection, Cancellation, Event, ForkOrder, ForkRuling, GatedAnswer,
+    PauseChange, PauseRuling, Receipt, Submission, Target,
 };
 use crate::system::AlertReport;
-use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction, PauseAction};
+use crate::thread::{
+    Closing, Decision, DecisionOrigin, ForkAction, InheritedThread, OperatorAction, PauseAction,
+    Verdict,
+};
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
 /// Completion of a client's call: how the call ended, and its result.
@@ -59,6 +62,13 @@ pub(in crate::pump) struct Cancel {
 pub(in crate::pump) struct ChangePause {
     pub request: PauseChange,
     pub ruling: oneshot::Sender<PauseRuling>,
+    pub permit: InboxPermit,
+}
+
+/// A request to fork a thread, and the channel to the caller that waits until it is durable.
+pub(in crate::pump) struct Fork {
+    pub order: ForkOrder,
+    pub ruling: oneshot::Sender<ForkRuling>,
     pub permit: InboxPermit,
 }
 
@@ -348,6 +358,52 @@ impl Handle {
         let pause = Box::new(ChangePause { request, ruling, permit });
         self.outbox.send(PumpCommand::Pause(pause)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
+    }
+
+    /// Forks a thread. Checks the payload of the first request at the gate. Returns when the fork is
+    /// durable.
+    pub async fn fork(
+        &self,
+        action: ForkAction,
+        threads: Vec<InheritedThread>,
+        payload: Option<&[u8]>,
+    ) -> Result<ForkRuling, PumpStopped> {
+        let Some(permit) = self.inbox.try_permit() else {
+            let text = action.source.message.to_string();
+            return Ok(ForkRuling::Refused(busy(text.as_bytes(), INBOX_FULL)));
+        };
+
+        let (gate, _) = self.gates.current();
+        let mut action = action;
+        let payload = match (&mut action.request, payload) {
+            (Some(request), Some(text)) => {
+                let checked = gate.check(&request.sender, text);
+                request.verdict = match &checked {
+                    Ok(checked) => Verdict::Passed(checked.payload().digest),
+                    Err(refusal) => Verdict::Refused(refusal.digest),
+                };
+                Some(checked)
+            }
+            _ => None,
+        };
+
+        let (ruling, ruled) = oneshot::channel();
+        let order = ForkOrder { ticket: Uuid::now_v7(), action, threads, payload };
+        let fork = Box::new(Fork { order, ruling, permit });
+        self.outbox.send(PumpCommand::Fork(fork)).map_err(|_| PumpStopped)?;
+        ruled.await.map_err(|_| PumpStopped)
+    }
+
+    /// Reports what the source of a fork has for a call. A reply that the gate does not pass today
+    /// is none.
+    pub fn recalled(
+        &self,
+        call: CallId,
+        result: Option<CallRecollection>,
+    ) -> Result<(), PumpStopped> {
+        let (gate, _) = self.gates.current();
+        let result = result.filter(|found| found.passes(&gate));
+        self.event(Event::Recalled { call, result })
     }
 
     /// Submits a decision on a held call and returns the ruling. Answers must pass the gate first,

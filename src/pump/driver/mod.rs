@@ -48,7 +48,7 @@ use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant;
 use crate::pump::ResidentCore;
-use crate::pump::core::{Alarm, Effect, Event, Step};
+use crate::pump::core::{Alarm, Effect, Event, RecallOrder, Step};
 use crate::pump::gate::Gate;
 use crate::pump::snapshot_maker::SnapshotMaker;
 use crate::thread::Map;
@@ -76,6 +76,7 @@ pub(super) enum PumpCommand {
     Decide(Box<handle::Decide>),
     Cancel(Box<handle::Cancel>),
     Pause(Box<handle::ChangePause>),
+    Fork(Box<handle::Fork>),
     Reserve(Box<handle::Reserve>),
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
@@ -113,6 +114,9 @@ pub struct Pump {
     /// The reload to carry out after this batch.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
+    /// Receives the calls of forks for which the source is searched; `None` for a pump that serves
+    /// no forks.
+    recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
     handle: Handle,
     alarms: AlarmQueue,
     /// Whether [`PumpCommand::Deadlines`] is in the inbox.
@@ -172,6 +176,7 @@ impl Pump {
             has_reloaded: false,
             reload: None,
             inbox,
+            recalls: None,
             handle,
             alarms,
             is_deadline_queued: false,
@@ -197,6 +202,12 @@ impl Pump {
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
         self
+    }
+
+    /// Sends the calls of forks for which the source is searched to `recalls`.
+    #[must_use]
+    pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
+        Self { recalls: Some(recalls), ..self }
     }
 
     /// Makes snapshots of the state beside the run of the pump.
@@ -455,11 +466,24 @@ impl Pump {
             Effect::PauseRuled { ticket, ruling } => {
                 self.waiters.send_pause_ruling(ticket, ruling);
             }
+            Effect::ForkRuled { ticket, ruling } => self.waiters.send_fork_ruling(ticket, ruling),
+            Effect::Recall(order) => self.recall(order),
             Effect::Reserved { call, attempt, answer } => {
                 self.waiters.answer_reservation(call, attempt, answer);
             }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }
+    }
+}
+
+impl Pump {
+    /// Has the source of a fork searched aside from the pump's thread.
+    fn recall(&self, order: RecallOrder) {
+        let Some(recalls) = &self.recalls else {
+            return tracing::warn!(call = %order.call, "this pump serves no forks; the call waits");
+        };
+        // The send fails while the pump stops; the next boot searches again.
+        recalls.send(order).ok();
     }
 }
 

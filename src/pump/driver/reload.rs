@@ -180,6 +180,17 @@ impl Pump {
                 });
                 Event::Decide(CallDecision { decision: decided, ..decision })
             }
+            Event::Recalled { call, result } => {
+                let result = result.filter(|found| found.passes(&self.gate));
+                Event::Recalled { call, result }
+            }
+            Event::Fork(mut order) => {
+                if let (Some(request), Some(Ok(checked))) = (&order.action.request, &order.payload)
+                {
+                    order.payload = Some(self.gate.check_again(&request.sender, checked));
+                }
+                Event::Fork(order)
+            }
             other => other,
         }
     }

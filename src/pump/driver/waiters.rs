@@ -13,7 +13,7 @@ use super::handle::{Act, CallCompletion, RecordAlert, Reserve, Submit};
 use crate::envelope::{NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::limits;
-use crate::pump::core::{Event, PauseRuling, Receipt};
+use crate::pump::core::{Event, ForkRuling, PauseRuling, Receipt};
 use crate::thread::Map;
 
 #[derive(Default)]
@@ -24,6 +24,7 @@ pub(super) struct Waiters {
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
+    forks: Map<Uuid, oneshot::Sender<ForkRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch what their tree waits for.
     pub watchers: Watchers,
@@ -67,6 +68,11 @@ impl Waiters {
                 drop(pause.permit);
                 self.pauses.insert(pause.request.ticket, pause.ruling);
                 Some(Event::Pause(pause.request))
+            }
+            PumpCommand::Fork(fork) => {
+                drop(fork.permit);
+                self.forks.insert(fork.order.ticket, fork.ruling);
+                Some(Event::Fork(Box::new(fork.order)))
             }
             PumpCommand::Reserve(reserve) => {
                 let Reserve { call, attempt, reservation, answer } = *reserve;
@@ -160,6 +166,13 @@ impl Waiters {
 
     pub fn send_pause_ruling(&mut self, ticket: Uuid, ruling: PauseRuling) {
         if let Some(waiter) = self.pauses.remove(&ticket) {
+            // The send fails if the requester has left. The ruling is recorded.
+            waiter.send(ruling).ok();
+        }
+    }
+
+    pub fn send_fork_ruling(&mut self, ticket: Uuid, ruling: ForkRuling) {
+        if let Some(waiter) = self.forks.remove(&ticket) {
             // The send fails if the requester has left. The ruling is recorded.
             waiter.send(ruling).ok();
         }

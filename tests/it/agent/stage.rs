@@ -292,6 +292,8 @@ impl Stage {
                 | Effect::CountBusy { .. }
                 | Effect::Reserved { .. }
                 | Effect::PauseRuled { .. }
+                | Effect::ForkRuled { .. }
+                | Effect::Recall(_)
                 | Effect::Ruled { .. } => {}
             }
         }

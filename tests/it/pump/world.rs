@@ -9,8 +9,8 @@ use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, Schedule, TreeLimits, goal_schema};
 use organism::envelope::{
-    AttemptFailure, Disposition, Message, MessageKind, Money, NotReserved, Refusal, Reservation,
-    Spending, Turn,
+    AttemptFailure, Disposition, Message, MessageKind, Money, NotReserved, Payload, Refusal,
+    Reservation, Spending, Turn,
 };
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
@@ -19,16 +19,17 @@ use organism::journal::StateRecovery as _;
 use organism::journal::sqlite::RestingStore;
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
-    Alarm, CallDecision, Cancellation, Core, Effect, Event, GatedAnswer, PauseChange, PauseRuling,
-    Receipt, Schedules, Submission, Target,
+    Alarm, CallDecision, CallRecollection, Cancellation, Core, Effect, Event, ForkOrder,
+    ForkRuling, GatedAnswer, PauseChange, PauseRuling, RecallOrder, Receipt, Schedules, Submission,
+    Target,
 };
-use organism::pump::gate::Gate;
+use organism::pump::gate::{Checked, Gate};
 use organism::pump::{ResidencyLimits, ResidentCore};
 use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
 use organism::thread::{
-    Closing, Decision, DecisionOrigin, Fact, Input, OperatorKeys, PauseAction, PauseTarget,
-    PauseVerb, Record,
+    Closing, Decision, DecisionOrigin, Fact, ForkAction, ForkSource, ForkedRequest, Input,
+    OperatorKeys, PauseAction, PauseTarget, PauseVerb, Record, State, Verdict,
 };
 use organism::trace::TraceParent;
 use uuid::Uuid;
@@ -111,6 +112,9 @@ pub struct World {
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
     pause_ruling: Option<PauseRuling>,
+    fork_ruling: Option<ForkRuling>,
+    /// Calls of forks for which the source is to be searched.
+    pub recalls: VecDeque<RecallOrder>,
     reserved: Option<Result<(), NotReserved>>,
 }
 
@@ -190,6 +194,8 @@ impl World {
             receipt: None,
             ruling: None,
             pause_ruling: None,
+            fork_ruling: None,
+            recalls: VecDeque::new(),
             reserved: None,
         };
         world.boot();
@@ -222,6 +228,7 @@ impl World {
         assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
         self.shadow = Core::clone(&self.rebuilt(&self.records));
         self.deliveries.clear();
+        self.recalls.clear();
         self.alarms.clear();
         self.boot();
     }
@@ -336,6 +343,13 @@ impl World {
                 }
                 Effect::Ruled { ruling, .. } => self.ruling = Some(ruling),
                 Effect::PauseRuled { ruling, .. } => self.pause_ruling = Some(ruling),
+                Effect::ForkRuled { ruling, .. } => {
+                    if let ForkRuling::Forked { calls, .. } = &ruling {
+                        self.seen.known_to_clients.extend(calls);
+                    }
+                    self.fork_ruling = Some(ruling);
+                }
+                Effect::Recall(order) => self.recalls.push_back(order),
                 Effect::Reserved { answer, .. } => self.reserved = Some(answer),
                 Effect::CountBusy { client } => self.busy.push(client),
                 Effect::Held { .. } => {}
@@ -368,6 +382,10 @@ impl World {
                 Fact::Disposed { message, .. } => {
                     assert!(self.seen.accepted.contains(message), "disposed of the unknown");
                     assert!(self.seen.disposed.insert(*message), "one disposition each");
+                }
+                Fact::Forked { threads, .. } => {
+                    let seqs = threads.iter().map(|own| (own.thread.clone(), own.seq));
+                    self.seen.seqs.extend(seqs);
                 }
                 Fact::OutcomeReceived { call, attempt } => {
                     let before = self.seen.attempts.insert(*call, *attempt);
@@ -595,6 +613,78 @@ impl World {
         let action = PauseAction { verb, target: target.clone(), by, origin };
         self.step(Event::Pause(PauseChange { ticket: Uuid::nil(), action }));
         self.pause_ruling.take().unwrap()
+    }
+
+    /// Forks the tree of `source` after the record at `history`. The fork's client is `who`, which
+    /// sends `text` if there is one.
+    pub fn fork(
+        &mut self,
+        source: &ThreadId,
+        history: Position,
+        (who, text): (&str, Option<&str>),
+        live: &[&str],
+    ) -> ForkRuling {
+        let mut past = State::default();
+        for record in self.records.iter().filter(|record| record.tree == *source) {
+            if record.position <= history {
+                record.facts.iter().for_each(|fact| past.apply(source, record.time, fact));
+            }
+        }
+        self.submissions += 1;
+        let thread = ThreadId::parse(&format!("sess-fork{:04}", self.submissions)).unwrap();
+        let checked = text.map(|text| self.gate.check(&name(who), text.as_bytes()));
+        let digest = |checked: &Result<Checked, Refusal>| match checked {
+            Ok(checked) => Verdict::Passed(checked.payload().digest),
+            Err(refusal) => Verdict::Refused(refusal.digest),
+        };
+        let request = checked.as_ref().map(|checked| ForkedRequest {
+            id: MessageId(Uuid::from_u128(0xf0f0_0000 + u128::from(self.submissions))),
+            sender: name(who),
+            verdict: digest(checked),
+        });
+        let source = ForkSource {
+            thread: source.clone(),
+            message: MessageId(Uuid::from_u128(1)),
+            seq: 1,
+            record: history,
+            hash: Digest::of(b"record"),
+            history,
+        };
+        let action = ForkAction {
+            thread: thread.clone(),
+            source: source.clone(),
+            client: name(who),
+            live: live.iter().map(|listener| name(listener)).collect(),
+            allotment: None,
+            request,
+            by: name("whoever"),
+            origin: None,
+        };
+        let threads = past.inherited_threads(&source.thread, &thread);
+        let order = ForkOrder { ticket: Uuid::nil(), action, threads, payload: checked };
+        self.step(Event::Fork(Box::new(order)));
+        self.fork_ruling.take().unwrap()
+    }
+
+    /// Answers the next search of a fork's source: with a reply of the searched listener, a system
+    /// payload of the core, or nothing.
+    pub fn recall(&mut self, found: Option<(MessageKind, &str)>) -> RecallOrder {
+        let order = self.recalls.pop_front().expect("a source is searched");
+        let result = found.map(|(kind, text)| {
+            let payload = Payload::new(text);
+            let local = text.trim_start_matches('<').split([' ', '>']).next().unwrap();
+            let space = if kind == MessageKind::Reply { NS } else { organism::system::NAMESPACE };
+            let name = PayloadName::new(space, local);
+            let how = match kind {
+                MessageKind::Reply => Closing::Completed,
+                _ => Closing::Failed,
+            };
+            let listener = order.listener.clone();
+            let source = CallId(MessageId(Uuid::from_u128(2)));
+            CallRecollection { source, listener, how, payloads: vec![(kind, name, payload)] }
+        });
+        self.step(Event::Recalled { call: order.call, result });
+        order
     }
 
     /// Submits a decision of an operator or of a human listener. Returns the violated rule, if any.

@@ -317,7 +317,7 @@ impl Simulation {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
-                Effect::PauseRuled { .. } => {}
+                Effect::PauseRuled { .. } | Effect::ForkRuled { .. } | Effect::Recall(_) => {}
                 Effect::Reserved { call, attempt, answer } => {
                     self.may_request(call, attempt, answer);
                 }

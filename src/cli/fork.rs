@@ -1,0 +1,274 @@
+//! `organism fork`: continues a recorded thread from one of its messages in a new one, without
+//! repeating any effect.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::audit::ForkPoint;
+use crate::config::{Config, nearest};
+use crate::contract::{Contract, Role};
+use crate::envelope::Money;
+use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::organism::{OrganismClient, operator};
+use crate::service::signing::OperatorSigner;
+use crate::service::{ForkRequest, OpenedFork};
+use crate::thread::{Allotment, DecisionOrigin};
+
+use super::decision;
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{self, JournalTarget};
+use super::message_lookup;
+use super::startup::{self, ConfigArg};
+use super::submit_output::{exit_of, print_json, print_plain, worse};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// Id of the message, or its first 8 digits at least: a client's request, which the fork sends
+    /// again, or the result after which a new request continues.
+    #[arg(value_name = "MESSAGE")]
+    message: String,
+    /// Send the payload of this file, or of `-` for standard input, instead of the recorded one.
+    #[arg(long, value_name = "FILE")]
+    edit: Option<PathBuf>,
+    /// Client that gets the results. Default: the client of the source.
+    #[arg(long = "as", value_name = "CLIENT")]
+    client: Option<String>,
+    /// Give the calls to this listener that the source does not have to the listener itself. Without
+    /// it, an operator must approve each of them.
+    #[arg(long, value_name = "LISTENER")]
+    live: Vec<String>,
+    /// Maximum tokens of the fork.
+    #[arg(long, value_name = "N")]
+    tokens: Option<u64>,
+    /// Maximum money of the fork, in the currency of the config.
+    #[arg(long, value_name = "N")]
+    money: Option<f64>,
+    /// Note for the record.
+    #[arg(long, default_value = "")]
+    note: String,
+    /// Sign the fork with this operator's key, made by `organism operator key`.
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
+    /// Return as soon as the fork is on record.
+    #[arg(long)]
+    no_wait: bool,
+    /// Write JSON lines: the fork, then the results.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The fork as JSON.
+#[derive(Serialize)]
+struct ForkOutput<'a> {
+    #[serde(rename = "fork")]
+    thread: &'a ThreadId,
+    #[serde(rename = "source")]
+    source: &'a ThreadId,
+    /// The message at which the fork begins, which may not be the one that was named.
+    #[serde(rename = "message")]
+    message: MessageId,
+    #[serde(rename = "position")]
+    position: Position,
+    #[serde(rename = "calls")]
+    calls: &'a [CallId],
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load_without_keys()?;
+    let point = fork_point(&args)?;
+    let payload = payload(&args, &point)?;
+    let signer = args.sign.as_deref().map(decision::signer_of).transpose()?;
+    let request = ForkRequest {
+        // The client of the organism chooses it.
+        thread: point.source.thread.clone(),
+        source: point.source.thread.clone(),
+        message: point.source.message,
+        record: point.source.record,
+        client: client(&config, &args, &point)?,
+        payload,
+        live: live(&config, &args.live)?,
+        allotment: allotment(&args)?,
+        origin: Some(DecisionOrigin {
+            who: operator::this_user(),
+            note: args.note.clone(),
+            signature: None,
+        }),
+    };
+    let forking = fork(config, request, signer.as_ref(), &args);
+    startup::runtime()?.block_on(forking)
+}
+
+/// The client that gets the results.
+fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<ListenerName> {
+    match &args.client {
+        Some(name) => startup::client(config, Some(name)),
+        None => Ok(point.client.clone()),
+    }
+}
+
+/// Listeners whose calls the fork answers from the record, as far as it can.
+fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
+    let is_recalled = |contract: &&Contract| matches!(contract.role, Role::Listener | Role::Human);
+    let names: Vec<_> =
+        config.contracts.iter().filter(is_recalled).map(|contract| &contract.name).collect();
+    let named = given.iter().map(|text| {
+        let found = names.iter().find(|name| name.as_str() == text);
+        found.map(|name| (*name).clone()).ok_or_else(|| {
+            let near = nearest(text, names.iter().map(|name| name.as_str()));
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let text = format!(
+                "`{text}` is no listener of this config whose calls a fork answers from the \
+                 record: agents and workflows run anew in any case{near}"
+            );
+            CommandFailure::new(CommandExit::Usage, text).into()
+        })
+    });
+    named.collect()
+}
+
+/// The place that the message names, or the last one before it.
+fn fork_point(args: &Args) -> anyhow::Result<ForkPoint> {
+    let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
+    let report = message_lookup::find(&place, &args.message, 0)?;
+    let id = report.message.id;
+    let thread = &report.message.thread;
+    let mut found = None;
+    for reader in journal_target::readers_of(&place, &thread.root())? {
+        let point = ForkPoint::find(&reader, report.record.position, id);
+        found = found.or(point.map_err(|error| journal_target::failed_in(&reader, error))?);
+    }
+
+    let Some(point) = found else {
+        let text =
+            format!("no fork can begin at {id}: {thread} has no request of a client up to there");
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    };
+    if point.source.message != id {
+        let what = if point.request.is_some() { "the request" } else { "the result" };
+        let taken = point.source.message;
+        if args.edit.is_some() {
+            let text = format!(
+                "{id} cannot be edited, because calls are open there: a fork can begin at {what} \
+                 {taken} before it"
+            );
+            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        }
+        note!("calls are open at {id}, so the fork begins at {what} {taken} before it");
+    }
+    Ok(point)
+}
+
+/// The payload with which the fork begins; `None` if it begins after a result.
+fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
+    let Some(request) = &point.request else {
+        if args.edit.is_some() {
+            let text = format!(
+                "{} is a result, and --edit replaces a client's request; fork there without it, \
+                 and continue the fork with `organism send --thread`",
+                point.source.message
+            );
+            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        }
+        return Ok(None);
+    };
+
+    if let Some(path) = &args.edit {
+        let text = String::from_utf8(startup::bytes(path)?).map_err(|_| {
+            let text = format!("{} is not UTF-8", path.display());
+            CommandFailure::new(CommandExit::InvalidData, text)
+        })?;
+        return Ok(Some(text));
+    }
+    match &request.payload {
+        Some(payload) => Ok(Some(payload.as_str().to_owned())),
+        None => {
+            let text = format!(
+                "the payload of {} is redacted and cannot be sent again; name another one with \
+                 --edit",
+                point.source.message
+            );
+            Err(CommandFailure::new(CommandExit::Unavailable, text).into())
+        }
+    }
+}
+
+fn allotment(args: &Args) -> anyhow::Result<Allotment> {
+    if args.money.is_some_and(|money| !(money.is_finite() && money >= 0.0)) {
+        let text = "--money takes an amount of 0 or more, such as 0.50";
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+    Ok(Allotment { tokens: args.tokens, money: args.money.map(Money::of_units), until: None })
+}
+
+async fn fork(
+    config: Config,
+    mut request: ForkRequest,
+    signer: Option<&OperatorSigner>,
+    args: &Args,
+) -> anyhow::Result<ExitCode> {
+    let organism = OrganismClient::open(config).await?;
+    request.thread = organism.fork_id(&request.source);
+    let source = request.source.clone();
+    let message = request.message;
+    let position = request.record;
+
+    let mut exit = CommandExit::Done;
+    let forked = organism.fork(request, signer).await;
+    let waited = match &forked {
+        Ok(Ok(forked)) => {
+            print_fork(forked, &source, (message, position), args.json)?;
+            let is_group = forked.calls.len() > 1;
+            let wait = !args.no_wait && !forked.calls.is_empty();
+            let waiting = organism.fork_results(forked, |update| {
+                exit = worse(exit, exit_of(&update, true));
+                if args.json {
+                    print_json(None, &update);
+                } else {
+                    print_plain(&update, is_group);
+                }
+            });
+            if wait { waiting.await } else { Ok(()) }
+        }
+        _ => Ok(()),
+    };
+
+    let is_own = organism.is_own();
+    organism.close().await?;
+    let forked = forked?;
+    waited?;
+    decision::ruled(forked.as_ref().err().cloned())?;
+    if is_own && args.no_wait {
+        note!("no organism was running; the work of the fork goes on with `organism run`");
+    }
+    Ok(exit.into())
+}
+
+fn print_fork(
+    forked: &OpenedFork,
+    source: &ThreadId,
+    (message, position): (MessageId, Position),
+    is_json: bool,
+) -> anyhow::Result<()> {
+    let OpenedFork { thread, calls } = forked;
+    if is_json {
+        put_line!(
+            "{}",
+            serde_json::to_string(&ForkOutput { thread, source, message, position, calls })?
+        );
+    } else {
+        note!("thread {thread}, a fork of {source} at {message}");
+        if calls.is_empty() {
+            note!("continue it with `organism send --thread {thread} FILE`");
+        } else {
+            note!(
+                "a call that the source does not have waits for an approval, unless --live names \
+                 its listener: `organism approvals`"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Finds the message that a command names by its id, or by the beginning of its id.
+
+use crate::audit::{self, FoundMessage, MessageReport};
+use crate::index::{IndexedMessage, MessageSelector};
+
+use super::exit::{CommandExit, CommandFailure};
+use super::indexed;
+use super::journal_target::JournalTarget;
+use super::render::{RenderOutput, message_rows};
+
+/// Finds the one message that the id or its beginning names, in the journals of all partitions. The
+/// report shows at most `limit` messages that it caused.
+pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<MessageReport> {
+    let prefix = MessageSelector::parse(id).ok_or_else(|| malformed(id))?;
+    let found =
+        indexed::read_all(place, &mut |reader| audit::message_report(reader, &prefix, limit))?;
+
+    let mut reports = Vec::new();
+    let mut candidates = Vec::new();
+    for found in found {
+        match found {
+            FoundMessage::None => {}
+            FoundMessage::One(report) => reports.push(report),
+            FoundMessage::Several(several) => candidates.extend(several),
+        }
+    }
+
+    if candidates.is_empty() && reports.len() == 1 {
+        return reports.pop().map(|report| *report).ok_or_else(|| unknown(id));
+    }
+    candidates.extend(reports.into_iter().map(|report| report.row));
+    if candidates.is_empty() { Err(unknown(id)) } else { Err(ambiguous(id, &candidates)) }
+}
+
+fn usage(text: String) -> anyhow::Error {
+    CommandFailure::new(CommandExit::Usage, text).into()
+}
+
+fn malformed(id: &str) -> anyhow::Error {
+    usage(format!(
+        "`{id}` is no id of a message: write at least its first {} hexadecimal digits; `organism \
+         search` and `organism thread --ids` show ids",
+        MessageSelector::DIGITS_MIN
+    ))
+}
+
+fn unknown(id: &str) -> anyhow::Error {
+    usage(format!(
+        "no message {id} is on record; `organism search` and `organism thread --ids` show ids, and \
+         `organism search --kind refusal` what was refused"
+    ))
+}
+
+fn ambiguous(id: &str, candidates: &[IndexedMessage]) -> anyhow::Error {
+    let rows = message_rows(&RenderOutput::stderr(false), candidates);
+    usage(format!("several messages begin with {}; write more digits of one:\n{rows}", id))
+}

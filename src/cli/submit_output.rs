@@ -1,0 +1,62 @@
+//! Prints the updates of a submission, as `send` and `fork` do.
+
+use crate::service::SubmitUpdate;
+
+use super::decision;
+use super::exit::CommandExit;
+
+/// Exit code after an update; `wait` states whether the command waits for the result.
+pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
+    match sent {
+        SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
+        SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => CommandExit::Done,
+        SubmitUpdate::Refused { refusal, .. } => decision::exit_of_refusal(refusal),
+        SubmitUpdate::NoThread { .. } => CommandExit::InvalidData,
+        SubmitUpdate::Result { .. } if sent.is_failure() => CommandExit::WorkflowFailed,
+        SubmitUpdate::Result { .. } => CommandExit::Done,
+    }
+}
+
+pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
+    if a == CommandExit::Done { b } else { a }
+}
+
+/// Prints the result to stdout, and everything else to stderr. With `is_group`, several listeners
+/// reply, so each reply is labelled with its sender. A fault names its listener itself.
+pub fn print_plain(sent: &SubmitUpdate, is_group: bool) {
+    if let SubmitUpdate::Accepted { held: true, .. } = sent {
+        note!("it waits for an approval; `organism approvals` shows it");
+    }
+
+    match sent {
+        SubmitUpdate::Accepted { thread, again: false, .. } => note!("thread {thread}"),
+        SubmitUpdate::Accepted { thread, again: true, .. } => {
+            note!("thread {thread}; this key was used before, its recorded result follows");
+        }
+        SubmitUpdate::Refused { refusal, .. } => {
+            note!("refused: {refusal}");
+            if let Some(expected) = &refusal.expected {
+                note!("expected, for example:");
+                expected.lines().for_each(|line| note!("  {line}"));
+            }
+        }
+        SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
+        SubmitUpdate::Waits(wait) => note!("{wait}"),
+        SubmitUpdate::Result { replies, .. } => {
+            for reply in replies {
+                if is_group && !reply.from.is_core() {
+                    note!("from {}:", reply.from);
+                }
+                put_line!("{}", reply.payload);
+            }
+        }
+    }
+}
+
+pub fn print_json(file: Option<&str>, sent: &SubmitUpdate) {
+    let mut line = serde_json::json!(sent);
+    if let (Some(file), Some(line)) = (file, line.as_object_mut()) {
+        line.insert("file".to_owned(), file.into());
+    }
+    put_line!("{line}");
+}

@@ -1,0 +1,186 @@
+//! Searches the sources of forks for the results of calls, aside from the pump's thread.
+//!
+//! The n-th call of a fork to a listener with the same payload bytes gets the result of the n-th
+//! such call that the source has after the place of the fork.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::bounded_cache::BoundedCache;
+use crate::envelope::{Message, MessageKind};
+use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::pump::core::{CallRecollection, RecallOrder};
+use crate::pump::driver::Handle;
+use crate::thread::{Fact, Opener, Record};
+
+/// The channel through which a pump has sources searched.
+pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
+    unbounded_channel()
+}
+
+/// Serves the forks of a pump until it ends. Its journal is in `data`.
+pub(super) async fn serve(mut orders: UnboundedReceiver<RecallOrder>, pump: Handle, data: PathBuf) {
+    let mut search = Some(SourceSearch::new(data));
+    while let Some(order) = orders.recv().await {
+        let call = order.call;
+        let Some(mut own) = search.take() else { return };
+        let searching = tokio::task::spawn_blocking(move || {
+            let found = own.find(&order);
+            (own, found)
+        });
+        let Ok((own, found)) = searching.await else { return };
+        search = Some(own);
+
+        // Without a result, the call waits for an operator: no effect is repeated by mistake.
+        let result = found.unwrap_or_else(|error| {
+            tracing::warn!(%call, "the source of its fork cannot be read: {error}");
+            None
+        });
+        if pump.recalled(call, result).is_err() {
+            return;
+        }
+    }
+}
+
+/// Calls of one tree with the same listener and payload, in the order of the record.
+type SameCalls = HashMap<(ListenerName, Digest), Vec<CallId>>;
+
+/// The calls of one tree.
+#[derive(Default)]
+struct SearchedCalls {
+    /// Position of the last record that is read.
+    up_to: Position,
+    same: SameCalls,
+    openers: HashMap<CallId, Opener>,
+    /// Positions of the records that closed calls.
+    closed: HashMap<CallId, Position>,
+}
+
+/// Keeps the calls of the trees that were searched last.
+struct SourceSearch {
+    data: PathBuf,
+    trees: BoundedCache<(ThreadId, Position), SearchedCalls>,
+}
+
+impl SourceSearch {
+    fn new(data: PathBuf) -> Self {
+        let trees = BoundedCache::new(limits::MEMORY_TREES_MAX, limits::MEMORY_INDEX_BYTES_MAX);
+        Self { data, trees }
+    }
+
+    /// The result that the source has for a call of a fork; `None` if it has none.
+    fn find(&mut self, order: &RecallOrder) -> Result<Option<CallRecollection>, Error> {
+        let reader = JournalReader::open(&self.data)?;
+        let key = (order.listener.clone(), order.payload);
+
+        let own = self.calls(&reader, &order.fork, Position(0))?;
+        let number =
+            own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == order.call));
+        let Some(number) = number else { return Ok(None) };
+
+        let source = self.calls(&reader, &order.source, order.after)?;
+        let Some(call) = source.same.get(&key).and_then(|calls| calls.get(number)).copied() else {
+            return Ok(None);
+        };
+        let (Some(opener), Some(position)) = (source.openers.get(&call), source.closed.get(&call))
+        else {
+            return Ok(None);
+        };
+        let record = reader.existing_record(*position)?.record;
+        Ok(recollection(&record, order.listener.clone(), call, opener))
+    }
+
+    /// The calls of a tree after a position.
+    fn calls(
+        &mut self,
+        reader: &JournalReader,
+        root: &ThreadId,
+        after: Position,
+    ) -> Result<&SearchedCalls, Error> {
+        let key = (root.clone(), after);
+        let mut calls = self.trees.take(&key).unwrap_or_default();
+        let known = calls.up_to.max(after);
+        if let Some(head) = reader.head(root)?.filter(|head| *head > known) {
+            let records = reader.tree(root, Some(head))?;
+            let new = records.iter().map(|sealed| &sealed.record);
+            new.filter(|record| record.position > known).for_each(|record| calls.read(record));
+            calls.up_to = head;
+        }
+        // The tree that was read last is kept whatever its size.
+        let bytes = calls.bytes().min(limits::MEMORY_INDEX_BYTES_MAX);
+        self.trees.put(key.clone(), calls, bytes);
+        let missing = || Error::broken(after.0, "its calls were not kept");
+        self.trees.get(&key).ok_or_else(missing)
+    }
+}
+
+impl SearchedCalls {
+    fn read(&mut self, record: &Record) {
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening: Some(opening), .. } => {
+                    let call = CallId(message.id);
+                    let same = (message.to.clone(), message.payload.digest);
+                    self.same.entry(same).or_default().push(call);
+                    self.openers.insert(call, opening.opener.clone());
+                }
+                Fact::CallClosed { call, .. } => {
+                    self.closed.insert(*call, record.position);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.openers.len() * CALL_BYTES
+    }
+}
+
+/// Approximate bytes of a call in memory.
+const CALL_BYTES: usize = 400;
+
+/// The result of a call in the record that closed it.
+fn recollection(
+    record: &Record,
+    listener: ListenerName,
+    call: CallId,
+    opener: &Opener,
+) -> Option<CallRecollection> {
+    let how = record.facts.iter().find_map(|fact| match fact {
+        Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),
+        _ => None,
+    })?;
+    let is_result = |message: &Message| {
+        let is_part = matches!(message.kind, MessageKind::Reply | MessageKind::System);
+        let to_opener = match opener {
+            Opener::Call { call, .. } => message.call == Some(*call),
+            Opener::Client { .. } => false,
+        };
+        // A result that leaves its thread is in no call; what reaches the opener then is a wrapper.
+        let is_wrapper = &*message.name.local == "thread-result" && message.from.is_core();
+        is_part
+            && message.cause == Some(call.0)
+            && !is_wrapper
+            && (to_opener || message.call.is_none())
+    };
+
+    let payloads = record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, opening: None, .. } if is_result(message) => {
+            Some((message.kind, message.name.clone(), message.payload.clone()))
+        }
+        _ => None,
+    });
+    let payloads: Vec<_> = payloads.collect();
+    let is_whole = payloads
+        .iter()
+        .all(|(.., payload)| Digest::of(payload.as_str().as_bytes()) == payload.digest);
+    // A call that was cancelled with its opener has no result, nor has one whose result is redacted.
+    let found = CallRecollection { source: call, listener, how, payloads };
+    (!found.payloads.is_empty() && is_whole).then_some(found)
+}

@@ -1,0 +1,336 @@
+//! Forks: a new root continues the history of another one. Its calls to listeners that are neither
+//! agent nor workflow get the recorded results of the source, so that no real effect is repeated.
+//!
+//! A call that the source does not have is held for an operator, unless the operator who forked
+//! named its listener. Timers fire as soon as nothing else in the fork can go on, in their order.
+
+use uuid::Uuid;
+
+use super::close::CallResult;
+use super::event::{Alarm, Effect};
+use super::outcome::is_reply;
+use super::refusals::refusal_of;
+use super::signatures::SignedDecision;
+use super::{Core, Step};
+use crate::contract::Role;
+use crate::envelope::{Disposition, MessageKind, Payload, Refusal, RefusalRule};
+use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId, TimerId};
+use crate::mutant::mutant;
+use crate::pump::gate::{Checked, Gate};
+use crate::system::{ActionReport, CorePayload};
+use crate::thread::{
+    Call, Closing, DecisionOrigin, DecisionStatement, Fact, ForkAction, InheritedThread, Input,
+    RecalledResult, Tree, TreeLineage, Verdict,
+};
+
+/// An operator's request to fork a thread, with what the source holds up to there.
+#[derive(Debug)]
+pub struct ForkOrder {
+    /// Identifies the caller that waits for the ruling. Not recorded.
+    pub ticket: Uuid,
+    pub action: ForkAction,
+    pub threads: Vec<InheritedThread>,
+    /// The payload of the fork's first request, after the gate accepted or refused it.
+    pub payload: Option<Result<Checked, Refusal>>,
+}
+
+/// The pump's ruling on a [`ForkOrder`].
+#[derive(Debug, Clone)]
+pub enum ForkRuling {
+    /// The fork exists. There is one call for each peer that accepts the first request.
+    Forked {
+        thread: ThreadId,
+        calls: Vec<CallId>,
+    },
+    Refused(Refusal),
+}
+
+/// The result of a call in the source of a fork.
+#[derive(Debug, Clone)]
+pub struct CallRecollection {
+    /// The call of the source.
+    pub source: CallId,
+    /// The listener that had the call.
+    pub listener: ListenerName,
+    pub how: Closing,
+    pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
+}
+
+impl CallRecollection {
+    /// Whether the gate passes each reply today.
+    pub fn passes(&self, gate: &Gate) -> bool {
+        let mut replies = self.payloads.iter().filter(|(kind, ..)| *kind == MessageKind::Reply);
+        replies.all(|(_, _, payload)| {
+            let checked = gate.check(&self.listener, payload.as_str().as_bytes());
+            checked.is_ok_and(|checked| is_reply(&checked))
+        })
+    }
+}
+
+/// A call of a fork, for which its source is searched.
+#[derive(Debug, Clone)]
+pub struct RecallOrder {
+    pub call: CallId,
+    /// Root of the fork.
+    pub fork: ThreadId,
+    pub listener: ListenerName,
+    pub payload: Digest,
+    /// Root of the source.
+    pub source: ThreadId,
+    /// Position in the source after which its calls are looked for.
+    pub after: Position,
+}
+
+impl Core {
+    /// Opens a fork. A fork that is refused leaves no thread.
+    pub(super) fn fork(&mut self, step: &mut Step, order: ForkOrder) {
+        let ForkOrder { ticket, mut action, threads, payload } = order;
+        action.origin = action.origin.map(DecisionOrigin::shortened);
+        action.by = ListenerName::operator();
+        let (payload, refused) = match payload {
+            Some(Ok(checked)) => (Some(checked), None),
+            Some(Err(refusal)) => (None, Some(refusal)),
+            None => (None, None),
+        };
+
+        let origin = action.origin.clone().unwrap_or_default();
+        let text = action.text();
+        let source = action.source.thread.clone();
+        let signed = SignedDecision {
+            statement: Some(DecisionStatement::fork(&text, &origin.note)),
+            thread: &source,
+            signature: origin.signature.as_deref(),
+        };
+        let place = match refused {
+            Some(refusal) => Err(refusal),
+            None => self.place_fork(&action, payload.as_ref()),
+        };
+        let place = place.and_then(|peers| self.proof(step.time, &signed).map(|_| peers));
+        // A refusal contains the whole payload, so that its record does.
+        let place = place.map_err(|refusal| match &payload {
+            Some(checked) => refusal_of(refusal.rule, refusal.message, checked),
+            None => refusal,
+        });
+        if let (Some(request), Err(refusal)) = (&mut action.request, &place) {
+            request.verdict = Verdict::Refused(refusal.digest);
+        }
+
+        let home = if place.is_ok() { action.thread.clone() } else { ThreadId::organism() };
+        step.begin_record(home, Input::Fork(Box::new(action.clone())));
+        let proved =
+            place.and_then(|peers| self.check_signature(step, &signed).map(|by| (by, peers)));
+
+        let ruling = match proved {
+            Ok((by, peers)) => {
+                let thread = action.thread.clone();
+                let calls = self.open_fork(step, (&by, action), threads, payload.zip(peers));
+                ForkRuling::Forked { thread, calls }
+            }
+            Err(refusal) => {
+                let operator = ListenerName::operator();
+                self.refuse(step, &operator, None, None, refusal.clone());
+                ForkRuling::Refused(refusal)
+            }
+        };
+        step.effects.insert(0, Effect::ForkRuled { ticket, ruling });
+    }
+
+    /// Whether a fork may begin. Returns the peers that get its first request.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal by the first broken rule.
+    fn place_fork(
+        &self,
+        action: &ForkAction,
+        payload: Option<&Checked>,
+    ) -> Result<Option<Vec<ListenerName>>, Refusal> {
+        let refused = |rule, text: String| Err(Refusal::new(rule, text, b""));
+        let thread = &action.thread;
+        if !thread.is_root() || self.state.trees.contains_key(thread) {
+            return refused(RefusalRule::BadLabel, format!("the thread id {thread} is taken"));
+        }
+
+        let client = self.contracts.get(&action.client);
+        if client.is_none_or(|client| client.role != Role::Client) {
+            let text = format!("the config has no client `{}`", action.client);
+            return refused(RefusalRule::NotInVocabulary, text);
+        }
+
+        let is_plain = |name: &&ListenerName| {
+            self.contracts.get(name).is_some_and(|contract| is_recalled_role(contract.role))
+        };
+        if let Some(name) = action.live.iter().find(|name| !is_plain(name)) {
+            let text = format!(
+                "the config has no listener `{name}` whose calls would be answered from the record; \
+                 agents and workflows run anew in any case"
+            );
+            return refused(RefusalRule::NotInVocabulary, text);
+        }
+
+        let (Some(checked), Some(request)) = (payload, &action.request) else { return Ok(None) };
+        let peers = self.admissible(&request.sender, checked);
+        peers.map(Some).map_err(|(rule, text)| refusal_of(rule, text, checked))
+    }
+
+    fn open_fork(
+        &mut self,
+        step: &mut Step,
+        (by, action): (&ListenerName, ForkAction),
+        threads: Vec<InheritedThread>,
+        request: Option<(Checked, Vec<ListenerName>)>,
+    ) -> Vec<CallId> {
+        let ForkAction { thread, source, client, live, allotment, .. } = action;
+        let report = ActionReport {
+            action: "fork",
+            by: by.clone(),
+            uid: None,
+            login: None,
+            host: None,
+            thread: Some(source.thread.clone()),
+            reason: None,
+            details: vec![
+                ("message".to_owned(), source.message.to_string()),
+                ("record".to_owned(), source.record.to_string()),
+                ("hash".to_owned(), source.hash.to_string()),
+            ],
+        };
+        let lineage =
+            CorePayload::Fork { thread: source.thread.clone(), seq: source.seq, by: by.clone() };
+
+        let forked = Fact::Forked {
+            thread: thread.clone(),
+            by: client.clone(),
+            source,
+            live,
+            allotment,
+            threads,
+        };
+        self.fact(step, forked);
+        let core = ListenerName::core();
+        let cause = self.system_note(step, &thread, &core, &CorePayload::OperatorAction(report));
+        self.system_note(step, &thread, &core, &lineage);
+
+        match (request, action.request) {
+            (Some((checked, peers)), Some(forked)) => {
+                let origin = super::submit::ClientRequest {
+                    id: forked.id,
+                    sender: &forked.sender,
+                    client: &client,
+                    thread: &thread,
+                    key: None,
+                    cause: Some(cause.id),
+                };
+                self.open_client_calls(step, &origin, &checked, &peers)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a call waits for the search of its fork's source, and may be given to no listener.
+    pub(super) fn awaits_recall(&self, call: &Call) -> bool {
+        let Some(contract) = self.contracts.get(&call.callee) else { return false };
+        let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
+        is_recalled_role(contract.role)
+            && !call.unrecorded
+            && !call.approved
+            && call.turns == 0
+            && is_fork()
+            && !mutant("repeat-an-effect-in-a-fork")
+    }
+
+    /// Has the source of a fork searched for the result of a call.
+    pub(super) fn recall(&self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let tree = self.state.tree(&open.thread);
+        let lineage = tree.and_then(|tree| tree.lineage.as_deref());
+        let (Some(TreeLineage { source, .. }), Some(request)) = (lineage, open.request()) else {
+            return;
+        };
+        step.effect(Effect::Recall(RecallOrder {
+            call,
+            fork: open.thread.root(),
+            listener: open.callee.clone(),
+            payload: request.payload.digest,
+            source: source.thread.clone(),
+            after: source.history,
+        }));
+    }
+
+    /// Ends a call of a fork with the result that the source has for it. If it has none, the call
+    /// goes on: to its listener if the operator named it, otherwise to a person.
+    pub(super) fn recalled(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        found: Option<CallRecollection>,
+    ) {
+        let Some(open) = self.state.call(call).filter(|open| self.awaits_recall(open)) else {
+            return;
+        };
+        let thread = open.thread.clone();
+        let result = found.as_ref().map(|found| RecalledResult {
+            source: found.source,
+            how: found.how,
+            payloads: found.payloads.iter().map(|(.., payload)| payload.digest).collect(),
+        });
+        step.begin_record(thread.root(), Input::Recalled { call, result });
+
+        let Some(CallRecollection { source, how, payloads, .. }) = found else {
+            self.fact(step, Fact::NotOnRecord { call });
+            return self.start_call(step, call);
+        };
+        self.fact(step, Fact::Recalled { call, source });
+        self.dispose(step, call.0, Disposition::Handled);
+        self.close(step, call, CallResult { how, undelivered: Disposition::Late, payloads });
+    }
+
+    /// Whether a call of a fork needs an operator's approval, because the source has no result for
+    /// it and the fork does not name its listener.
+    pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
+        let tree = self.state.tree(&call.thread);
+        let lineage = tree.and_then(|tree| tree.lineage.as_deref());
+        call.unrecorded && lineage.is_some_and(|lineage| !lineage.live.contains(&call.callee))
+    }
+
+    /// Whether the timers of a tree fire before their time.
+    pub(super) fn has_early_timers(tree: &Tree) -> bool {
+        tree.lineage.is_some() && is_idle(tree)
+    }
+
+    /// Has the next timer of a fork fire if nothing else in it can go on.
+    pub(super) fn follow_fork(&self, step: &mut Step) {
+        let Some((root, _)) = &step.record else { return };
+        let Some(tree) = self.state.trees.get(root) else { return };
+        if tree.timers.is_empty() || !Self::has_early_timers(tree) {
+            return;
+        }
+        if let Some((timer, call)) = first_timer(tree) {
+            let alarm = Alarm::Timer { timer, call };
+            step.effect(Effect::Alarm { at: step.time, alarm });
+        }
+    }
+
+    /// Whether a timer of a fork is the next one to fire.
+    pub(super) fn is_next_timer(&self, root: &ThreadId, timer: TimerId) -> bool {
+        let tree = self.state.trees.get(root).filter(|tree| Self::has_early_timers(tree));
+        tree.and_then(first_timer).is_some_and(|(next, _)| next == timer)
+    }
+}
+
+/// Whether calls to such a listener get the recorded results of a fork's source.
+fn is_recalled_role(role: Role) -> bool {
+    matches!(role, Role::Listener | Role::Human)
+}
+
+/// Whether no open call of a tree can go on before a timer fires or a person decides.
+fn is_idle(tree: &Tree) -> bool {
+    let rests =
+        |call: &Call| call.held.is_some() || (call.handed_over.is_none() && !call.is_ready());
+    tree.open_calls().all(rests)
+}
+
+fn first_timer(tree: &Tree) -> Option<(TimerId, CallId)> {
+    let next = tree.timers.iter().min_by_key(|(timer, set)| (set.fires_at, **timer));
+    next.map(|(timer, set)| (*timer, set.call))
+}

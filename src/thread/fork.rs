@@ -1,0 +1,221 @@
+//! Forks: root threads whose history is the history of another root up to one of its records, by
+//! reference.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::record::{Record, Verdict};
+use super::state::{ByListener, State, Thread, Tree};
+use super::{Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, Opener};
+use crate::envelope::{Message, Spending};
+use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+
+/// The place in another tree of the same journal at which a fork begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkSource {
+    /// Root of the source's tree.
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    /// The message at which the fork begins.
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    /// `seq` of this message in its thread.
+    #[serde(rename = "seq")]
+    pub seq: u64,
+    /// Position of the record with this message.
+    #[serde(rename = "record")]
+    pub record: Position,
+    /// Hash of this record, which covers all records of the source before it.
+    #[serde(rename = "hash")]
+    pub hash: Digest,
+    /// Position of the last record of the source that is history of the fork; 0 if the fork begins
+    /// with the first message of the source.
+    #[serde(rename = "history")]
+    pub history: Position,
+}
+
+/// A thread that a fork has taken over from its source, under its own root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InheritedThread {
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    #[serde(rename = "by")]
+    pub by: ListenerName,
+    /// The last `seq` of the thread in the history.
+    #[serde(rename = "seq")]
+    pub seq: u64,
+    #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Closing>,
+    /// Number of items that the prompt of each agent would show.
+    #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
+    pub shown: ByListener<u32>,
+}
+
+/// A client's payload with which a fork begins: that of the source, or another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkedRequest {
+    /// Id of the new message.
+    #[serde(rename = "id")]
+    pub id: MessageId,
+    /// The client that sent the message in the source.
+    #[serde(rename = "sender")]
+    pub sender: ListenerName,
+    #[serde(rename = "verdict")]
+    pub verdict: Verdict,
+}
+
+/// An operator's request to fork a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkAction {
+    /// Root of the fork.
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    #[serde(rename = "source")]
+    pub source: ForkSource,
+    /// The client to which the results of the fork go.
+    #[serde(rename = "client")]
+    pub client: ListenerName,
+    /// Listeners that get the calls of the fork that the source does not have.
+    #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<ListenerName>,
+    #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
+    pub allotment: Option<Allotment>,
+    /// The first request of the fork; `None` for a fork that only continues a conversation.
+    #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<ForkedRequest>,
+    /// The operator whose signature proves the action, or the anonymous operator.
+    #[serde(rename = "by")]
+    pub by: ListenerName,
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
+}
+
+impl ForkAction {
+    /// The form in which an operator signs it: everything that the operator decides.
+    pub fn text(&self) -> String {
+        let payload = self.request.as_ref().map(|request| match &request.verdict {
+            Verdict::Passed(digest) | Verdict::Refused(digest) => *digest,
+        });
+        let allotment = self.allotment.unwrap_or_default();
+        fork_text(self.source.message, &self.client, payload, &self.live, &allotment)
+    }
+}
+
+/// The form in which an operator signs a fork.
+pub fn fork_text(
+    message: MessageId,
+    client: &ListenerName,
+    payload: Option<Digest>,
+    live: &[ListenerName],
+    allotment: &Allotment,
+) -> String {
+    let mut text = format!("message {message} for {client}");
+    if let Some(payload) = payload {
+        text.push_str(&format!(", payload {payload}"));
+    }
+    for listener in live {
+        text.push_str(&format!(", live {listener}"));
+    }
+    if let Some(tokens) = allotment.tokens {
+        text.push_str(&format!(", tokens {tokens}"));
+    }
+    if let Some(money) = allotment.money {
+        text.push_str(&format!(", money {money}"));
+    }
+    text
+}
+
+/// The source of a tree that is a fork, and the listeners that the operator named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeLineage {
+    #[serde(rename = "source")]
+    pub source: ForkSource,
+    #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<ListenerName>,
+}
+
+impl State {
+    /// The threads that a fork with the root `fork` takes over from the tree of `source`, sorted.
+    pub fn inherited_threads(&self, source: &ThreadId, fork: &ThreadId) -> Vec<InheritedThread> {
+        let threads = self.trees.get(source).into_iter().flat_map(|tree| &tree.threads);
+        let inherited = threads.filter_map(|(id, thread)| {
+            Some(InheritedThread {
+                thread: id.under(fork)?,
+                by: thread.by.clone(),
+                seq: thread.seq,
+                result: thread.result,
+                shown: thread.shown.clone(),
+            })
+        });
+        inherited.collect()
+    }
+}
+
+impl Tree {
+    /// Makes this tree a fork. Its root belongs to the client that the fact names.
+    pub(super) fn fork(&mut self, fact: &Fact) {
+        let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
+        else {
+            return;
+        };
+
+        for inherited in threads {
+            let InheritedThread { thread, by, seq, result, shown } = inherited;
+            let mut own = Thread::new(by.clone());
+            own.seq = *seq;
+            own.result = *result;
+            own.shown = shown.clone();
+            own.children = labels_beneath(thread, threads);
+            self.threads.insert(thread.clone(), own.into());
+        }
+
+        let own = self.threads.entry(root.clone());
+        let own = own.or_insert_with(|| Thread::new(client.clone()).into());
+        own.by = client.clone();
+        own.earlier_children = own.children.len();
+        own.allotted = allotment.map(|limits| {
+            Box::new(AllotmentUsage { limits, spent: Spending::default(), still_since: None })
+        });
+        let lineage = TreeLineage { source: source.clone(), live: live.clone() };
+        self.lineage = Some(Box::new(lineage));
+    }
+}
+
+/// Labels of the threads directly beneath `parent`.
+fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> BTreeSet<String> {
+    let children = threads.iter().filter(|own| own.thread.parent().as_ref() == Some(parent));
+    children.map(|own| own.thread.label().to_owned()).collect()
+}
+
+impl Record {
+    /// The same record as history of a fork with the root `root`.
+    #[must_use]
+    pub fn under(mut self, root: &ThreadId) -> Self {
+        let rename = |thread: &mut ThreadId| {
+            if let Some(renamed) = thread.under(root) {
+                *thread = renamed;
+            }
+        };
+
+        rename(&mut self.tree);
+        for fact in &mut self.facts {
+            match fact {
+                Fact::Accepted { message, opening, .. } => {
+                    let mut own = Message::clone(message);
+                    rename(&mut own.thread);
+                    *message = Arc::new(own);
+                    if let Some(Opener::Call { thread, .. }) =
+                        opening.as_mut().map(|opening| &mut opening.opener)
+                    {
+                        rename(thread);
+                    }
+                }
+                Fact::ThreadOpened { thread, .. } | Fact::Window { thread, .. } => rename(thread),
+                _ => {}
+            }
+        }
+        self
+    }
+}

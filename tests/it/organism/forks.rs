@@ -1,0 +1,243 @@
+//! `organism fork` on a real journal: what was answered is answered again from the record, and no
+//! listener is given a call twice (issue 18, part 1).
+
+use std::process::Stdio;
+
+use organism::ids::{MessageId, Position, ThreadId};
+use organism::thread::Fact;
+
+use super::{CommandOutput, House, Running, TALK, numbered, until};
+
+const ESSAY: &str = include_str!("../../../config/essay.toml");
+const RECORDING: &str = include_str!("../../../config/essay/recording.toml");
+
+/// Runs an organism whose listeners note what they are given.
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    house.run_with(command)
+}
+
+/// The deliveries that the listeners were given.
+fn effects(house: &House) -> usize {
+    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
+}
+
+/// The messages with this local name, in the order of the record.
+fn messages(house: &House, local: &str) -> Vec<(MessageId, ThreadId)> {
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let named = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if &*message.name.local == local => {
+            Some((message.id, message.thread.clone()))
+        }
+        _ => None,
+    });
+    named.collect()
+}
+
+fn fork(house: &House, message: MessageId, more: &[&str]) -> CommandOutput {
+    let id = message.to_string();
+    house.organism(&[&["fork", id.as_str()], more].concat())
+}
+
+fn ask(house: &House, name: &str, number: &str, more: &[&str]) -> CommandOutput {
+    let sent = house.send_text(&numbered(name, number), more);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    sent
+}
+
+/// The head of a tree, and the number of its records.
+fn extent(house: &House, thread: &ThreadId) -> (Option<Position>, usize) {
+    let reader = house.reader();
+    (reader.head(thread).unwrap(), reader.tree(thread, None).unwrap().len())
+}
+
+/// Every message of a thread is forked, and the forks again: the source is untouched, the lineage is
+/// proved, and no effect happens twice.
+#[test]
+fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
+    let house = House::new();
+    let running = run(&house);
+    ask(&house, "order", "1", &["--new", "sess-source01"]);
+    ask(&house, "order", "2", &["--thread", "sess-source01"]);
+    let done = effects(&house);
+    let source = ThreadId::parse("sess-source01").unwrap();
+    let before = extent(&house, &source);
+
+    let of_source = |local| {
+        let found = messages(&house, local).into_iter().filter(|(_, thread)| *thread == source);
+        found.map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    for (number, id) in of_source("order").into_iter().enumerate() {
+        let forked = fork(&house, id, &[]);
+        assert_eq!(forked.code, Some(0), "{forked:?}");
+        assert_eq!(forked.out, format!("{}\n", numbered("done", &(number + 1).to_string())));
+        assert!(forked.err.contains("a fork of sess-source01 at"), "{forked:?}");
+    }
+    // A call within the work of a listener is no place for a fork.
+    for (number, id) in of_source("work").into_iter().enumerate() {
+        let forked = fork(&house, id, &[]);
+        assert_eq!(forked.code, Some(0), "{forked:?}");
+        let expected = format!("calls are open at {id}, so the fork begins at the request");
+        assert!(forked.err.contains(&expected), "{forked:?}");
+        assert_eq!(forked.out, format!("{}\n", numbered("done", &(number + 1).to_string())));
+    }
+    for id in of_source("done") {
+        let forked = fork(&house, id, &["--json"]);
+        assert_eq!(forked.code, Some(0), "{forked:?}");
+        let json = forked.json().remove(0);
+        assert_eq!(json["calls"].as_array().unwrap().len(), 0, "{json}");
+        assert_eq!(json["source"], "sess-source01", "{json}");
+    }
+    assert_eq!(effects(&house), done, "no effect happened again");
+    assert_eq!(extent(&house, &source), before, "the source is untouched");
+
+    // Forks of a fork.
+    let (last, thread) = messages(&house, "order").pop().unwrap();
+    assert_ne!(thread, source);
+    let again = fork(&house, last, &[]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.err.contains(&format!("a fork of {thread}")), "{again:?}");
+    assert_eq!(effects(&house), done);
+
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// A fork after a result is a conversation with the history of its source.
+#[test]
+fn a_fork_after_a_result_continues_the_conversation() {
+    let house = House::new();
+    let running = run(&house);
+    ask(&house, "ping", "1", &["--new", "sess-source01"]);
+    let (result, _) = messages(&house, "pong")[0].clone();
+    let forked = fork(&house, result, &["--json"]).json().remove(0);
+    let thread = forked["fork"].as_str().unwrap().to_owned();
+
+    ask(&house, "ping", "1", &["--thread", &thread, "--no-wait"]);
+    let held = until("its source has no second one", || {
+        let listed = house.organism(&["approvals"]);
+        listed.out.contains(&thread).then_some(listed.out)
+    });
+    assert!(held.contains("solo"), "{held}");
+    assert_eq!(effects(&house), 1);
+    let shown = house.organism(&["thread", &thread]);
+    assert!(shown.out.contains("fork"), "{shown:?}");
+    let listed = house.organism(&["threads"]);
+    assert!(listed.out.contains(&thread), "{listed:?}");
+    let actions = house.organism(&["sql", "SELECT action FROM action"]);
+    assert!(actions.out.contains("fork"), "{actions:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// A call that the source does not have is held, unless its listener is named. An edited request
+/// passes the gate.
+#[test]
+fn an_edited_request_is_held_until_an_operator_approves_it() {
+    let house = House::new();
+    let running = run(&house);
+    ask(&house, "ping", "1", &[]);
+    let (id, _) = messages(&house, "ping")[0].clone();
+    house.write("edit.xml", numbered("ping", "7"));
+    house.write("bad.xml", format!("<pong xmlns=\"{TALK}\"><n>7</n></pong>"));
+
+    let refused = fork(&house, id, &["--edit", "bad.xml"]);
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    let live = fork(&house, id, &["--edit", "edit.xml", "--live", "solo"]);
+    assert_eq!((live.code, live.out), (Some(0), numbered("pong", "7") + "\n"));
+    assert_eq!(effects(&house), 2);
+
+    let mut waiting = house.command(&["fork", &id.to_string(), "--edit", "edit.xml"]);
+    let waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let held = until("it is held", || {
+        let listed = house.organism(&["approvals", "--json"]).json();
+        let held = listed.first()?.clone();
+        held["message"].as_str().map(|message| (message.to_owned(), held["sha256"].clone()))
+    });
+    assert_eq!(effects(&house), 2, "no listener is given it");
+    let approved = house.organism(&["approve", &held.0, "--hash", held.1.as_str().unwrap()]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let output = CommandOutput::from(waiting.wait_with_output().unwrap());
+    assert_eq!((output.code, output.out), (Some(0), numbered("pong", "7") + "\n"));
+    assert_eq!(effects(&house), 3);
+
+    for (arguments, expected) in [
+        (&["--live", "sollo"][..], "did you mean `solo`?"),
+        (&["--as", "nobody"], "is not a client of this config"),
+        (&["--money", "nan"], "--money takes an amount"),
+    ] {
+        let wrong = fork(&house, id, arguments);
+        assert_eq!(wrong.code, Some(2), "{wrong:?}");
+        assert!(wrong.err.contains(expected), "{wrong:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// kill -9 at every step of a fork: it is there once or not at all, and no effect happens twice.
+#[test]
+fn a_fork_survives_kill_9_at_every_point() {
+    let points = [
+        "stepped",
+        "before-append",
+        "before-commit",
+        "after-commit",
+        "after-append",
+        "before-result",
+        "after-result",
+    ];
+    for point in points {
+        let house = House::new();
+        let running = run(&house);
+        ask(&house, "ping", "1", &[]);
+        assert_eq!(running.stop(), Some(0));
+        let (id, _) = messages(&house, "ping")[0].clone();
+
+        // The boot of the pump steps and appends, too.
+        for nth in 2..=4 {
+            let mut command = house.command(&["fork", &id.to_string()]);
+            command.env("EFFECTS", house.path("effects"));
+            command.env("ORGANISM_FAILPOINT", format!("{point}:{nth}"));
+            command.output().unwrap();
+        }
+        let running = run(&house);
+        let forked = fork(&house, id, &[]);
+        assert_eq!((forked.code, forked.out), (Some(0), numbered("pong", "1") + "\n"), "{point}");
+        until("all forks have ended", || {
+            let open = house.organism(&["threads", "--status", "running", "--json"]);
+            open.json()
+                .first()
+                .is_none_or(|page| page["threads"] == serde_json::json!([]))
+                .then_some(())
+        });
+        assert_eq!(effects(&house), 1, "{point}");
+        assert_eq!(running.stop(), Some(0));
+        house.verified();
+    }
+}
+
+/// A run of a workflow is forked: its agents run anew, and their models answer again.
+#[test]
+fn a_run_of_a_workflow_is_forked() {
+    let house = House::with(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
+    std::fs::create_dir(house.path("essay")).unwrap();
+    house.write("essay/recording.toml", RECORDING);
+    let request = "<essay xmlns=\"https://xml-pipeline.org/ns/workflow/v1/essay\">\
+        <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
+    let sent = house.send_text(request, &["--new", "sess-essay000"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
+    let (id, _) = messages(&house, "essay")[0].clone();
+    let forked = fork(&house, id, &[]);
+    assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{forked:?}");
+    let thread = messages(&house, "essay").pop().unwrap().1;
+    let compared = house.organism(&["diff", "sess-essay000", thread.as_str(), "--json"]);
+    let compared = compared.json().remove(0);
+    assert_eq!(compared["equal_results"], true, "{compared}");
+    house.verified();
+}

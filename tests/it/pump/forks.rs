@@ -1,0 +1,226 @@
+//! Forks: history by reference, recorded results, and no effect that happens twice (issue 18,
+//! part 1; design 11.20).
+
+use std::time::Duration;
+
+use ed25519_dalek::SigningKey;
+use organism::contract::{Contract, Role};
+use organism::envelope::{MessageKind, RefusalRule};
+use organism::ids::{CallId, Position, ThreadId};
+use organism::pump::core::ForkRuling;
+use organism::thread::{Decision, Fact, OperatorKeys, OperatorPublicKey};
+
+use super::world::{World, agent, client, core, fresh, listener, name, names, word};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// An agent with a finder and a person, and a client that reaches the finder, too.
+fn world() -> World {
+    let mut boss = Contract::new(name("boss"), Role::Human);
+    boss.accepts = names(&["ask"]);
+    boss.replies = names(&["report"]);
+    World::new(vec![
+        client("desk", &["thinker", "finder"]),
+        client("other", &["thinker"]),
+        agent("thinker", &["plan", "vote"], &["answer", "ballot"], &["finder", "boss"]),
+        listener("finder", &["look"], &["found"], &[]),
+        boss,
+    ])
+}
+
+fn look(text: &str) -> String {
+    word("look", text)
+}
+
+/// The fork and its first call.
+fn forked(ruling: ForkRuling) -> (ThreadId, Option<CallId>) {
+    match ruling {
+        ForkRuling::Forked { thread, calls } => (thread, calls.first().copied()),
+        ForkRuling::Refused(refusal) => panic!("not forked: {refusal}"),
+    }
+}
+
+fn refused(ruling: ForkRuling) -> RefusalRule {
+    match ruling {
+        ForkRuling::Refused(refusal) => refusal.rule,
+        ForkRuling::Forked { thread, .. } => panic!("forked as {thread}"),
+    }
+}
+
+fn last(world: &World) -> Position {
+    Position(world.records.len() as u64)
+}
+
+/// A conversation of one request, which has ended; its thread and last position.
+fn conversation(world: &mut World) -> (ThreadId, Position) {
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[look("q")]);
+    world.play("finder", &[word("found", "f")]);
+    world.play("thinker", &[word("answer", "a")]);
+    (thread, last(world))
+}
+
+/// 1.6: a call that the source has gets its recorded result, and no listener is given it; also where
+/// the result was a fault.
+#[test]
+fn a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
+    let (fork, call) = forked(ruling);
+    world.play("thinker", &[look("q"), look("r")]);
+    assert!(world.deliveries.is_empty(), "no effect is repeated");
+
+    let order = world.recall(Some((MessageKind::Reply, &word("found", "f"))));
+    assert_eq!((order.fork, order.source, order.after), (fork.clone(), source, Position(0)));
+    let fault = core("system-error", "code=\"timeout\" retry_allowed=\"true\"", "late");
+    world.recall(Some((MessageKind::System, &fault)));
+
+    let woken = fresh(&world.delivery("thinker"));
+    assert_eq!(woken, ["found(f)", "system-error timeout"]);
+    let recalled = world.records.iter().flat_map(|record| &record.facts);
+    assert_eq!(recalled.filter(|fact| matches!(fact, Fact::Recalled { .. })).count(), 2);
+    assert_eq!(world.result(call.unwrap()), "none");
+    world.check_replay();
+}
+
+/// 1.6: a call that the source does not have is held for an operator, also over a restart. The
+/// approved call goes to its listener.
+#[test]
+fn a_call_that_the_source_does_not_have_is_held() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
+    let (fork, call) = forked(ruling);
+    world.play("thinker", &[look("new")]);
+
+    world.restart();
+    assert_eq!(world.recalls.len(), 1, "the source is searched again");
+    let order = world.recall(None);
+    assert!(world.deliveries.is_empty());
+    assert!(world.core.state().call(order.call).unwrap().held.is_some());
+    assert!(world.transcript(&fork).contains("approval-requested"));
+
+    world.restart();
+    world.pass(HOUR);
+    assert!(world.deliveries.is_empty(), "it waits for the operator");
+    let hash = world.core.state().call(order.call).unwrap().request().unwrap().payload.digest;
+    world.decide(order.call, Decision::Approve { hash: hash.to_string(), preview: None }).unwrap();
+    world.play("finder", &[word("found", "n")]);
+    world.play("thinker", &[word("answer", "b")]);
+    assert_eq!(world.result(call.unwrap()), "completed: answer(b)");
+    world.check_replay();
+}
+
+/// 1.6: `--live` gives calls that the source does not have to their listener; calls that it has are
+/// still answered from the record.
+#[test]
+fn a_live_listener_gets_what_the_source_does_not_have() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    let ruling = world.fork(&source, Position(0), ("desk", Some(&look("q"))), &["finder"]);
+    let (_, call) = forked(ruling);
+    assert!(world.deliveries.is_empty(), "the source is searched first");
+    world.recall(None);
+    world.play("finder", &[word("found", "n")]);
+    assert_eq!(world.result(call.unwrap()), "completed: found(n)");
+}
+
+/// 1.6: a question to a person is answered from the record; one that the source does not have waits
+/// for the person, not for an approval.
+#[test]
+fn a_question_that_the_source_does_not_have_waits_for_its_person() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    forked(world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]));
+    world.play("thinker", &[word("ask", "one"), word("ask", "two")]);
+    world.recall(Some((MessageKind::Reply, &word("report", "yes"))));
+    let order = world.recall(None);
+    let answer = world.gate.check(&name("boss"), word("report", "no").as_bytes());
+    let answer = organism::pump::core::GatedAnswer { listener: name("boss"), payload: answer };
+    world.decide(order.call, Decision::Answer(answer)).unwrap();
+    assert_eq!(fresh(&world.delivery("thinker")), ["report(yes)", "report(no)"]);
+}
+
+/// 1.2: the threads of the source are threads of the fork, with their numbers and labels; its budgets
+/// are fresh (1.7), and the source is untouched.
+#[test]
+fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
+    let mut world = world();
+    let (source, _) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", look("q"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"side\"", &inner);
+    world.play("thinker", &[spawn.clone(), core("wait", "", "")]);
+    world.play("finder", &[word("found", "f")]);
+    world.play("thinker", &[word("answer", "a")]);
+    let history = last(&world);
+    let before = world.core.state().tree(&source).unwrap().clone();
+    assert!(before.calls.is_empty(), "at rest");
+
+    let (fork, none) = forked(world.fork(&source, history, ("other", None), &[]));
+    assert_eq!(none, None);
+    let tree = world.core.state().tree(&fork).unwrap().clone();
+    assert_eq!(tree.threads.len(), before.threads.len());
+    assert_eq!(tree.usage.tokens, 0);
+    let root = world.core.state().thread(&fork).unwrap();
+    assert_eq!(root.by, name("other"), "the results go to the named client");
+    assert!(root.seq >= world.core.state().thread(&source).unwrap().seq);
+    assert_eq!(world.core.state().tree(&source).unwrap(), &before);
+
+    let call = world.say("other", &fork, &word("plan", "more"));
+    world.play("thinker", &[spawn]);
+    assert!(world.transcript(&fork).contains("side-1"), "the label is taken");
+    world.restart();
+    world.check_replay();
+    assert_eq!(world.result(call), "none");
+}
+
+/// 1.6: timers keep their order and do not wait, and they do not overtake what else can go on.
+#[test]
+fn timers_of_a_fork_fire_in_order_when_nothing_else_can_go_on() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    forked(world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]));
+    let timer = |label: &str, after: &str| {
+        core("set-timer", &format!("after=\"{after}\" label=\"{label}\""), "")
+    };
+    let set = [timer("late", "PT9M"), timer("soon", "PT3M"), look("q"), core("wait", "", "")];
+    world.play("thinker", &set);
+    world.pass(Duration::from_millis(10));
+    let fired = |world: &World| {
+        let facts = world.records.iter().flat_map(|record| &record.facts);
+        facts.filter(|fact| matches!(fact, Fact::TimerEnded { .. })).count()
+    };
+    assert_eq!(fired(&world), 0, "the search comes first");
+    world.recall(Some((MessageKind::Reply, &word("found", "f"))));
+    world.pass(Duration::from_millis(10));
+    assert_eq!(fired(&world), 2, "{:?}", world.alarms);
+    let woken = fresh(&world.delivery("thinker"));
+    assert_eq!(woken[woken.len() - 2..], ["timer-fired soon", "timer-fired late"]);
+    world.check_replay();
+}
+
+/// A fork that cannot be is refused, and leaves no thread.
+#[test]
+fn a_fork_that_cannot_be_is_refused_and_leaves_no_thread() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    let trees = world.core.state().trees.len();
+    let bad = word("answer", "not mine");
+    assert_eq!(
+        refused(world.fork(&source, Position(0), ("desk", Some(&bad)), &[])),
+        RefusalRule::NotInVocabulary
+    );
+    for (client, live) in [("thinker", &[][..]), ("nobody", &[]), ("desk", &["thinker"])] {
+        let ruling = world.fork(&source, Position(0), (client, None), live);
+        assert_eq!(refused(ruling), RefusalRule::NotInVocabulary, "{client} {live:?}");
+    }
+
+    let key = SigningKey::from_bytes(&[7; 32]);
+    let keys = vec![(name("ana"), OperatorPublicKey::of(&key))];
+    world.takes_decisions_of(OperatorKeys::new(keys));
+    let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
+    assert_eq!(refused(ruling), RefusalRule::NotSigned);
+    assert_eq!(world.core.state().trees.len(), trees);
+    assert!(world.deliveries.is_empty());
+}
