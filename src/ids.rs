@@ -3,6 +3,7 @@
 //!
 //! Uses no other module of this crate except `limits`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -273,6 +274,30 @@ impl ThreadId {
         let labels = self.0.find('.').and_then(|at| self.0.get(at..)).unwrap_or_default();
         let id = format!("{root}{labels}");
         (id.len() <= limits::THREAD_ID_BYTES_MAX).then(|| Self(id.into()))
+    }
+
+    /// The text with the id of another root in every place where it has this one.
+    pub fn replaced_by<'t>(&self, other: &Self, text: &'t str) -> Cow<'t, str> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let mut out = String::new();
+        let mut copied = 0;
+        for (start, found) in text.match_indices(&*self.0) {
+            let end = start + found.len();
+            let before = text.get(..start);
+            let after = text.get(end..);
+            let is_longer = before.is_some_and(|before| before.ends_with(is_part))
+                || after.is_some_and(|after| after.starts_with(is_part));
+            if !is_longer {
+                out.push_str(text.get(copied..start).unwrap_or_default());
+                out.push_str(&other.0);
+                copied = end;
+            }
+        }
+        if copied == 0 {
+            return Cow::Borrowed(text);
+        }
+        out.push_str(text.get(copied..).unwrap_or_default());
+        Cow::Owned(out)
     }
 
     /// Whether this thread lies beneath `other`. A thread does not lie beneath itself.

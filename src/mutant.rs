@@ -42,6 +42,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("wait-for-the-alert-command", "a command of an alert that hangs is killed"),
     ("hand-over-the-paused", "nothing that a pause covers is handed over"),
     ("trust-a-lineage", "`verify` proves that the source of a fork has the record it names"),
+    (
+        "take-the-record-as-it-comes",
+        "what a fork's source has on record happens in the order of the source",
+    ),
     ("repeat-an-effect-in-a-fork", "no call of a fork that its source has reaches a listener"),
     ("count-the-time-of-a-pause", "no time of a pause counts against undelivered calls"),
     ("deliver-before-durable", "record first, then deliver"),

@@ -2,6 +2,7 @@
 //! outcome.
 
 mod model_call;
+mod recorded_answer;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use super::turn_note::TurnNote;
 use super::{ActionTransport, FinalFormat, FinalMode, MemoryScope, RendererVersion};
 use model_call::ModelAnswer;
 pub use model_call::TurnContext;
+use recorded_answer::OwnNames;
 
 /// Settings of an agent, besides its model and its journal.
 #[derive(Clone)]
@@ -146,15 +148,20 @@ impl ModelAgent {
         let memory = self.extended(memory, delivery.position).await?;
         let rendered = self.render(memory, delivery)?;
         let started = Instant::now();
-        let answered = match self.call(&rendered, context, delivery.timeout).await {
-            Ok(answered) => answered,
-            Err(broken) => self.rejected(&rendered, broken)?,
+        let (recorded, answered) = match self.recorded_answer(&rendered, delivery).await? {
+            Some((turn, answered)) => (Some(turn), answered),
+            None => (None, self.answer(&rendered, context, delivery.timeout).await?),
         };
 
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let inputs = self.inputs(&rendered, &answered.end.route);
         let sent = SentDigests::of(&rendered.request, &inputs);
-        let note = self.note(delivery, &rendered, &answered, (&sent, latency_ms));
+        let note = self.note(
+            delivery,
+            &rendered,
+            &answered,
+            (&sent, latency_ms, recorded.map(|turn| turn.note)),
+        );
         let spent = self.spent(&rendered, &answered);
         let ModelAnswer { reading, end, money, .. } = answered;
         let turn = Turn {
@@ -167,6 +174,7 @@ impl ModelAgent {
             tokens_in: end.usage.tokens_in,
             tokens_out: end.usage.tokens_out,
             money,
+            recorded: recorded.map(|turn| turn.position),
         };
 
         let payloads =
@@ -197,7 +205,7 @@ impl ModelAgent {
         delivery: &Delivery,
         rendered: &RenderedTurn,
         answered: &ModelAnswer,
-        (sent, latency_ms): (&SentDigests, u64),
+        (sent, latency_ms, recorded): (&SentDigests, u64, Option<MessageId>),
     ) -> String {
         let ModelAnswer { raw, reading, end, money, tries } = answered;
         let slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -230,6 +238,7 @@ impl ModelAgent {
             cost,
             answered_by: end.model.as_deref(),
             tries,
+            recorded,
         };
 
         note.write()
@@ -388,6 +397,7 @@ impl ModelAgent {
             }
         };
 
+        let own_names = self.own_names(fold, delivery);
         let terms = &self.options.terms;
         let version = self.options.version;
         let fitted = fit_prompt::fit(&mut remembered.items, name, terms, version, &mut render)?;
@@ -406,6 +416,7 @@ impl ModelAgent {
             environment,
             notice,
             slots,
+            own_names,
             native,
             left_out,
         })
@@ -557,6 +568,7 @@ struct RenderedTurn {
     /// The notice at the end of the request.
     notice: Option<String>,
     slots: TurnSlots,
+    own_names: OwnNames,
     /// The provider whose native calls and results are sent as blocks.
     native: Option<String>,
     /// Messages that this turn replaces by stubs for the first time. If there are any, this turn is

@@ -16,6 +16,7 @@ use crate::xml::findings::Finding;
 
 use super::ActionTransport;
 use super::protocol::ParsedToolCall;
+use super::protocol::feedback::REJECTED;
 
 /// Local name of the note. Its namespace is that of the core.
 pub const WORD: &str = "model-turn";
@@ -63,12 +64,23 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Requests that failed before the answer.
     pub tries: &'a [RouteTry],
+    /// The turn of a fork's source whose recorded answer this turn has; `None` if a model answered.
+    pub recorded: Option<MessageId>,
 }
 
 impl TurnNote<'_> {
     /// Writes the complete payload.
     pub fn write(&self) -> String {
         let mut out = format!("<{WORD} xmlns=\"{}\"", system::NAMESPACE);
+        self.write_attributes(&mut out);
+        self.write_content(&mut out);
+        out.push_str("</");
+        out.push_str(WORD);
+        out.push('>');
+        out
+    }
+
+    fn write_attributes(&self, out: &mut String) {
         for (name, value) in [
             ("agent", self.agent.to_string()),
             ("call", self.call.to_string()),
@@ -108,21 +120,28 @@ impl TurnNote<'_> {
             let _ = write!(out, " answered_by=\"{}\"", escape_attribute(&model));
         }
 
-        let _ = write!(out, "><environment>{}</environment>", escape_text(self.environment));
+        if let Some(recorded) = self.recorded {
+            let _ = write!(out, " recorded=\"{recorded}\"");
+        }
+        out.push('>');
+    }
+
+    fn write_content(&self, out: &mut String) {
+        let _ = write!(out, "<environment>{}</environment>", escape_text(self.environment));
         if let Some(notice) = self.notice {
-            verbatim(&mut out, "notice", &[], notice);
+            verbatim(out, "notice", &[], notice);
         }
 
-        verbatim(&mut out, "raw", &[], self.raw);
+        verbatim(out, "raw", &[], self.raw);
 
         for ParsedToolCall { call, digest } in self.calls {
             let digest = digest.to_string();
             let values = [("id", call.id.as_str()), ("name", &call.name), ("payload", &digest)];
-            verbatim(&mut out, "call", &values, &call.arguments);
+            verbatim(out, "call", &values, &call.arguments);
         }
 
         for own in self.own {
-            verbatim(&mut out, "block", &[("provider", &own.provider)], &own.json);
+            verbatim(out, "block", &[("provider", &own.provider)], &own.json);
         }
 
         for (findings, accepted) in [(self.findings, ""), (self.warnings, " accepted=\"true\"")] {
@@ -138,15 +157,10 @@ impl TurnNote<'_> {
             }
         }
 
-        self.tries.iter().for_each(|lost| write_try(&mut out, lost));
+        self.tries.iter().for_each(|lost| write_try(out, lost));
         for message in self.left_out {
             let _ = write!(out, "<left-out message=\"{message}\"/>");
         }
-
-        out.push_str("</");
-        out.push_str(WORD);
-        out.push('>');
-        out
     }
 }
 
@@ -195,6 +209,16 @@ pub struct PastTurn {
     pub turn: u32,
     /// Provider that answered the turn's request.
     pub provider: String,
+    /// Name of the model at its provider.
+    pub model: String,
+    /// Name of the model that answered, as the provider stated it.
+    pub answered_by: Option<String>,
+    /// Reason why the model stopped; `None` if the note does not state it.
+    pub stop: Option<StopReason>,
+    /// The nonce that the names of the turn's slots contain.
+    pub nonce: Option<String>,
+    /// Whether the provider rejected the request, so that the turn has no answer of a model.
+    pub is_rejected: bool,
     /// Renderer version of the turn's prompt; empty if the note does not state it.
     pub renderer: String,
     /// Environment of the agent, as the turn's prompt described it.
@@ -245,6 +269,11 @@ impl PastTurn {
             position: Position(note.attribute("position")?.parse().ok()?),
             turn: note.attribute("turn").and_then(|turn| turn.parse().ok()).unwrap_or_default(),
             provider: note.attribute("provider").unwrap_or_default().to_owned(),
+            model: note.attribute("model").unwrap_or_default().to_owned(),
+            answered_by: note.attribute("answered_by").map(str::to_owned),
+            stop: note.attribute("stop").and_then(StopReason::parse),
+            nonce: note.attribute("nonce").map(str::to_owned),
+            is_rejected: named("finding").any(|own| own.attribute("code") == Some(REJECTED)),
             renderer: note.attribute("renderer").unwrap_or_default().to_owned(),
             environment: note.child("environment").map(Element::text),
             prompt: note.attribute("prompt").and_then(|digest| Digest::parse(digest).ok()),

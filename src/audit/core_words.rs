@@ -32,6 +32,10 @@ fn turn(root: &Element) -> String {
 
     let stop = get("stop");
     let latency = get("latency_ms");
+    if root.attribute("recorded").is_some() {
+        text.push_str(&format!("  {stop}  answer on record"));
+        return text;
+    }
     let tokens_in = get("tokens_in");
     let tokens_out = get("tokens_out");
     text.push_str(&format!("  {stop}  {tokens_in} + {tokens_out} tokens"));
@@ -207,6 +211,12 @@ mod tests {
                 "model-turn",
                 "<a agent=\"r\" turn=\"3\" iteration=\"2\" stop=\"normal\" tokens_in=\"5\" tokens_out=\"6\" latency_ms=\"7\"/>",
                 "r turn 3 (iteration 2)  normal  5 + 6 tokens  7 ms",
+                "",
+            ),
+            (
+                "model-turn",
+                "<a agent=\"r\" turn=\"3\" iteration=\"3\" stop=\"normal\" tokens_in=\"0\" tokens_out=\"0\" latency_ms=\"0\" recorded=\"01\"/>",
+                "r turn 3  normal  answer on record",
                 "",
             ),
             (

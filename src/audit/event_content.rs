@@ -15,7 +15,7 @@ const UUID_CHARS: usize = 36;
 const UUID_HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// Attributes of the note of a turn that differ from run to run.
-const MEASURED: [&str; 13] = [
+const MEASURED: [&str; 14] = [
     "call",
     "cost",
     "currency",
@@ -26,6 +26,7 @@ const MEASURED: [&str; 13] = [
     "nonce",
     "position",
     "prompt",
+    "recorded",
     "renderer",
     "tokens_in",
     "tokens_out",

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
+use crate::thread::ForkSource;
 use crate::trace::TraceParent;
 use live::{LiveChannel, LiveSource};
 
@@ -43,6 +44,8 @@ pub struct Delivery {
     /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
     pub preview: DeliveryPreview,
+    /// The source of the thread's tree, if it is a fork.
+    pub source: Option<Arc<ForkSource>>,
 }
 
 /// The part that a preview has in a delivery. Only listeners that declare previews get

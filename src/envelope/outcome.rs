@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Money, RefusalRule, Spending};
-use crate::ids::Digest;
+use crate::ids::{Digest, Position};
 use crate::xml::findings::{Finding, TextLocation};
 
 /// The record of one model call. The agent's outcome carries it, and the core writes it down.
@@ -39,6 +39,10 @@ pub struct Turn {
     /// turn leaves them out; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
+    /// Position of the turn in the source of a fork whose recorded answer this turn has; `None` if a
+    /// model answered. Not recorded.
+    #[serde(skip)]
+    pub recorded: Option<Position>,
 }
 
 /// A payload of a turn as the model wrote it. A refusal of the payload refers to this form, because

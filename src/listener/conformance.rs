@@ -564,7 +564,20 @@ fn delivery_of_call(
     let position = Position(1);
     let trace = None;
     let preview = DeliveryPreview::None;
-    Delivery { listener, call, thread, attempt, messages, fresh, position, timeout, trace, preview }
+    let source = None;
+    Delivery {
+        listener,
+        call,
+        thread,
+        attempt,
+        messages,
+        fresh,
+        position,
+        timeout,
+        trace,
+        preview,
+        source,
+    }
 }
 
 /// Checks each payload of an answer.

@@ -52,10 +52,7 @@ impl JournalMemory {
 
     /// Every record that concerns `thread`, oldest first; none if the thread is unknown.
     pub fn thread(&self, thread: &ThreadId) -> Result<Vec<Record>, Error> {
-        match self.reading(|reader| reader.head(&thread.root()))? {
-            Some(head) => self.records(thread, Position(0), head),
-            None => Ok(Vec::new()),
-        }
+        self.records_since(thread, Position(0))
     }
 
     /// The records of the tree that holds the position `up_to`, up to that position, oldest first.
@@ -111,6 +108,13 @@ impl ThreadHistory for JournalMemory {
         let mut inherited = self.inherited(thread, &source, (after, up_to))?;
         inherited.extend(records?);
         Ok(inherited)
+    }
+
+    fn records_since(&self, thread: &ThreadId, after: Position) -> Result<Vec<Record>, Error> {
+        match self.reading(|reader| reader.head(&thread.root()))? {
+            Some(head) => self.records(thread, after, head),
+            None => Ok(Vec::new()),
+        }
     }
 }
 

@@ -26,4 +26,15 @@ pub trait ThreadHistory: Send + Sync {
         after: Position,
         up_to: Position,
     ) -> Result<Vec<Record>, journal::Error>;
+
+    /// Returns every record that concerns `thread` after the position `after`, oldest first. A
+    /// history that has only the thread of the present delivery returns none.
+    fn records_since(
+        &self,
+        thread: &ThreadId,
+        after: Position,
+    ) -> Result<Vec<Record>, journal::Error> {
+        let _ = (thread, after);
+        Ok(Vec::new())
+    }
 }

@@ -67,6 +67,13 @@ impl StopReason {
             Self::Unknown => "unknown",
         }
     }
+
+    /// Parses the text of [`StopReason::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Normal, Self::Calls, Self::Length, Self::Refused, Self::Unknown]
+            .into_iter()
+            .find(|reason| reason.as_str() == text)
+    }
 }
 
 /// Token counts of one answer and its request.

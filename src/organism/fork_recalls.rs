@@ -177,10 +177,11 @@ fn recollection(
         _ => None,
     });
     let payloads: Vec<_> = payloads.collect();
+    let position = Some(record.position);
     let is_whole = payloads
         .iter()
         .all(|(.., payload)| Digest::of(payload.as_str().as_bytes()) == payload.digest);
     // A call that was cancelled with its opener has no result, nor has one whose result is redacted.
-    let found = CallRecollection { source: call, listener, how, payloads };
+    let found = CallRecollection { source: call, listener, how, payloads, position };
     (!found.payloads.is_empty() && is_whole).then_some(found)
 }

@@ -259,6 +259,7 @@ pub(super) fn delivery(
         timeout: Duration::ZERO,
         trace: None,
         preview: DeliveryPreview::None,
+        source: None,
     }
 }
 

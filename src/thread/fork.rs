@@ -1,6 +1,7 @@
 //! Forks: root threads whose history is the history of another root up to one of its records, by
 //! reference.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::record::{Record, Verdict};
 use super::state::{ByListener, State, Thread, Tree};
 use super::{Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, Opener};
-use crate::envelope::{Message, Spending};
+use crate::envelope::{Message, Payload, Spending};
 use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::system;
 
 /// The place in another tree of the same journal at which a fork begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,7 +192,8 @@ fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> BTreeSet<St
 }
 
 impl Record {
-    /// The same record as history of a fork with the root `root`.
+    /// The same record as history of a fork with the root `root`. What the core wrote names the
+    /// threads as the fork has them, so that an agent can address them.
     #[must_use]
     pub fn under(mut self, root: &ThreadId) -> Self {
         let rename = |thread: &mut ThreadId| {
@@ -199,12 +202,19 @@ impl Record {
             }
         };
 
+        let source = self.tree.clone();
         rename(&mut self.tree);
         for fact in &mut self.facts {
             match fact {
                 Fact::Accepted { message, opening, .. } => {
                     let mut own = Message::clone(message);
                     rename(&mut own.thread);
+                    if own.from.is_core()
+                        && own.name != system::name("model-turn")
+                        && let Cow::Owned(text) = source.replaced_by(root, own.payload.as_str())
+                    {
+                        own.payload = Payload::new(text);
+                    }
                     *message = Arc::new(own);
                     if let Some(Opener::Call { thread, .. }) =
                         opening.as_mut().map(|opening| &mut opening.opener)

@@ -550,6 +550,7 @@ mod definition_tests {
             timeout: Duration::from_secs(1),
             trace: None,
             preview: crate::bus::DeliveryPreview::None,
+            source: None,
         };
         let outcome = handler.outcome(&delivery).expect("it answers");
         let texts = outcome.payloads.into_iter().map(String::from_utf8);
@@ -736,6 +737,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             trace: None,
             preview: crate::bus::DeliveryPreview::None,
+            source: None,
         })?;
         Ok(outcome.payloads.into_iter().map(|one| String::from_utf8(one).unwrap()).collect())
     }

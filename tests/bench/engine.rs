@@ -88,6 +88,7 @@ fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
             timeout: Duration::from_secs(60),
             trace: None,
             preview: DeliveryPreview::None,
+            source: None,
         };
         micros += cpu::micros(|| drop(handler.outcome(&delivery).unwrap()));
     }

@@ -120,6 +120,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("hand-over-the-paused", SIMULATION),
     ("trust-a-lineage", "audit::lineage::verify_follows_the_lineage_of_a_fork"),
     (
+        "take-the-record-as-it-comes",
+        "pump::forks::results_on_record_come_in_the_order_of_the_source",
+    ),
+    (
         "repeat-an-effect-in-a-fork",
         "pump::forks::a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls",
     ),

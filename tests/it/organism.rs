@@ -55,6 +55,7 @@ pub mod proof;
 pub mod provider;
 mod pumps;
 mod record;
+mod recorded_turns;
 mod reloads;
 mod remote;
 mod renewals;

@@ -9,9 +9,10 @@ use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::journal;
 use crate::limits;
 use crate::memory::ThreadHistory;
-use crate::thread::Record;
+use crate::thread::{ForkSource, Record};
 
 use super::ThreadFold;
+use super::source_turns::SourceTurns;
 
 /// One agent's memory of one thread, up to a position.
 pub struct ThreadMemory {
@@ -71,12 +72,16 @@ impl ThreadMemory {
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
+    /// Turns of the sources of forks, by the threads of the forks.
+    sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
 
 impl AgentMemories {
     pub fn new(history: Arc<dyn ThreadHistory>) -> Self {
         let kept = BoundedCache::new(limits::MEMORY_THREADS_MAX, limits::MEMORY_THREADS_BYTES_MAX);
-        Self { history, kept: Mutex::new(kept) }
+        let sources =
+            BoundedCache::new(limits::MEMORY_THREADS_MAX, limits::MEMORY_THREADS_BYTES_MAX);
+        Self { history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
     }
 
     fn kept(&self) -> MutexGuard<'_, BoundedCache<(ListenerName, ThreadId), ThreadMemory>> {
@@ -113,5 +118,28 @@ impl AgentMemories {
         // The thread whose turn was last is kept whatever its size: forgotten, it would be read
         // again from its beginning with each turn.
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
+    }
+
+    /// The turns that `agent` took in the source of a fork after the fork's place, in the thread
+    /// with the labels of `thread`. May wait for the disk.
+    pub fn source_turns(
+        &self,
+        agent: &ListenerName,
+        thread: &ThreadId,
+        source: &ForkSource,
+    ) -> Result<Arc<SourceTurns>, journal::Error> {
+        let locked = || self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(original) = thread.under(&source.thread) else { return Ok(Arc::default()) };
+        let key = (agent.clone(), thread.clone());
+        let kept = locked().take(&key);
+        let mut turns = kept.unwrap_or_else(|| Arc::new(SourceTurns::after(source.history)));
+        let new = self.history.records_since(&original, turns.up_to())?;
+        if !new.is_empty() {
+            Arc::make_mut(&mut turns).extend(&new, agent, &original);
+        }
+
+        let bytes = turns.bytes().min(limits::MEMORY_THREADS_BYTES_MAX);
+        locked().put(key, Arc::clone(&turns), bytes);
+        Ok(turns)
     }
 }

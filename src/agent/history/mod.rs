@@ -9,6 +9,7 @@ mod action_order;
 mod agent_memories;
 mod memory_items;
 mod native_results;
+mod source_turns;
 mod thread_fold;
 pub mod transfer;
 
@@ -18,10 +19,11 @@ use crate::envelope::Message;
 use crate::ids::{CallId, ListenerName, PayloadName, Position, ThreadId};
 use crate::model::{OwnBlock, ToolCall};
 use crate::system;
-use crate::thread::Record;
+use crate::thread::{Fact, Record};
 
 use super::{MemoryScope, RendererVersion};
 pub use agent_memories::{AgentMemories, ThreadMemory};
+pub(super) use source_turns::{SourceTurn, SourceTurns, TimerNames};
 pub use thread_fold::ThreadFold;
 
 /// The agent, thread, call and position for which a memory is computed.
@@ -120,6 +122,13 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
         fold.read(record);
     }
     fold.memory(view.call, view.position, view.version)
+}
+
+/// Whether the message states that its thread is a fork. An agent sees a fork as it would see its
+/// source, so that both get the same prompts.
+pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
+    let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
+    message.from.is_core() && record.facts.iter().any(is_fork)
 }
 
 pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {

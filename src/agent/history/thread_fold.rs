@@ -12,7 +12,7 @@ use crate::thread::{Fact, Record};
 use super::action_order::ActionIndices;
 use super::memory_items::MemoryItems;
 use super::native_results::CallOutcomes;
-use super::{AgentMemory, ModelText, is_core};
+use super::{AgentMemory, ModelText, TimerNames, is_core, states_fork};
 use crate::agent::turn_note::{self, PastTurn};
 use crate::agent::{MemoryScope, RendererVersion};
 
@@ -148,6 +148,7 @@ impl ThreadFold {
 
         for fact in &record.facts {
             match fact {
+                Fact::Accepted { message, .. } if states_fork(message, record) => {}
                 Fact::Accepted { message, opening, .. } if message.thread == self.thread => {
                     self.began.get_or_insert(message.time);
                     if message.kind == MessageKind::Call && message.to == self.agent {
@@ -249,6 +250,17 @@ impl ThreadFold {
             self.bytes += ITEM_BYTES + message.payload.len();
             self.seen.push((position, Arc::clone(message)));
         }
+    }
+
+    /// The call of each turn of the agent, oldest first.
+    pub fn turn_calls(&self) -> impl Iterator<Item = CallId> {
+        self.turns.iter().map(|turn| turn.call)
+    }
+
+    /// The timers that the agent set after the position `after`, oldest first.
+    pub(in crate::agent) fn timers_set(&self, after: Position) -> Vec<TimerNames> {
+        let seen = self.seen.iter().filter(|(position, _)| *position > after);
+        seen.filter_map(|(_, message)| TimerNames::read(message, &self.agent)).collect()
     }
 
     /// The memory of a call at a delivery, whose position is not before the last record.

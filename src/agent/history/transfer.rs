@@ -9,7 +9,7 @@ use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, Record};
 
-use super::is_core;
+use super::{is_core, states_fork};
 use crate::agent::turn_note::{self, PastTurn};
 
 /// The parts of one record that an agent's memory needs.
@@ -30,7 +30,11 @@ struct TransferLine {
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
-        let concerns = |fact: &&Fact| concerns(fact, agent, thread);
+        let concerns = |fact: &&Fact| {
+            let is_hidden =
+                matches!(fact, Fact::Accepted { message, .. } if states_fork(message, record));
+            !is_hidden && concerns(fact, agent, thread)
+        };
         let facts: Vec<Fact> = record.facts.iter().filter(concerns).cloned().collect();
         if facts.is_empty() {
             continue;

@@ -81,7 +81,7 @@ pub(super) struct ModelAnswer {
 }
 
 /// A model call that got no answer, with the cost of its requests.
-pub(super) struct FailedCall {
+struct FailedCall {
     /// The error, or `None` if the call was cancelled.
     error: Option<Error>,
     usage: Option<TokenUsage>,
@@ -177,7 +177,7 @@ impl<C: TurnContext> CallAdmission for AdmittedRequests<'_, C> {
 impl ModelAgent {
     /// Calls the model and parses its text while it streams. If the attempt is cancelled, the
     /// stream is closed immediately.
-    pub(super) async fn call(
+    async fn call(
         &self,
         rendered: &RenderedTurn,
         context: &impl TurnContext,
@@ -272,10 +272,23 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
+    /// Calls the model. A request that the provider rejects is a turn, too.
+    pub(super) async fn answer(
+        &self,
+        rendered: &RenderedTurn,
+        context: &impl TurnContext,
+        timeout: Duration,
+    ) -> Result<ModelAnswer, AttemptFailure> {
+        match self.call(rendered, context, timeout).await {
+            Ok(answered) => Ok(answered),
+            Err(broken) => self.rejected(rendered, broken),
+        }
+    }
+
     /// Handles a request that no provider accepted. If the request contains text that the agent
     /// wrote in this call, the agent gets feedback in a turn without actions, because its next
     /// request can differ. Any other error fails the attempt.
-    pub(super) fn rejected(
+    fn rejected(
         &self,
         rendered: &RenderedTurn,
         broken: FailedCall,

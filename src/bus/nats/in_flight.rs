@@ -581,6 +581,7 @@ mod tests {
             timeout: LEASE,
             trace: None,
             preview: DeliveryPreview::None,
+            source: None,
         })
     }
 

@@ -430,6 +430,7 @@ mod tests {
             timeout: Duration::ZERO,
             trace: None,
             preview: DeliveryPreview::None,
+            source: None,
         }
     }
 

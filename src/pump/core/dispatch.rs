@@ -80,6 +80,7 @@ impl Core {
                 let fresh = open.pending.iter().map(|p| &p.message);
                 let tree = self.state.tree(&open.thread);
                 let trace = tree.and_then(|tree| tree.trace.as_deref());
+                let lineage = tree.and_then(|tree| tree.lineage.as_deref());
                 let delivery = Delivery {
                     listener: listener.clone(),
                     call,
@@ -91,6 +92,7 @@ impl Core {
                     trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
                     timeout,
                     preview: self.preview_of_delivery(contract, open),
+                    source: lineage.map(|lineage| Arc::new(lineage.source.clone())),
                 };
                 let running = RunningAttempt {
                     attempt,

@@ -288,6 +288,10 @@ pub enum Alarm {
     ScheduledRun {
         request: MessageId,
     },
+    /// The event of this call, which the source of its fork has on record, may be the next one.
+    Recorded {
+        call: CallId,
+    },
 }
 
 /// Response to a client's submission.

@@ -122,6 +122,7 @@ impl Core {
             Alarm::Unsettled { call, attempt } => self.charge_unsettled(step, call, attempt),
             Alarm::Schedule { timer } => self.schedule_alarm(step, timer),
             Alarm::ScheduledRun { request } => self.send_scheduled(step, request, None),
+            Alarm::Recorded { call } => self.recorded_alarm(step, call),
         }
     }
 

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::close::CallResult;
 use super::event::{Alarm, Effect};
 use super::outcome::is_reply;
+use super::recorded_events::RecordedEvent;
 use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
 use super::{Core, Step};
@@ -54,6 +55,9 @@ pub struct CallRecollection {
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
+    /// Position of the record that closed the call of the source. `None` if the result takes effect
+    /// at once.
+    pub position: Option<Position>,
 }
 
 impl CallRecollection {
@@ -257,9 +261,28 @@ impl Core {
         }));
     }
 
+    /// Processes what the search of a source has found for a call. A result waits for its place in
+    /// the order of the source.
+    pub(super) fn recalled(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        found: Option<CallRecollection>,
+    ) {
+        let open = self.state.call(call).filter(|open| self.awaits_recall(open));
+        let fork = open.map(|open| open.thread.root()).filter(|fork| self.keeps_order_in(fork));
+        match (fork, found) {
+            (Some(fork), Some(found)) if found.position.is_some() => {
+                let position = found.position.unwrap_or_default();
+                self.keep_recorded(step, fork, position, RecordedEvent::Result { call, found });
+            }
+            (_, found) => self.take_recalled(step, call, found),
+        }
+    }
+
     /// Ends a call of a fork with the result that the source has for it. If it has none, the call
     /// goes on: to its listener if the operator named it, otherwise to a person.
-    pub(super) fn recalled(
+    pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
         call: CallId,
@@ -294,15 +317,17 @@ impl Core {
     }
 
     /// Whether the timers of a tree fire before their time.
-    pub(super) fn has_early_timers(tree: &Tree) -> bool {
-        tree.lineage.is_some() && is_idle(tree)
+    fn has_early_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
+        tree.lineage.is_some() && is_idle(tree) && !self.recorded.has_any(root)
     }
 
     /// Has the next timer of a fork fire if nothing else in it can go on.
     pub(super) fn follow_fork(&self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
-        let Some(tree) = self.state.trees.get(root) else { return };
-        if tree.timers.is_empty() || !Self::has_early_timers(tree) {
+        let root = root.clone();
+        self.follow_recorded(step, &root);
+        let Some(tree) = self.state.trees.get(&root) else { return };
+        if tree.timers.is_empty() || !self.has_early_timers(&root, tree) {
             return;
         }
         if let Some((timer, call)) = first_timer(tree) {
@@ -313,7 +338,7 @@ impl Core {
 
     /// Whether a timer of a fork is the next one to fire.
     pub(super) fn is_next_timer(&self, root: &ThreadId, timer: TimerId) -> bool {
-        let tree = self.state.trees.get(root).filter(|tree| Self::has_early_timers(tree));
+        let tree = self.state.trees.get(root).filter(|tree| self.has_early_timers(root, tree));
         tree.and_then(first_timer).is_some_and(|(next, _)| next == timer)
     }
 }

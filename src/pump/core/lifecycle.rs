@@ -7,6 +7,7 @@ use super::call_table::CallTable;
 use super::event::{Alarm, BusyCount, Cancellation, Effect};
 use super::holds::Holds;
 use super::previews::Previews;
+use super::recorded_events::RecordedEvents;
 use super::reload::RemovedListeners;
 use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
@@ -33,6 +34,7 @@ impl Core {
         self.timeouts = Timeouts::default();
         self.holds = Holds::default();
         self.previews = Previews::default();
+        self.recorded = RecordedEvents::default();
         self.removed = RemovedListeners::default();
         self.budgets.release_all_turns();
         self.draining = false;
@@ -164,6 +166,8 @@ impl Core {
         self.draining = true;
         step.begin_record(ThreadId::organism(), Input::Shutdown { detail: reason.clone() });
         self.organism_note(step, &CorePayload::ShutdownSignal { reason });
+        let forks: Vec<_> = self.recorded.forks().cloned().collect();
+        forks.iter().for_each(|fork| self.follow_recorded(step, fork));
     }
 
     /// Records an operator's action on the organism itself. The action has no other effect in the

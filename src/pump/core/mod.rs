@@ -29,6 +29,7 @@ mod outcome;
 mod pauses;
 mod previews;
 mod primitives;
+mod recorded_events;
 mod refusals;
 mod reload;
 pub mod replay;
@@ -66,6 +67,7 @@ use call_table::CallTable;
 use holds::Holds;
 use outcome::AttemptSource;
 use previews::Previews;
+use recorded_events::RecordedEvents;
 use reload::RemovedListeners;
 use scheduler::Scheduler;
 use timeouts::Timeouts;
@@ -80,6 +82,7 @@ pub struct Core {
     timeouts: Timeouts,
     holds: Holds,
     previews: Previews,
+    recorded: RecordedEvents,
     contracts: Arc<Contracts>,
     /// Contracts of listeners that a reload has removed, for the work that they still have.
     removed: RemovedListeners,
@@ -107,6 +110,7 @@ impl Core {
             timeouts: Timeouts::default(),
             holds: Holds::default(),
             previews: Previews::default(),
+            recorded: RecordedEvents::default(),
             contracts,
             removed: RemovedListeners::default(),
             operators: OperatorKeys::default(),

@@ -6,6 +6,7 @@ use super::actions_per_turn::{CALL_BESIDE_REPLY, PlannedAction, TurnActions};
 use super::call_table::RunningAttempt;
 use super::goals::only_answers;
 use super::message::NewMessage;
+use super::recorded_events::RecordedEvent;
 use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::clock::Time;
@@ -24,6 +25,7 @@ use crate::xml::findings::TextLocation;
 pub(super) type Gated = Result<Checked, Refusal>;
 
 /// Listener, call and attempt that an outcome or a failure came from.
+#[derive(Debug, Clone)]
 pub(super) struct AttemptSource {
     pub listener: ListenerName,
     pub call: CallId,
@@ -63,7 +65,35 @@ impl OutcomeContext {
 }
 
 impl Core {
+    /// Processes the outcome of an attempt. A turn that the source of a fork has on record waits for
+    /// its place in the order of the source.
     pub(super) fn outcome(
+        &mut self,
+        step: &mut Step,
+        source: AttemptSource,
+        payloads: Vec<Gated>,
+        turn: Option<Turn>,
+        arrived: Option<Time>,
+    ) {
+        let open = self.state.call(source.call);
+        let fork = open.map(|open| open.thread.root()).filter(|fork| self.keeps_order_in(fork));
+        let position = turn.as_ref().and_then(|turn| turn.recorded);
+        match (fork, position, turn) {
+            (Some(fork), Some(position), Some(turn)) if self.is_running(&source) => {
+                let arrived = arrived.or(Some(step.time));
+                let event = RecordedEvent::Turn { source, payloads, turn, arrived };
+                self.keep_recorded(step, fork, position, event);
+            }
+            (.., turn) => self.take_outcome(step, source, payloads, turn, arrived),
+        }
+    }
+
+    fn is_running(&self, source: &AttemptSource) -> bool {
+        let running = self.calls.running(source.call);
+        running.is_some_and(|running| running.attempt == source.attempt)
+    }
+
+    pub(super) fn take_outcome(
         &mut self,
         step: &mut Step,
         source: AttemptSource,
@@ -401,7 +431,7 @@ impl Core {
 /// positions of payloads are in their refusals, and the texts of the model call are stored by
 /// digest.
 fn without_note(turn: Turn) -> Turn {
-    Turn { note: String::new(), written: Vec::new(), inputs: None, ..turn }
+    Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }
 
 /// Sets the position of a refused payload to its place in the model's text.

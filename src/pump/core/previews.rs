@@ -163,6 +163,7 @@ impl Core {
             trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
             timeout: contract.previews.unwrap_or_default(),
             preview: DeliveryPreview::Requested,
+            source: None,
         };
 
         self.scheduler.start(&listener);

@@ -144,7 +144,7 @@ fn recollection(
         Some((part.kind, part.name.clone(), part.payload.clone()))
     });
     let payloads = taken.collect::<Option<Vec<_>>>()?;
-    let found = CallRecollection { source, listener, how, payloads };
+    let found = CallRecollection { source, listener, how, payloads, position: None };
     found.passes(gate).then_some(found)
 }
 

@@ -145,6 +145,9 @@ impl Core {
         let Some(running) = self.calls.running(call) else { return };
         let listener = running.listener.clone();
         let thread = running.thread.clone();
+        if let Some(answered) = self.recorded.take_of(&thread.root(), call) {
+            return self.process_recorded(step, answered);
+        }
         let timeout = self.contract_of_work(&listener).map_or(Duration::ZERO, |c| c.timeout);
 
         step.begin_record(thread.root(), Input::Deadline { call, attempt });

@@ -86,6 +86,11 @@ const CHANGES: &[(u32, &str)] = &[
         "an operator forks a thread; calls of the fork get the recorded results of its source, and \
          its timers do not wait",
     ),
+    (
+        49,
+        "what the source of a fork has on record, results and turns, happens in the order of the \
+         source",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -112,6 +112,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
         timeout: Duration::from_secs(60),
         trace: None,
         preview: DeliveryPreview::None,
+        source: None,
     }
 }
 

@@ -230,6 +230,7 @@ fn delivery(call: CallId, number: u32, messages: Vec<Arc<Message>>, fresh: usize
         timeout: Duration::from_millis(1500),
         trace: Some(TRACEPARENT.parse().unwrap()),
         preview: DeliveryPreview::None,
+        source: None,
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use organism::contract::{Contract, Role};
-use organism::envelope::{MessageKind, RefusalRule};
+use organism::envelope::{MessageKind, RefusalRule, Turn};
 use organism::ids::{CallId, Position, ThreadId};
-use organism::pump::core::ForkRuling;
+use organism::pump::core::{Event, ForkRuling};
 use organism::thread::{Decision, Fact, OperatorKeys, OperatorPublicKey};
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word};
@@ -197,6 +197,65 @@ fn timers_of_a_fork_fire_in_order_when_nothing_else_can_go_on() {
     assert_eq!(fired(&world), 2, "{:?}", world.alarms);
     let woken = fresh(&world.delivery("thinker"));
     assert_eq!(woken[woken.len() - 2..], ["timer-fired soon", "timer-fired late"]);
+    world.check_replay();
+}
+
+/// The payloads that were recalled, in the order of the record.
+fn recalled(world: &World) -> Vec<String> {
+    let mut found = Vec::new();
+    for record in &world.records {
+        let is_recalled = |fact: &Fact| matches!(fact, Fact::Recalled { .. });
+        if record.facts.iter().any(is_recalled) {
+            found.extend(record.payloads().map(|payload| payload.as_str().to_owned()));
+        }
+    }
+    found
+}
+
+/// 1.6: results on record come in the order of the source, each when nothing else in the fork can go
+/// on.
+#[test]
+fn results_on_record_come_in_the_order_of_the_source() {
+    for ends in [false, true] {
+        let mut world = world();
+        let (source, _) = conversation(&mut world);
+        forked(world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]));
+        world.play("thinker", &[look("q"), look("r"), look("s")]);
+        let (late, early) = (word("found", "late"), word("found", "early"));
+        world.recall_at(Some(Position(7)), Some((MessageKind::Reply, &late)));
+        world.recall_at(Some(Position(5)), Some((MessageKind::Reply, &early)));
+        world.pass(Duration::from_millis(10));
+        assert_eq!(recalled(&world), [""; 0], "a search is out");
+        if ends {
+            world.step(Event::Shutdown { reason: "SIGTERM".to_owned() });
+        } else {
+            world.recall(None);
+        }
+        world.pass(Duration::from_millis(10));
+        assert_eq!(recalled(&world), [early, late]);
+        world.check_replay();
+    }
+}
+
+/// A turn on record that waits for its place does not time out: its answer is there.
+#[test]
+fn a_turn_on_record_that_waits_does_not_time_out() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
+    let (fork, _) = forked(ruling);
+    let inner = format!("<initial-payload>{}</initial-payload>", word("plan", "side"));
+    world.play("thinker", &[core("spawn-thread", "suggested_sub_id=\"side\"", &inner)]);
+    let [root, side] = [world.delivery("thinker"), world.delivery("thinker")];
+    let (_root, side) = if root.thread == fork { (root, side) } else { (side, root) };
+    let turn = Turn { recorded: Some(Position(4)), ..Turn::default() };
+    world.answer_turn(&side, &[word("answer", "a")], Some(turn));
+    world.pass(Duration::from_millis(10));
+    assert!(world.core.state().call(side.call).is_some(), "the root's turn is under way");
+    world.pass(HOUR);
+    assert!(world.core.state().call(side.call).is_none());
+    let side = world.transcript(&side.thread);
+    assert!(side.contains("answer") && !side.contains("timeout"), "{side}");
     world.check_replay();
 }
 

@@ -669,6 +669,15 @@ impl World {
     /// Answers the next search of a fork's source: with a reply of the searched listener, a system
     /// payload of the core, or nothing.
     pub fn recall(&mut self, found: Option<(MessageKind, &str)>) -> RecallOrder {
+        self.recall_at(None, found)
+    }
+
+    /// As [`Self::recall`], with a result from the record of the source at this position.
+    pub fn recall_at(
+        &mut self,
+        position: Option<Position>,
+        found: Option<(MessageKind, &str)>,
+    ) -> RecallOrder {
         let order = self.recalls.pop_front().expect("a source is searched");
         let result = found.map(|(kind, text)| {
             let payload = Payload::new(text);
@@ -681,7 +690,13 @@ impl World {
             };
             let listener = order.listener.clone();
             let source = CallId(MessageId(Uuid::from_u128(2)));
-            CallRecollection { source, listener, how, payloads: vec![(kind, name, payload)] }
+            CallRecollection {
+                source,
+                listener,
+                how,
+                payloads: vec![(kind, name, payload)],
+                position,
+            }
         });
         self.step(Event::Recalled { call: order.call, result });
         order

@@ -282,6 +282,7 @@ fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, S
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         trace: headers.get(header_names::TRACE).and_then(|text| text.as_str().parse().ok()),
         preview: DeliveryPreview::None,
+        source: None,
     };
 
     Ok((delivery, head.text(header_names::CONFIG)?.to_owned()))

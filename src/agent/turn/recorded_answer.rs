@@ -1,0 +1,226 @@
+//! Answers on record: if the source of a fork has a turn with the prompt of this turn, this turn
+//! gets its answer, and no model is called.
+//!
+//! Both prompts have the same digest after everything that only names one of the two threads was
+//! replaced: the root's id, the nonces of slots, the ids and times of timers, and the environment with its date.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::model_call::ModelAnswer;
+use super::{ModelAgent, RenderedTurn, TurnSlots, unreadable};
+use crate::agent::ActionTransport;
+use crate::agent::history::{SourceTurn, SourceTurns, ThreadFold, TimerNames};
+use crate::agent::system_prompt;
+use crate::bus::Delivery;
+use crate::bus::native_host;
+use crate::envelope::{AttemptFailure, Money};
+use crate::ids::{Digest, MessageId, Position, ThreadId};
+use crate::model::{
+    ChatBlock, ChatMessage, ModelRequest, ModelRoute, StopReason, StreamEnd, TokenUsage, ToolCall,
+};
+use crate::system;
+use crate::xml::element::Element;
+
+/// The turn of a source whose answer a turn has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AnswerSource {
+    /// The message with the turn's note.
+    pub note: MessageId,
+    /// Position of the turn's record.
+    pub position: Position,
+}
+
+/// Texts that only the thread of a fork has, and not its source.
+#[derive(Default)]
+pub(super) struct OwnNames {
+    /// Nonces of the earlier turns.
+    pub nonces: Vec<String>,
+    /// The timers that the agent set in the fork.
+    pub timers: Vec<TimerNames>,
+}
+
+/// Names of the same things in a fork and in its source.
+struct ForkedNames {
+    fork: ThreadId,
+    source: ThreadId,
+    /// Each nonce, id or time of a timer in the fork, and the one in the source.
+    others: Vec<(String, String)>,
+}
+
+impl ForkedNames {
+    fn in_source(&self, text: &str) -> String {
+        let mut text = self.fork.replaced_by(&self.source, text).into_owned();
+        for (own, source) in &self.others {
+            text = text.replace(own, source);
+        }
+        text
+    }
+
+    fn in_fork(&self, text: &str) -> String {
+        let mut text = self.source.replaced_by(&self.fork, text).into_owned();
+        for (own, source) in &self.others {
+            text = text.replace(source, own);
+        }
+        text
+    }
+
+    /// The message as the prompt of the source has it. Blocks that only the provider can read are
+    /// signed by it, so they are the same in both.
+    fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
+        let blocks = message.blocks.iter().map(|block| match block {
+            ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
+            ChatBlock::Result { id, text, failed } => {
+                ChatBlock::Result { id: id.clone(), text: self.in_source(text), failed: *failed }
+            }
+            ChatBlock::Call(call) => ChatBlock::Call(ToolCall {
+                arguments: self.in_source(&call.arguments),
+                ..call.clone()
+            }),
+            ChatBlock::Own(own) => ChatBlock::Own(own.clone()),
+        });
+        ChatMessage { role: message.role, blocks: blocks.collect() }
+    }
+}
+
+impl ModelAgent {
+    /// The answer that the source of a fork has for this prompt, and the note of its turn; `None` if
+    /// the thread is no fork, or its source has no such turn.
+    pub(super) async fn recorded_answer(
+        &self,
+        rendered: &RenderedTurn,
+        delivery: &Delivery,
+    ) -> Result<Option<(AnswerSource, ModelAnswer)>, AttemptFailure> {
+        let Some(source) = delivery.source.clone() else { return Ok(None) };
+        let memories = Arc::clone(&self.memories);
+        let agent = self.options.contract.name.clone();
+        let thread = delivery.thread.clone();
+        let fork = thread.root();
+        let source_root = source.thread.clone();
+        let reading = native_host::run_blocking(move || {
+            memories.source_turns(&agent, &thread, &source).map_err(|error| unreadable(&error))
+        });
+        let turns = reading.await?;
+
+        let number = rendered.request.origin.turn;
+        let is_slotted = self.options.transport == ActionTransport::XmlFinal;
+        let others = self.same_names(rendered, &turns);
+        let names = ForkedNames { fork, source: source_root, others };
+
+        let mut digests = HashMap::new();
+        let found = turns.nearest_first(number).find(|turn| {
+            // The nonces of other turns have other places in the prompt.
+            if is_slotted && turn.past.turn != number {
+                return false;
+            }
+            let route = route_of(turn);
+            let key = (turn.past.environment.as_deref(), route.clone());
+            let digest = digests.entry(key);
+            let digest = digest.or_insert_with(|| self.digest_in_source(rendered, turn, &names));
+            digest.is_some() && *digest == turn.past.prompt
+        });
+        Ok(found.map(|turn| {
+            let recorded = AnswerSource { note: turn.note, position: turn.position };
+            (recorded, answer_of(rendered, turn, &names))
+        }))
+    }
+
+    /// The texts that only the thread of this delivery has, if it belongs to a fork.
+    pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
+        let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
+        let is_slotted = self.options.transport == ActionTransport::XmlFinal;
+        let turns = (1..).zip(fold.turn_calls()).filter(|_| is_slotted);
+        let slots = turns.map(|(turn, call)| TurnSlots::of(&delivery.thread, call, turn));
+        let nonces = slots.map(|slots| slots.nonce().to_owned()).collect();
+        OwnNames { nonces, timers: fold.timers_set(source.history) }
+    }
+
+    /// The nonces and timers of a fork beside those of its source: turns by their number, timers in
+    /// their order.
+    fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
+        let OwnNames { nonces, timers } = &rendered.own_names;
+        let is_slotted = self.options.transport == ActionTransport::XmlFinal;
+        let nonces = nonces.iter().map(String::as_str);
+        let nonces = nonces.chain(is_slotted.then(|| rendered.slots.nonce()));
+        let nonces = (1..).zip(nonces).filter_map(|(turn, nonce)| {
+            let of_source = turns.nonce(turn)?;
+            Some((nonce.to_owned(), of_source.to_owned()))
+        });
+        let timers = timers.iter().zip(turns.timers()).flat_map(|(own, of_source)| {
+            let pair = |own: &String, of_source: &String| (own.clone(), of_source.clone());
+            [pair(&own.id, &of_source.id), pair(&own.fires_at, &of_source.fires_at)]
+        });
+        nonces.chain(timers).collect()
+    }
+
+    /// Digest of the request as the source would have sent it in the place of this turn. `None` if
+    /// the agent's model does not have the route that answered there.
+    fn digest_in_source(
+        &self,
+        rendered: &RenderedTurn,
+        turn: &SourceTurn,
+        names: &ForkedNames,
+    ) -> Option<Digest> {
+        let route = route_of(turn);
+        if self.model.settings(&route).is_none() && self.model.route() != route {
+            return None;
+        }
+
+        let environment = turn.past.environment.as_deref().unwrap_or_default();
+        let system = if environment == rendered.environment {
+            rendered.request.system.clone()
+        } else {
+            system_prompt::system(&rendered.protocol, &self.options.sections, environment)
+        };
+        let messages = rendered.request.messages.iter();
+        let request = ModelRequest {
+            system: names.in_source(&system),
+            messages: messages.map(|own| Arc::new(names.message_in_source(own))).collect(),
+            ..rendered.request.clone()
+        };
+        Some(Digest::of(self.inputs(rendered, &route).wire(&request).as_bytes()))
+    }
+}
+
+fn route_of(turn: &SourceTurn) -> ModelRoute {
+    ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
+}
+
+/// The answer of the source's turn with the names of the fork. It costs nothing.
+fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
+    let past = &turn.past;
+    let raw = names.in_fork(&past.raw);
+    let calls = past.calls.iter().map(|parsed| ToolCall {
+        arguments: names.in_fork(&parsed.call.arguments),
+        ..parsed.call.clone()
+    });
+    let end = StreamEnd {
+        stop: past.stop.unwrap_or(StopReason::Unknown),
+        usage: TokenUsage::default(),
+        calls: calls.collect(),
+        own: past.own.clone(),
+        route: route_of(turn),
+        model: past.answered_by.clone(),
+    };
+
+    let parse = |reasoning: &str| {
+        let mut reader = rendered.protocol.start(&rendered.slots);
+        reader.push(&raw);
+        reader.finish(&raw, reasoning, &end)
+    };
+    let mut reading = parse("");
+    // The provider sent reasoning beside the text: it is the first note, which the text lacks.
+    if turn.notes.len() > reading.notes.len()
+        && let Some(reasoning) = turn.notes.first().and_then(|note| reasoning_of(note))
+    {
+        reading = parse(&names.in_fork(&reasoning));
+    }
+    ModelAnswer { raw, reading, end, money: Money::default(), tries: Vec::new() }
+}
+
+fn reasoning_of(note: &str) -> Option<String> {
+    let note = Element::read(note)?;
+    let is_reasoning = note.name.namespace.as_deref() == Some(system::NAMESPACE)
+        && note.local_name() == "thinking";
+    is_reasoning.then(|| note.text())
+}

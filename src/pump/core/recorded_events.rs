@@ -1,0 +1,159 @@
+//! Events of forks that their source has on record: results of calls, and turns.
+//!
+//! They happen one after another in the order of the source, each when nothing else in the fork can
+//! go on. So parallel work meets where it met in the source, whatever its speed, and an agent whose
+//! course is the same gets the same prompts.
+
+use std::collections::BTreeMap;
+
+use super::event::{Alarm, Effect};
+use super::forks::CallRecollection;
+use super::outcome::{AttemptSource, Gated};
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::envelope::Turn;
+use crate::ids::{CallId, Position, ThreadId};
+use crate::mutant::mutant;
+use crate::thread::Call;
+
+/// An event of a fork that its source has on record.
+#[derive(Debug, Clone)]
+pub(super) enum RecordedEvent {
+    Result { call: CallId, found: CallRecollection },
+    Turn { source: AttemptSource, payloads: Vec<Gated>, turn: Turn, arrived: Option<Time> },
+}
+
+impl RecordedEvent {
+    const fn call(&self) -> CallId {
+        match self {
+            Self::Result { call, .. } => *call,
+            Self::Turn { source, .. } => source.call,
+        }
+    }
+}
+
+/// The events that wait for their place in the order, by fork. They are rebuilt after a boot: their
+/// searches are made again, and their attempts repeated.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RecordedEvents {
+    /// The events of each fork by their position in the source, and the call in the fork.
+    waiting: BTreeMap<ThreadId, BTreeMap<(Position, CallId), RecordedEvent>>,
+}
+
+impl RecordedEvents {
+    fn push(&mut self, fork: ThreadId, position: Position, event: RecordedEvent) {
+        self.waiting.entry(fork).or_default().insert((position, event.call()), event);
+    }
+
+    pub(super) fn has_any(&self, fork: &ThreadId) -> bool {
+        self.waiting.contains_key(fork)
+    }
+
+    fn contains(&self, fork: &ThreadId, call: CallId) -> bool {
+        let events = self.waiting.get(fork);
+        events.is_some_and(|events| events.keys().any(|(_, waiting)| *waiting == call))
+    }
+
+    /// The call of the event that comes first in the source.
+    fn first(&self, fork: &ThreadId) -> Option<CallId> {
+        let (_, call) = *self.waiting.get(fork)?.keys().next()?;
+        Some(call)
+    }
+
+    /// The fork in which an event of this call waits.
+    fn fork_of(&self, call: CallId) -> Option<ThreadId> {
+        self.forks().find(|fork| self.contains(fork, call)).cloned()
+    }
+
+    /// Takes the event that comes first in the source.
+    fn take_first(&mut self, fork: &ThreadId) -> Option<RecordedEvent> {
+        let events = self.waiting.get_mut(fork)?;
+        let (_, event) = events.pop_first()?;
+        if events.is_empty() {
+            self.waiting.remove(fork);
+        }
+        Some(event)
+    }
+
+    /// Takes the event of a call whatever its place.
+    pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
+        let events = self.waiting.get_mut(fork)?;
+        let key = events.keys().find(|(_, waiting)| *waiting == call).copied()?;
+        let event = events.remove(&key);
+        if events.is_empty() {
+            self.waiting.remove(fork);
+        }
+        event
+    }
+
+    pub(super) fn forks(&self) -> impl Iterator<Item = &ThreadId> {
+        self.waiting.keys()
+    }
+}
+
+impl Core {
+    /// Keeps an event until its place in the order of the source.
+    pub(super) fn keep_recorded(
+        &mut self,
+        step: &mut Step,
+        fork: ThreadId,
+        position: Position,
+        event: RecordedEvent,
+    ) {
+        self.recorded.push(fork.clone(), position, event);
+        self.follow_recorded(step, &fork);
+    }
+
+    /// Whether events of this fork wait for their place. During a drain, none does.
+    pub(super) fn keeps_order_in(&self, fork: &ThreadId) -> bool {
+        let tree = self.state.trees.get(fork);
+        !self.draining
+            && tree.is_some_and(|tree| tree.lineage.is_some())
+            && !mutant("take-the-record-as-it-comes")
+    }
+
+    /// Has the next recorded event of a fork happen if nothing else in the fork can go on.
+    pub(super) fn follow_recorded(&self, step: &mut Step, fork: &ThreadId) {
+        let Some(call) = self.recorded.first(fork) else { return };
+        if self.draining || self.awaits_record(fork) {
+            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Recorded { call } });
+        }
+    }
+
+    /// Processes the next recorded event of the fork with this call, unless something else can go
+    /// on by now.
+    pub(super) fn recorded_alarm(&mut self, step: &mut Step, call: CallId) {
+        let Some(fork) = self.recorded.fork_of(call) else { return };
+        if !self.draining && !self.awaits_record(&fork) {
+            return;
+        }
+        if let Some(event) = self.recorded.take_first(&fork) {
+            self.process_recorded(step, event);
+        }
+        // An event that is no longer wanted leaves no record that the next one could follow.
+        if step.record.is_none() {
+            self.follow_recorded(step, &fork);
+        }
+    }
+
+    pub(super) fn process_recorded(&mut self, step: &mut Step, event: RecordedEvent) {
+        match event {
+            RecordedEvent::Result { call, found } => self.take_recalled(step, call, Some(found)),
+            RecordedEvent::Turn { source, payloads, turn, arrived } => {
+                self.take_outcome(step, source, payloads, Some(turn), arrived);
+            }
+        }
+    }
+
+    /// Whether no open call of a fork can go on before its next recorded event: what is handed over
+    /// has an event that waits, and no search is out for what is not.
+    fn awaits_record(&self, fork: &ThreadId) -> bool {
+        let Some(tree) = self.state.trees.get(fork) else { return true };
+        let rests = |(id, call): (&CallId, &Call)| {
+            self.recorded.contains(fork, *id)
+                || call.held.is_some()
+                || (call.handed_over.is_none() && !self.awaits_recall(call))
+        };
+        tree.calls.iter().all(|(id, call)| rests((id, call)))
+    }
+}

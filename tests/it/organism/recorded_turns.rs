@@ -1,0 +1,241 @@
+//! Turns of a fork whose prompts its source has: they get the recorded answers, in the order of the
+//! source, and no model is called (issue 18, 1.6).
+
+use organism::ids::{MessageId, Position, ThreadId};
+use organism::system;
+use organism::thread::Fact;
+
+use super::{CommandOutput, House, Running, numbered};
+
+/// An agent with a listener as its peer. What it says is recorded.
+const AGENT: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["thinker"]
+
+[agents.thinker]
+schema = "talk.xsd"
+accepts = ["order"]
+FINAL
+peers = ["solo"]
+model = "recorded"
+transport = "TRANSPORT"
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[models.recorded]
+provider = "playback"
+recording = "turns.toml"
+"#;
+
+/// Two threads at once, a timer, and a wait.
+const PARALLEL: &str = r#"
+recorded = "for a test"
+[[turn]]
+agent = "thinker"
+turn = 1
+reasoning = "Two at once."
+text = '<spawn-thread suggested_sub_id="side"><initial-payload><order xmlns="urn:example:talk"><n>2</n></order></initial-payload></spawn-thread>'
+[[turn]]
+agent = "thinker"
+thread = "side"
+turn = 1
+text = '<ping><n>2</n></ping>'
+[[turn]]
+agent = "thinker"
+thread = "side"
+turn = 2
+text = '<done><n>2</n></done>'
+[[turn]]
+agent = "thinker"
+turn = 2
+text = '<ping><n>1</n></ping>'
+[[turn]]
+agent = "thinker"
+turn = 3
+text = '<set-timer after="PT0.2S" label="{{thread-spawned/@assigned_id}}"/>'
+[[turn]]
+agent = "thinker"
+turn = 4
+text = '<wait until="all"/>'
+[[turn]]
+agent = "thinker"
+turn = 5
+text = '<done><n>5</n></done>'
+"#;
+
+/// A conversation of two requests, each with a native call and a final in a slot.
+const SLOTS: &str = r#"
+recorded = "for a test"
+[[turn]]
+agent = "thinker"
+turn = 1
+reasoning = "First the tool."
+text = ""
+stop = "calls"
+calls = [{ id = "c1", name = "ping", arguments = '{"n":"1"}' }]
+[[turn]]
+agent = "thinker"
+turn = 2
+text = '<{{nonce}}-FINAL format="text">first</{{nonce}}-FINAL>'
+[[turn]]
+agent = "thinker"
+turn = 3
+text = '<{{nonce}}-FINAL format="text">second</{{nonce}}-FINAL>'
+"#;
+
+/// A recording without the turns of the tests.
+const NO_TURNS: &str = "recorded = \"empty\"\n";
+
+fn house(transport: &str, last: &str, recording: &str) -> House {
+    let config = AGENT.replace("TRANSPORT", transport).replace("FINAL", last);
+    let house = House::with(&config);
+    house.write("turns.toml", recording);
+    house
+}
+
+fn run(house: &House) -> Running {
+    house.run()
+}
+
+/// The messages of a thread with this local name, each with its payload.
+fn messages(house: &House, thread: &str, local: &str) -> Vec<(MessageId, String)> {
+    let thread = ThreadId::parse(thread).unwrap();
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let named = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. }
+            if message.thread == thread && &*message.name.local == local =>
+        {
+            Some((message.id, message.payload.as_str().to_owned()))
+        }
+        _ => None,
+    });
+    named.collect()
+}
+
+/// The fork's thread, and the output of the command.
+fn fork(house: &House, message: MessageId) -> (String, CommandOutput) {
+    let forked = house.organism(&["fork", &message.to_string()]);
+    let line = forked.err.lines().find_map(|line| line.strip_prefix("thread ")).unwrap();
+    (line.split(',').next().unwrap().to_owned(), forked)
+}
+
+/// Forks a request and compares everything that the agent did.
+fn forked_alike(house: &House, source: &str, request: MessageId, expected: &str) -> String {
+    let (thread, forked) = fork(house, request);
+    assert_eq!((forked.code, forked.out.trim_end()), (Some(0), expected), "{forked:?}");
+    for local in ["thinking", "ping", "set-timer", "wait"] {
+        let alike = |(_, text): (MessageId, String)| text.replace(source, "ROOT");
+        let own = messages(house, &thread, local).into_iter();
+        let own: Vec<_> = own.map(|(_, text)| text.replace(&*thread, "ROOT")).collect();
+        let of_source: Vec<_> = messages(house, source, local).into_iter().map(alike).collect();
+        assert_eq!(own, of_source, "{local}");
+    }
+
+    let turns = messages(house, source, "model-turn");
+    let own = messages(house, &thread, "model-turn");
+    assert_eq!(own.len(), turns.len());
+    for ((_, own), (id, _)) in own.iter().zip(&turns) {
+        assert!(own.contains(&format!(" recorded=\"{id}\"")), "{own}");
+        assert!(own.contains(" tokens_in=\"0\" tokens_out=\"0\""), "{own}");
+    }
+    thread
+}
+
+#[test]
+fn parallel_work_of_a_fork_meets_where_it_met_in_the_source() {
+    let house = house("xml", "final = \"done\"", PARALLEL);
+    let running = run(&house);
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let answer = sent.out.trim_end().to_owned();
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("turns.toml", NO_TURNS);
+    let running = run(&house);
+    let (request, _) = messages(&house, "sess-source01", "order")[0].clone();
+    let mut last = String::new();
+    for _ in 0..5 {
+        last = forked_alike(&house, "sess-source01", request, &answer);
+    }
+    // A fork of a fork.
+    let (again, _) = messages(&house, &last, "order")[0].clone();
+    forked_alike(&house, &last, again, &answer);
+
+    // Another request has another prompt, so the model is called, which knows no turn.
+    house.write("edit.xml", numbered("order", "9"));
+    let edited = house.organism(&["fork", &request.to_string(), "--edit", "edit.xml"]);
+    assert!(edited.out.contains("no turn is recorded for agent `thinker`"), "{edited:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+#[test]
+fn slots_of_a_fork_have_nonces_of_their_own() {
+    let house = house("xml-final", "", SLOTS);
+    let running = run(&house);
+    let mut answers = Vec::new();
+    for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
+        let sent = house.send_text(&numbered("order", "1"), &more);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        answers.push(sent.out.trim_end().to_owned());
+    }
+    assert!(answers[0].contains("first") && answers[1].contains("second"), "{answers:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("turns.toml", NO_TURNS);
+    let running = run(&house);
+    let requests = messages(&house, "sess-source01", "order");
+    let (thread, forked) = fork(&house, requests[0].0);
+    assert_eq!((forked.code, forked.out.trim_end()), (Some(0), &*answers[0]), "{forked:?}");
+    let sent = house.send_text(&numbered("order", "1"), &["--thread", &thread]);
+    assert_eq!((sent.code, sent.out.trim_end()), (Some(0), &*answers[1]), "{sent:?}");
+    let (_, forked) = fork(&house, requests[1].0);
+    assert_eq!((forked.code, forked.out.trim_end()), (Some(0), &*answers[1]), "{forked:?}");
+
+    let nonce = |text: &str| {
+        let start = text.split(" nonce=\"").nth(1).unwrap();
+        start.split('"').next().unwrap().to_owned()
+    };
+    let turns = messages(&house, "sess-source01", "model-turn");
+    let own = messages(&house, &thread, "model-turn");
+    for ((_, source), (_, own)) in turns.iter().zip(&own) {
+        assert_ne!(nonce(source), nonce(own));
+        assert!(own.contains(" recorded="), "{own}");
+    }
+    assert!(own[1].1.contains(&format!("{}-FINAL", nonce(&own[1].1))), "{}", own[1].1);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn another_prompt_gets_no_recorded_answer() {
+    let house = house("xml", "final = \"done\"", PARALLEL);
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let config = AGENT.replace("TRANSPORT", "xml").replace("FINAL", "final = \"done\"");
+    let changed = "transport = \"xml\"\n[agents.thinker.prompt]\nidentity = \"You are another.\"";
+    house.write("organism.toml", config.replace("transport = \"xml\"", changed));
+
+    let (request, _) = messages(&house, "sess-source01", "order")[0].clone();
+    let (thread, forked) = fork(&house, request);
+    assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{forked:?}");
+    let turns = messages(&house, &thread, "model-turn");
+    assert!(!turns.is_empty());
+    for (_, turn) in turns {
+        assert!(!turn.contains(" recorded="), "{turn}");
+    }
+    let spawned = messages(&house, &thread, "thread-spawned");
+    assert!(spawned[0].1.contains(&thread) && spawned[0].1.contains(system::NAMESPACE));
+    house.verified();
+}
