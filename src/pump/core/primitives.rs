@@ -1,11 +1,13 @@
 //! Primitives: requests to the core, which the core answers in the same step.
 
+use std::collections::BTreeSet;
+
 use super::event::{Alarm, Effect};
 use super::outcome::OutcomeContext;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step, allotments};
 use crate::envelope::{Disposition, MessageKind, Refusal, RefusalRule};
-use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
@@ -62,7 +64,7 @@ impl Core {
             return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
         }
 
-        let label = self.free_label(step, parent, label);
+        let label = self.free_label(parent, label);
         let child = parent.child(&label);
         let by = ask.context.listener.clone();
         let opened = Fact::ThreadOpened { thread: child.clone(), by, bound, allotment };
@@ -88,18 +90,13 @@ impl Core {
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
 
-    /// Returns a free label for a new subthread: the suggested label, or a short label derived from
-    /// an id if none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
-    fn free_label(&self, step: &mut Step, parent: &ThreadId, label: Option<String>) -> String {
-        let taken = |label: &str| {
-            let thread = self.state.thread(parent);
-            thread.is_some_and(|thread| thread.children.contains(label))
-        };
-
-        let base = label.unwrap_or_else(|| {
-            let id = step.next_id().simple().to_string();
-            id.chars().take(SHORT_LABEL_CHARS).collect()
-        });
+    /// Returns a free label for a new subthread: the suggested label, or a short generated one if
+    /// none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
+    fn free_label(&self, parent: &ThreadId, label: Option<String>) -> String {
+        let children = self.state.thread(parent).map(|thread| &thread.children);
+        let taken = |label: &str| children.is_some_and(|labels| labels.contains(label));
+        let number = children.map_or(0, BTreeSet::len);
+        let base = label.unwrap_or_else(|| generated_label(parent, number));
         if !taken(&base) {
             return base;
         }
@@ -266,3 +263,11 @@ struct PrimitiveRequest<'a> {
 const CANCELLED_FROM_ABOVE: &str = "this thread was cancelled from the thread above it";
 
 const SHORT_LABEL_CHARS: usize = 6;
+
+/// A label for the child of a thread that has `number` children. It depends on the labels above it
+/// and not on the root, so that a fork or a repeated run of the same course has the same labels.
+fn generated_label(parent: &ThreadId, number: usize) -> String {
+    let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
+    let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();
+    digest.chars().take(SHORT_LABEL_CHARS).collect()
+}

@@ -91,6 +91,10 @@ const CHANGES: &[(u32, &str)] = &[
         "what the source of a fork has on record, results and turns, happens in the order of the \
          source",
     ),
+    (
+        50,
+        "the generated label of a subthread depends on the labels above it and their number alone",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -180,6 +180,34 @@ fn parallel_work_of_a_fork_meets_where_it_met_in_the_source() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
+/// The label of a root's first subthread without a suggested label.
+const GENERATED: &str = "db3426";
+
+#[test]
+fn a_generated_label_is_the_same_in_every_run_and_fork() {
+    let suggested = " suggested_sub_id=\"side\"";
+    let recording = PARALLEL.replace(suggested, "").replace("\"side\"", &format!("{GENERATED:?}"));
+    let house = house("xml", "final = \"done\"", &recording);
+    let running = run(&house);
+    let mut answers = Vec::new();
+    for source in ["sess-source01", "sess-source02"] {
+        let sent = house.send_text(&numbered("order", "1"), &["--new", source]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        answers.push(sent.out.trim_end().to_owned());
+        let (_, spawned) = &messages(&house, source, "thread-spawned")[0];
+        let thread = format!("\"{source}.{GENERATED}\"");
+        assert!(spawned.contains(&thread), "{spawned}");
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("turns.toml", NO_TURNS);
+    let running = run(&house);
+    let (request, _) = messages(&house, "sess-source01", "order")[0].clone();
+    forked_alike(&house, "sess-source01", request, &answers[0]);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
 #[test]
 fn slots_of_a_fork_have_nonces_of_their_own() {
     let house = house("xml-final", "", SLOTS);
