@@ -7,7 +7,6 @@ use tokio::time::{Interval, interval};
 
 use crate::config::Config;
 use crate::limits;
-use crate::organism::control::{NOT_RELOADABLE, SEVERAL_PARTITIONS};
 use crate::organism::{
     self, HealthMonitor, Organism, PartitionStatus, PartitionedOrganism, ReloadService, operator,
     project,
@@ -85,10 +84,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
 }
 
 /// Reloads the config on SIGHUP. The log has the result.
-async fn reload(reloader: Option<ReloadService>) {
-    let Some(reloader) = reloader else {
-        return tracing::warn!("SIGHUP: {NOT_RELOADABLE}");
-    };
+async fn reload(reloader: ReloadService) {
     let note = "SIGHUP".to_owned();
     let origin = DecisionOrigin { who: operator::this_user(), note, signature: None };
     match reloader.reload(origin).await {
@@ -128,7 +124,9 @@ async fn divided(
 
         match watch.next().await {
             Some(WatchedSignal::Stop(signal)) => break Some(signal),
-            Some(WatchedSignal::Reload) => tracing::warn!("SIGHUP: {SEVERAL_PARTITIONS}"),
+            Some(WatchedSignal::Reload) => {
+                tokio::spawn(reload(organism.reloader()));
+            }
             None if organism.has_ended() => break None,
             None => {}
         }

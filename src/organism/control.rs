@@ -24,7 +24,6 @@ use super::partitioned::PartitionMap;
 use super::reload::{ReloadService, RulesInForce, SharedRules};
 use super::request_lines::LineBuffer;
 use crate::children;
-use crate::config::Config;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::limits;
 use crate::pump::driver::Handle;
@@ -41,20 +40,12 @@ const READ_BYTES: usize = 8 << 10;
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
 
-/// Why an organism with one pump does not reload.
-pub const NOT_RELOADABLE: &str = "this organism takes another config at a restart alone: workflow runs that were open at its \
-     start are on definitions of an earlier config, or another program embeds it";
-
-/// Why an organism with several partitions does not reload.
-pub const SEVERAL_PARTITIONS: &str = "an organism with several partitions takes another config at a restart: restart its processes \
-     one after the other";
-
 /// Context in which the control socket serves requests: pumps, access rules and time-outs.
 #[derive(Clone)]
 pub struct ControlContext {
     pumps: PumpBackend,
     rules: Arc<SharedRules>,
-    /// `None` if the organism takes another config at a restart alone.
+    /// `None` for a program that embeds the pump and serves it, without a config file.
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
@@ -80,14 +71,17 @@ impl ControlContext {
     pub(super) fn of(
         service: PumpService,
         rules: Arc<SharedRules>,
-        reloader: Option<ReloadService>,
+        reloader: ReloadService,
     ) -> Self {
-        Self { reloader, ..Self::serving(PumpBackend::One(Arc::new(service)), rules) }
+        Self {
+            reloader: Some(reloader),
+            ..Self::serving(PumpBackend::One(Arc::new(service)), rules)
+        }
     }
 
-    pub(super) fn of_several(table: Arc<PartitionMap>, config: &Config) -> Self {
-        let rules = Arc::new(SharedRules::new(Arc::clone(&table.rules), config));
-        Self::serving(PumpBackend::Several(table), rules)
+    pub(super) fn of_several(table: Arc<PartitionMap>, reloader: ReloadService) -> Self {
+        let rules = Arc::clone(&table.rules);
+        Self { reloader: Some(reloader), ..Self::serving(PumpBackend::Several(table), rules) }
     }
 
     fn serving(pumps: PumpBackend, rules: Arc<SharedRules>) -> Self {
@@ -194,10 +188,7 @@ impl ControlContext {
 impl ControlContext {
     async fn reload(&self, origin: DecisionOrigin) -> ServiceResponse {
         let Some(reloader) = &self.reloader else {
-            return ServiceResponse::failed(match self.pumps {
-                PumpBackend::One(_) => NOT_RELOADABLE,
-                PumpBackend::Several(_) => SEVERAL_PARTITIONS,
-            });
+            return ServiceResponse::failed(super::Error::NotReloadable);
         };
 
         match reloader.reload(origin).await {

@@ -28,32 +28,48 @@ pub(super) struct HostFactory {
     pub mark: PumpMark,
 }
 
-/// The hosts in use. A reload replaces them.
+/// The hosts in use. A reload replaces them. `None` once the pump ends them.
 #[derive(Clone, Default)]
-pub(super) struct SharedHosts(Arc<Mutex<Vec<HostedListener>>>);
+pub(super) struct SharedHosts(Arc<Mutex<Option<Vec<HostedListener>>>>);
 
 impl SharedHosts {
     pub fn new(hosts: Vec<HostedListener>) -> Self {
-        Self(Arc::new(Mutex::new(hosts)))
+        Self(Arc::new(Mutex::new(Some(hosts))))
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<HostedListener>> {
+    fn all(&self) -> MutexGuard<'_, Option<Vec<HostedListener>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn of(&self, listener: &ListenerName) -> Option<Arc<dyn Host>> {
         let hosts = self.all();
-        let found = hosts.iter().find(|(name, _)| name == listener);
+        let found = hosts.iter().flatten().find(|(name, _)| name == listener);
         found.map(|(_, host)| Arc::clone(host))
     }
 
-    pub fn replace(&self, hosts: Vec<HostedListener>) {
-        *self.all() = hosts;
+    /// Returns the hosts that must end at once, because the pump has ended those in use.
+    pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
+        match &mut *self.all() {
+            Some(in_use) => {
+                *in_use = hosts;
+                Vec::new()
+            }
+            None => hosts.into_iter().map(|(_, host)| host).collect(),
+        }
     }
 
+    /// The given hosts that are not in use.
+    pub fn without_those_in_use(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
+        let in_use = self.all();
+        let is_used =
+            |host: &Arc<dyn Host>| in_use.iter().flatten().any(|(_, used)| Arc::ptr_eq(used, host));
+        hosts.into_iter().map(|(_, host)| host).filter(|host| !is_used(host)).collect()
+    }
+
+    /// Takes the hosts, so that the pump can end them.
     pub fn take(&self) -> Vec<Arc<dyn Host>> {
-        let hosts = std::mem::take(&mut *self.all());
-        hosts.into_iter().map(|(_, host)| host).collect()
+        let hosts = self.all().take();
+        hosts.into_iter().flatten().map(|(_, host)| host).collect()
     }
 }
 

@@ -112,6 +112,12 @@ pub enum Error {
          needs one that is whole"
     )]
     Divided { partitions: u32 },
+    /// A pump of this process takes another config at a restart alone.
+    #[error(
+        "this organism takes another config at a restart alone: workflow runs that were open at its \
+         start are on definitions of an earlier config, or another program embeds it"
+    )]
+    NotReloadable,
     /// Another process announced that it starts the organism, and did not open the socket in time.
     /// This command did nothing.
     #[error(
@@ -187,7 +193,7 @@ pub struct Organism {
     config: Arc<Config>,
     runtime: PumpRuntime,
     control: Option<control::ControlServer>,
-    reloader: Option<ReloadService>,
+    reloader: ReloadService,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
     /// Reports positions of the local projection to other processes, as long as it is not dropped.
@@ -206,10 +212,8 @@ impl Organism {
         self.watcher.clone()
     }
 
-    /// Reloads the config of this organism. `None` if it takes another config at a restart alone:
-    /// it runs handlers of the embedding program, or runs that were open at its start are on
-    /// definitions of an earlier config.
-    pub fn reloader(&self) -> Option<ReloadService> {
+    /// Reloads the config of this organism.
+    pub fn reloader(&self) -> ReloadService {
         self.reloader.clone()
     }
 

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::access::{self, AccessRules};
+use super::access;
 use super::control;
 use super::health::HealthMonitor;
 use super::project;
 use super::pump_rpc::{KnownMembers, ProjectionResponder, PumpRpc};
+use super::reload::{ReloadService, SharedRules};
 use super::{
     Error, check_start, exporter, flush_spans, open_control_socket, tracer, with_core_words,
 };
@@ -54,6 +55,7 @@ pub struct PartitionedOrganism {
     workers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
     control: Option<control::ControlServer>,
+    reloader: ReloadService,
     exporter: Option<SpanExporter>,
     /// Reports positions of the local projections to other processes, also for broken partitions.
     _responder: Option<ProjectionResponder>,
@@ -78,7 +80,8 @@ impl PartitionedOrganism {
         };
 
         let rpc = PumpRpc::connect(servers, &config.name).await?;
-        let rules = Arc::new(AccessRules::of(&config));
+        let rules = Arc::new(SharedRules::new(&config));
+        let reloader = ReloadService::new(&config, &rules);
         let table = Arc::new(PartitionMap::new(config.partitions(), partitions, rpc, rules));
         let known = Arc::clone(&table);
         let members: KnownMembers = Arc::new(move || known.members());
@@ -93,15 +96,18 @@ impl PartitionedOrganism {
         for &partition in partitions {
             let (heir_sender, hand_over) = mpsc::channel(1);
             heir_senders.insert(partition, heir_sender);
-            let config = Arc::new(config.of_partition(partition));
-            let table = Arc::clone(&table);
-            let stop = stopped.clone();
-            let tracer = tracer.clone();
-            let worker = PartitionWorker::new(config, partition, table, hand_over, stop, tracer);
+            let worker = PartitionWorker::new(
+                partition,
+                Arc::clone(&table),
+                reloader.clone(),
+                hand_over,
+                stopped.clone(),
+                tracer.clone(),
+            );
             workers.push(tokio::spawn(worker.run()));
         }
 
-        let membership = GroupMembership::new(Arc::clone(&table), config.digest, heir_senders);
+        let membership = GroupMembership::new(Arc::clone(&table), reloader.config(), heir_senders);
         drop(tokio::spawn(async move {
             if let Err(error) = membership.call(stopped).await {
                 tracing::error!(
@@ -113,9 +119,18 @@ impl PartitionedOrganism {
 
         let name = config.name.as_str().into();
         let control = None;
-        let mut organism =
-            Self { name, table, workers, stop, control, exporter, _responder, _lock: lock };
-        let context = control::ControlContext::of_several(Arc::clone(&organism.table), &config);
+        let mut organism = Self {
+            name,
+            table,
+            workers,
+            stop,
+            control,
+            reloader: reloader.clone(),
+            exporter,
+            _responder,
+            _lock: lock,
+        };
+        let context = control::ControlContext::of_several(Arc::clone(&organism.table), reloader);
 
         match open_control_socket(&config, context) {
             Ok(control) => organism.control = Some(control),
@@ -130,6 +145,11 @@ impl PartitionedOrganism {
     /// Returns the status of every partition, in order.
     pub fn statuses(&self) -> Vec<PartitionStatus> {
         self.table.statuses()
+    }
+
+    /// Reloads the config in all pumps of this process.
+    pub fn reloader(&self) -> ReloadService {
+        self.reloader.clone()
     }
 
     /// Returns the health monitor, which remains usable after the stop.

@@ -4,16 +4,18 @@
 //!
 //! **Invariant:** the config in force is the one of the last boot or reload on record.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use tokio::sync::Mutex;
+use futures_util::future::join_all;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::spawn_blocking;
 
 use super::access::AccessRules;
 use super::alerts::AlertWatch;
-use super::hosts::{HostFactory, SharedHosts};
+use super::hosts::{HostFactory, SharedHosts, drain_all};
 use super::pump_runtime::{PumpRuntime, core_config, gate_of};
-use super::{Error, with_core_words};
+use super::{Error, HostedListener, operator, with_core_words};
 use crate::bus::Host;
 use crate::config::{self, Config, ConfigEnvironment, ConfigProblems, ReloadComparison};
 use crate::ids::{Digest, ListenerName};
@@ -34,7 +36,8 @@ pub(super) struct RulesInForce {
 }
 
 impl SharedRules {
-    pub fn new(rules: Arc<AccessRules>, config: &Config) -> Self {
+    pub fn new(config: &Config) -> Self {
+        let rules = Arc::new(AccessRules::of(config));
         let identity = Some(OrganismIdentity::of(config));
         Self(RwLock::new(Arc::new(RulesInForce { rules, identity })))
     }
@@ -51,45 +54,91 @@ impl SharedRules {
     }
 }
 
-/// Reloads the config of one running organism. Cheap to clone.
+/// Reloads the config of a running organism, in every pump of this process. Cheap to clone.
 #[derive(Clone)]
-pub struct ReloadService(Arc<ReloadTarget>);
+pub struct ReloadService(Arc<ReloadState>);
 
-struct ReloadTarget {
-    /// The config in force. Locked during a whole reload, so that reloads are served one after the
-    /// other, each against the config of the one before.
+struct ReloadState {
+    /// Locked during a whole reload, so that reloads are served one after the other.
+    reloading: AsyncMutex<()>,
+    /// The pumps that run in this process, by partition; an organism without partitions has one. A
+    /// pump that cannot reload is `None`.
+    ///
+    /// Locked while the config in force is replaced or compared, and never across an await: a pump
+    /// that starts or ends must not wait for the others.
+    pumps: Mutex<BTreeMap<u32, Option<Arc<ReloadablePump>>>>,
+    config: watch::Sender<Arc<Config>>,
+    rules: Arc<SharedRules>,
+}
+
+/// A pump that can take another config while it runs.
+struct ReloadablePump {
+    /// The config in force, as that of the pump's partition.
     config: Mutex<Arc<Config>>,
     factory: Arc<HostFactory>,
     hosts: SharedHosts,
     pump: Handle,
-    rules: Arc<SharedRules>,
     alerts: Arc<AlertWatch>,
 }
 
+type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
+
+/// Everything that one pump needs of the next config. Made for all pumps before any takes it.
+struct PreparedExchange {
+    config: Arc<Config>,
+    exchange: ConfigExchange,
+    hosts: Vec<HostedListener>,
+}
+
 impl ReloadService {
-    /// The reloader of a pump; `None` if it cannot reload.
-    pub(super) fn of(
-        config: &Arc<Config>,
-        runtime: &PumpRuntime,
-        rules: &Arc<SharedRules>,
-    ) -> Option<Self> {
-        let target = ReloadTarget {
-            config: Mutex::new(Arc::clone(config)),
-            factory: runtime.factory()?,
-            hosts: runtime.hosts().clone(),
-            pump: runtime.handle().clone(),
+    /// The service of an organism without pumps yet. Every reload replaces `rules`.
+    pub(super) fn new(config: &Arc<Config>, rules: &Arc<SharedRules>) -> Self {
+        let state = ReloadState {
+            reloading: AsyncMutex::default(),
+            pumps: Mutex::default(),
+            config: watch::Sender::new(Arc::clone(config)),
             rules: Arc::clone(rules),
-            alerts: Arc::clone(runtime.alerts()),
         };
-        Some(Self(Arc::new(target)))
+        Self(Arc::new(state))
     }
 
-    /// Loads the config file again and puts it in force, if it is valid and a running organism can
-    /// take the difference. Returns when that is on record.
+    /// The config in force, and each that a reload puts in force later.
+    pub(super) fn config(&self) -> watch::Receiver<Arc<Config>> {
+        self.0.config.subscribe()
+    }
+
+    /// Adds the pump of a partition, which started with `config`. If a reload came since then, the
+    /// pump takes the config in force. Returns false if it would have to and cannot: it must end,
+    /// and start again.
+    pub(super) async fn join(
+        &self,
+        partition: u32,
+        config: &Arc<Config>,
+        runtime: &PumpRuntime,
+    ) -> Result<bool, Error> {
+        let pump = ReloadablePump::of(config, runtime).map(Arc::new);
+        let note = "started while the config was reloaded".to_owned();
+        let origin = DecisionOrigin { who: operator::this_user(), note, signature: None };
+        let mut started = config.digest;
+        while let Some(in_force) = self.0.insert_if(started, partition, pump.as_ref()) {
+            let Some(pump) = &pump else { return Ok(false) };
+            let prepared = pump.prepare(&in_force.of_partition(partition), &origin)?;
+            pump.exchange(prepared).await?;
+            started = in_force.digest;
+        }
+        Ok(true)
+    }
+
+    /// Removes the pump of a partition, before it ends.
+    pub(super) fn leave(&self, partition: u32) {
+        self.0.pumps().remove(&partition);
+    }
+
+    /// Loads the config file again and puts it in force, if it is valid and every pump of this
+    /// process can take the difference. Returns when that is on record.
     pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
-        let target = &self.0;
-        let mut config = target.config.lock().await;
-        let before = Arc::clone(&config);
+        let _reloading = self.0.reloading.lock().await;
+        let before = Arc::clone(&self.0.config.borrow());
         let loading = {
             let before = Arc::clone(&before);
             spawn_blocking(move || load_again(&before))
@@ -109,41 +158,144 @@ impl ReloadService {
 
         let completing = spawn_blocking(move || with_core_words(after));
         let after = Arc::new(completing.await.map_err(|_| Error::Stopped)??);
-        target.exchange(&before, &after, origin).await?;
-        *config = Arc::clone(&after);
-        target.rules.replace(&after);
-        target.alerts.reconfigure(&after).await?;
+        self.0.exchange_all(&after, &origin).await?;
+        self.0.rules.replace(&after);
 
         let changes = changes.into_iter().map(|change| change.path).collect();
         Ok(ReloadReport::Applied { before: before.digest, config: after.digest, changes })
     }
 }
 
-impl ReloadTarget {
-    async fn exchange(
+impl ReloadState {
+    fn pumps(&self) -> MutexGuard<'_, BTreeMap<u32, Option<Arc<ReloadablePump>>>> {
+        self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a pump if the config that it has is in force. Returns the config in force otherwise.
+    fn insert_if(
         &self,
-        before: &Config,
+        config: Digest,
+        partition: u32,
+        pump: Option<&Arc<ReloadablePump>>,
+    ) -> Option<Arc<Config>> {
+        let mut pumps = self.pumps();
+        let in_force = Arc::clone(&self.config.borrow());
+        if in_force.digest != config {
+            return Some(in_force);
+        }
+        pumps.insert(partition, pump.cloned());
+        None
+    }
+
+    fn remove(&self, partition: u32, pump: &Arc<ReloadablePump>) {
+        let mut pumps = self.pumps();
+        let found = pumps.get(&partition).and_then(Option::as_ref);
+        if found.is_some_and(|found| Arc::ptr_eq(found, pump)) {
+            pumps.remove(&partition);
+        }
+    }
+
+    /// Puts a config in force in every pump.
+    async fn exchange_all(
+        &self,
         after: &Arc<Config>,
-        origin: DecisionOrigin,
+        origin: &DecisionOrigin,
     ) -> Result<(), Error> {
-        let gate = gate_of(after);
-        let core = core_config(after, &gate, after.runs_schedules)?;
-        let hosts = self.factory.hosts_after(before, after, &self.hosts)?;
+        // Pumps that join meanwhile start with the config before, so they are next.
+        while let Some(pumps) = self.without(after)? {
+            // Whatever can fail comes first, so that all pumps take the config or none does.
+            let mut prepared = Vec::new();
+            for (partition, pump) in pumps {
+                let exchange = pump.prepare(&after.of_partition(partition), origin)?;
+                prepared.push((partition, pump, exchange));
+            }
+
+            let exchanges = prepared.into_iter().map(async |(partition, pump, exchange)| {
+                let exchanged = pump.exchange(exchange).await;
+                // The next pump of the partition starts with the config in force. Without
+                // partitions, there is no other pump.
+                if matches!(exchanged, Err(Error::Stopped)) && after.partitions() > 1 {
+                    self.remove(partition, &pump);
+                    return Ok(());
+                }
+                exchanged
+            });
+            join_all(exchanges).await.into_iter().collect::<Result<(), _>>()?;
+        }
+        Ok(())
+    }
+
+    /// The pumps that do not have a config yet. Without any, the config is in force from now on.
+    fn without(&self, config: &Arc<Config>) -> Result<Option<PumpsByPartition>, Error> {
+        let pumps = self.pumps();
+        if pumps.values().any(Option::is_none) {
+            return Err(Error::NotReloadable);
+        }
+
+        let lacking = pumps.iter().filter_map(|(partition, pump)| {
+            let pump = pump.as_ref().filter(|pump| pump.config().digest != config.digest)?;
+            Some((*partition, Arc::clone(pump)))
+        });
+        let lacking: Vec<_> = lacking.collect();
+        if lacking.is_empty() {
+            self.config.send_replace(Arc::clone(config));
+            return Ok(None);
+        }
+        Ok(Some(lacking))
+    }
+}
+
+impl ReloadablePump {
+    /// `None` if the pump takes another config at a restart alone.
+    fn of(config: &Arc<Config>, runtime: &PumpRuntime) -> Option<Self> {
+        Some(Self {
+            config: Mutex::new(Arc::clone(config)),
+            factory: runtime.factory()?,
+            hosts: runtime.hosts().clone(),
+            pump: runtime.handle().clone(),
+            alerts: Arc::clone(runtime.alerts()),
+        })
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn prepare(&self, after: &Config, origin: &DecisionOrigin) -> Result<PreparedExchange, Error> {
+        let before = self.config();
+        let config = Arc::new(after.clone());
+        let gate = gate_of(&config);
+        let core = core_config(&config, &gate, config.runs_schedules)?;
+        let hosts = self.factory.hosts_after(&before, &config, &self.hosts)?;
         let runtime = self.factory.runtime.clone();
         let retire: Arc<RetireHost> = Arc::new(move |host: Arc<dyn Host>| {
             drop(runtime.spawn(async move { host.drain().await }));
         });
 
         let exchange = ConfigExchange {
-            action: action(origin, before.digest, after.digest),
+            action: action(origin.clone(), before.digest, config.digest),
             core,
             gate,
-            texts: after.texts().into_iter().map(str::to_owned).collect(),
+            texts: config.texts().into_iter().map(str::to_owned).collect(),
             hosts: hosts.clone(),
             retire,
         };
-        self.pump.reload(exchange).await.map_err(|_| Error::Stopped)?;
-        self.hosts.replace(hosts);
+        Ok(PreparedExchange { config, exchange, hosts })
+    }
+
+    async fn exchange(&self, prepared: PreparedExchange) -> Result<(), Error> {
+        let PreparedExchange { config, exchange, hosts } = prepared;
+        let exchanged = self.pump.reload(exchange).await;
+        // A pump that is ending uses no other hosts than those that it has.
+        let unused = match exchanged {
+            Ok(()) => self.hosts.replace(hosts),
+            Err(_) => self.hosts.without_those_in_use(hosts),
+        };
+        drain_all(&unused).await;
+        exchanged.map_err(|_| Error::Stopped)?;
+
+        self.alerts.reconfigure(&config).await?;
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::access::AccessRules;
 use super::health::HealthMonitor;
 use super::pump_rpc::PumpRpc;
 use super::pump_runtime::{PumpClockMode, PumpRuntime};
@@ -137,18 +136,21 @@ impl Organism {
             runtime.watch_alerts(&config)?;
         }
         let watcher = HealthMonitor::of_one(&config.name, runtime.watched(), &tracer);
+        let rules = Arc::new(SharedRules::new(&config));
+        let reloader = ReloadService::new(&config, &rules);
+        reloader.join(0, &config, &runtime).await?;
         let mut organism = Self {
             config,
             runtime,
             control: None,
-            reloader: None,
+            reloader,
             watcher,
             exporter,
             _responder,
             _presence: presence,
         };
 
-        match organism.open_control_socket() {
+        match organism.open_control_socket(rules) {
             Ok(()) => Ok(organism),
             // Drop the started part: it would hold the journal without serving requests.
             Err(error) => {
@@ -157,10 +159,7 @@ impl Organism {
         }
     }
 
-    fn open_control_socket(&mut self) -> Result<(), Error> {
-        let rules = Arc::new(AccessRules::of(&self.config));
-        let rules = Arc::new(SharedRules::new(rules, &self.config));
-        self.reloader = ReloadService::of(&self.config, &self.runtime, &rules);
+    fn open_control_socket(&mut self, rules: Arc<SharedRules>) -> Result<(), Error> {
         let service = self.runtime.service();
         let context = control::ControlContext::of(service, rules, self.reloader.clone());
         self.control = Some(open_control_socket(&self.config, context)?);

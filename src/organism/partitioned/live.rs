@@ -62,7 +62,7 @@ impl PartitionMap {
         let mut watch = PartitionWatch::new(request.partition);
         loop {
             let mut request = request.clone();
-            self.rules.sign_grant(&mut request);
+            self.rules.in_force().rules.sign_grant(&mut request);
             match self.subscribe(request, queue, &mut watch).await {
                 Err(error) if is_only || self.has_ended() => return Err(error),
                 Err(error) => watch.failed(queue, &error),

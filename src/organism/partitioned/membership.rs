@@ -14,6 +14,7 @@ use tokio::time::interval;
 
 use super::rebalance::{self, MemberRecord, PartitionHandover};
 use super::{PartitionMap, PartitionStatus};
+use crate::config::Config;
 use crate::ids::Digest;
 use crate::journal::jetstream::{MemberId, this_process};
 use crate::limits;
@@ -26,7 +27,8 @@ pub(super) struct GroupMembership {
     table: Arc<PartitionMap>,
     /// Name of this process, used in messages.
     holder: String,
-    config: Digest,
+    /// The config in force. Partitions are handed over only to processes with the same config.
+    config: watch::Receiver<Arc<Config>>,
     /// Channel to the worker of each partition of this process.
     heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
@@ -48,7 +50,7 @@ pub(super) struct PartitionHeir {
 impl GroupMembership {
     pub fn new(
         table: Arc<PartitionMap>,
-        config: Digest,
+        config: watch::Receiver<Arc<Config>>,
         heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     ) -> Self {
         let holder = this_process();
@@ -81,10 +83,14 @@ impl GroupMembership {
         rpc.announce_member(&self.entry(true)).await
     }
 
+    fn digest(&self) -> Digest {
+        self.config.borrow().digest
+    }
+
     fn entry(&self, is_leaving: bool) -> MemberRecord {
         let id = MemberId::here();
         let holder = self.holder.clone();
-        let config = self.config;
+        let config = self.digest();
         let (has, ready, is_moving) = self.table.member_state();
         MemberRecord { id, holder, config, has, ready, is_moving, is_leaving }
     }
@@ -104,17 +110,17 @@ impl GroupMembership {
     /// Warns about a member with another config. With different configs, the processing of a
     /// message depends on which process owns the message's partition.
     fn warn_of(&mut self, entry: &MemberRecord) {
-        let is_news = entry.config != self.config && self.warned.len() < limits::MEMBERS_MAX;
+        let is_news = entry.config != self.digest() && self.warned.len() < limits::MEMBERS_MAX;
         if !is_news || !self.warned.insert(entry.id) {
             return;
         }
 
         let theirs = entry.config;
-        let ours = self.config;
+        let ours = self.digest();
         tracing::warn!(
             "{} runs another config ({theirs}) than this process ({ours}), so no partitions are \
-             handed over between them; give all processes the same config and restart them one by \
-             one",
+             handed over between them; give all processes the same config, and reload it in each, or restart \
+             them one by one",
             entry.holder
         );
     }

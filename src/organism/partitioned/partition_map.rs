@@ -12,9 +12,10 @@ use super::PartitionStatus;
 use crate::ids::Position;
 use crate::journal::jetstream::{MemberId, this_process};
 use crate::limits;
-use crate::organism::access::{AccessRules, DeniedCaller};
+use crate::organism::access::DeniedCaller;
 use crate::organism::health::PumpHealth;
 use crate::organism::pump_rpc::PumpRpc;
+use crate::organism::reload::SharedRules;
 use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse, follow};
 
 /// Location of every partition.
@@ -34,8 +35,8 @@ pub struct PartitionMap {
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
     pub(super) rpc: PumpRpc,
-    /// Access rules for requests that come over NATS.
-    pub(in crate::organism) rules: Arc<AccessRules>,
+    /// Access rules in force, for requests from the control socket and over NATS.
+    pub(in crate::organism) rules: Arc<SharedRules>,
 }
 
 /// The partitions that this process could take over, and those that it is taking over.
@@ -79,7 +80,7 @@ impl PartitionMap {
         partitions: u32,
         ours: &[u32],
         rpc: PumpRpc,
-        rules: Arc<AccessRules>,
+        rules: Arc<SharedRules>,
     ) -> Self {
         let place = |partition| {
             if ours.contains(&partition) {

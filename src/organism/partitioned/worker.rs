@@ -19,15 +19,17 @@ use crate::journal::jetstream::{self, LeaseCheck, LeaseHandover, Standby};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::pump_runtime::{PumpClockMode, PumpRuntime};
+use crate::organism::reload::ReloadService;
 use crate::organism::{Error, core};
 use crate::pump::ResidentCore;
 use crate::trace::SpanTracer;
 
 pub(super) struct PartitionWorker {
-    /// Config of this partition.
+    /// Config of this partition, with which its next pump starts.
     config: Arc<Config>,
     partition: u32,
     table: Arc<PartitionMap>,
+    reloader: ReloadService,
     /// Receives the process to which the partition must be handed over.
     hand_over: mpsc::Receiver<PartitionHeir>,
     /// Receives the reason when the whole process must stop.
@@ -46,14 +48,15 @@ type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 
 impl PartitionWorker {
     pub fn new(
-        config: Arc<Config>,
         partition: u32,
         table: Arc<PartitionMap>,
+        reloader: ReloadService,
         hand_over: mpsc::Receiver<PartitionHeir>,
         stop: watch::Receiver<Option<String>>,
         tracer: SpanTracer,
     ) -> Self {
-        Self { config, partition, table, hand_over, stop, tracer }
+        let config = Arc::new(reloader.config().borrow().of_partition(partition));
+        Self { config, partition, table, reloader, hand_over, stop, tracer }
     }
 
     /// Runs until the worker is stopped, or the partition is broken.
@@ -67,7 +70,7 @@ impl PartitionWorker {
     }
 
     async fn run_terms(&mut self) -> Result<(), Error> {
-        while let Some((core, journal)) = self.stand_by().await? {
+        while let Some((core, journal)) = self.stand_by_for_term().await? {
             let handover = journal.handover();
             let journal = Box::new(journal);
             let natives = HashMap::new();
@@ -101,6 +104,13 @@ impl PartitionWorker {
         }
 
         Ok(())
+    }
+
+    /// Takes the config in force for the next term, then waits for the lease.
+    async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
+        let in_force = self.reloader.config().borrow().of_partition(self.partition);
+        self.config = Arc::new(in_force);
+        self.stand_by().await
     }
 
     /// Waits as standby for the lease. Returns `None` if the worker must stop.
@@ -152,6 +162,14 @@ impl PartitionWorker {
             }
         };
 
+        // Whatever reload comes after this, the pump takes part in.
+        if !self.reloader.join(self.partition, &self.config, &runtime).await? {
+            serving.stop();
+            runtime.drain("the config was reloaded while the pump started").await?;
+            serving.drain().await;
+            return Ok(false);
+        }
+
         self.table.watched().insert(self.partition, runtime.watched());
         // Discard requests for handovers that came before this pump started.
         while self.hand_over.try_recv().is_ok() {}
@@ -171,6 +189,7 @@ impl PartitionWorker {
         };
 
         self.table.put(self.partition, PartitionLocation::Leaving);
+        self.reloader.leave(self.partition);
         let over = runtime.end();
         let ending = async {
             match &stop_reason {

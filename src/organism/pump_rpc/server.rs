@@ -164,13 +164,13 @@ impl RequestHandler {
             }
         };
 
-        if let Err(denied) = table.rules.judge_remote(&request) {
+        if let Err(denied) = table.rules.in_force().rules.judge_remote(&request) {
             table.record_denied(&denied).await;
             writer.write(&refused(&request, denied.refusal)).await;
             return writer.write_mark(ChunkKind::End).await;
         }
 
-        table.rules.grant_remote(&mut request);
+        table.rules.in_force().rules.grant_remote(&mut request);
         if let ServiceRequest::FollowLive(live) = &request {
             // A subscription ends with the pump, and has no last response that a stop could wait
             // for.

@@ -7,6 +7,7 @@ mod live;
 mod load;
 mod pauses;
 mod proved;
+mod reloads;
 mod repeated;
 mod restored;
 mod schedules;
