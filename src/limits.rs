@@ -683,6 +683,9 @@ pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 /// How long a host of agents keeps a delivery for another config than its own before it returns the
 /// delivery for another host.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
+/// Maximum number of configs for which a host of agents takes deliveries: its own, and those before
+/// its last reloads.
+pub const AGENT_HOST_CONFIGS_MAX: usize = 4;
 /// How long a NATS host waits for the server to confirm its subscriptions.
 pub const NATS_SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 

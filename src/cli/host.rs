@@ -12,6 +12,7 @@ use crate::organism::{HostedAgents, NotHosted, chosen};
 use crate::web;
 
 use super::exit::{CommandExit, CommandFailure};
+use super::render;
 use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
@@ -42,6 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
 
         let web = listen(http).await?;
         let hosting = HostedAgents::start(config, &agents, args.keys.as_deref()).await?;
@@ -56,6 +58,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             tokio::select! {
                 _ = interrupt.recv() => break "SIGINT",
                 _ = terminate.recv() => break "SIGTERM",
+                _ = hangup.recv() => match hosting.reload().await {
+                    Ok(report) => render::note_reload(&report),
+                    Err(error) => {
+                        tracing::error!("SIGHUP: the config was not reloaded: {error}");
+                    }
+                },
                 _ = poll.tick() => if hosting.has_ended() {
                     let text = "the connection to NATS ended; the log has the reason";
                     return Err(CommandFailure::new(CommandExit::Unavailable, text).into());

@@ -54,11 +54,11 @@ impl ReloadComparison {
         let moved = moved.chain(after.remotes.iter().filter(|name| !before.remotes.contains(name)));
         restart.extend(moved.map(|name| format!("listeners.{name}.nats")));
 
-        // Each host of agents renders prompts with its own config.
-        if !changes.is_empty() {
-            let agents = before.remote_agents().chain(after.remote_agents());
-            restart.extend(agents.map(|agent| format!("agents.{}.nats", agent.name)));
-        }
+        let remote_agents = |config: &Config| -> BTreeSet<_> {
+            config.remote_agents().map(|agent| agent.name.clone()).collect()
+        };
+        let moved = &remote_agents(before) ^ &remote_agents(after);
+        restart.extend(moved.iter().map(|name| format!("agents.{name}.nats")));
 
         Self { changes, restart }
     }
@@ -71,7 +71,7 @@ fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
         // The folders from which schemas may import.
         "organism" => words.next() != Some("catalogue"),
         // The connection to the servers was checked against it.
-        "payload_bytes" => !before.remotes.is_empty(),
+        "payload_bytes" => !before.remotes.is_empty() || before.remote_agents().next().is_some(),
         "contracts" => {
             let name = words.next().and_then(|name| ListenerName::parse(name).ok());
             let setting = words.next().unwrap_or_default();

@@ -5,27 +5,33 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::runtime;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{Mutex, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::agent_spans::TracedAgent;
 use super::health::{HealthMonitor, HostedHealth};
 use super::model_metrics::ModelCounts;
 use super::models::ConfiguredModels;
-use super::{Error, exporter, flush_spans, local_agents, nats_config, tracer, with_core_words};
+use super::{
+    Error, exporter, flush_spans, local_agents, nats_config, reload, tracer, with_core_words,
+};
 use crate::agent::history::transfer;
 use crate::agent::{AgentMemories, ModelAgent, ThreadMemory};
 use crate::bus::native_host::{self, HandlerContext, NativeHandler, NativeHost};
-use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink, ThreadMark, ThreadTransfer};
+use crate::bus::nats::{
+    ConfiguredHosts, ListenerSubjects, RemoteAgentHost, RemoteSink, ThreadMark, ThreadTransfer,
+};
 use crate::bus::{Delivery, Host, Outcome};
-use crate::config::{AgentSpec, Config};
+use crate::config::{self, AgentSpec, Config, ConfigEnvironment, ReloadComparison};
 use crate::envelope::AttemptFailure;
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal;
 use crate::memory::ThreadHistory;
 use crate::nats::{self, Client, NatsCredentials, PermissionErrors};
+use crate::service::ReloadReport;
 use crate::telemetry::SpanExporter;
 use crate::thread::Record;
+use crate::trace::SpanTracer;
 
 /// Reason why an agent cannot be hosted apart from the pump; `names` lists the agents that can.
 #[derive(Debug, thiserror::Error)]
@@ -85,10 +91,22 @@ fn unknown_agent(config: &Config, name: &str) -> NotHosted {
 
 /// The agents that this process hosts for a pump elsewhere.
 pub struct HostedAgents {
+    /// The config in force. Locked during a whole reload.
+    config: Mutex<Arc<Config>>,
+    has_own_keys: bool,
+    agents: Vec<ReloadableAgent>,
+    models: Arc<ModelCounts>,
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
+}
+
+/// An agent whose host takes other configs while it runs.
+struct ReloadableAgent {
+    name: ListenerName,
+    relay: RemoteSink,
+    hosts: ConfiguredHosts,
 }
 
 impl HostedAgents {
@@ -112,24 +130,28 @@ impl HostedAgents {
         let counts = Arc::new(ModelCounts::new(&config, agents.iter()));
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
-        let models = ConfiguredModels::watched(&config, &counts, &tracer)?;
-        let memories = Arc::new(AgentMemories::new(Arc::new(NothingRecorded)));
+        let factory = HostedAgentFactory::new(&config, &counts, &tracer)?;
         let (stop, stopped) = watch::channel(false);
         let mut posts = Vec::new();
         let mut connections = Vec::new();
+        let mut reloadable = Vec::new();
 
         for spec in agents {
-            let made = models.named(&spec.model)?;
-            let route = made.model.route();
-            let tracer = tracer.clone();
-            let agent = local_agents::agent(&config, spec, made, Arc::clone(&memories))?;
             let (client, denials) = client(&config, &spec.name, keys).await?;
             connections.push((spec.name.clone(), client.clone()));
             let relay = relay(&config, &spec.name, client);
-            let agent = HostedAgent { agent, relay: relay.clone() };
-            let agent = TracedAgent { agent, name: spec.name.clone(), route, tracer };
-            let post = post(&config, &spec.name, agent, relay).await?;
+            let host = factory.host(spec, &relay)?;
+            let post = RemoteAgentHost::open(
+                &config.name,
+                spec.name.clone(),
+                config.digest,
+                relay.clone(),
+                host,
+            );
+            let post = post.await?;
             refuse_without_rights(&config, &spec.name, &denials)?;
+            let hosts = post.hosts();
+            reloadable.push(ReloadableAgent { name: spec.name.clone(), relay, hosts });
             let mut stopped = stopped.clone();
             posts.push(tokio::spawn(post.serve(async move {
                 // If the sender is dropped, the agents must stop, too.
@@ -137,9 +159,84 @@ impl HostedAgents {
             })));
         }
 
-        let hosted = HostedHealth { models: counts, connections, stopped };
+        let hosted = HostedHealth { models: Arc::clone(&counts), connections, stopped };
         let watcher = HealthMonitor::of_hosted(&config.name, hosted, &tracer);
-        Ok(Self { stop, posts, watcher, exporter })
+        Ok(Self {
+            config: Mutex::new(Arc::new(config)),
+            has_own_keys: keys.is_some(),
+            agents: reloadable,
+            models: counts,
+            stop,
+            posts,
+            watcher,
+            exporter,
+        })
+    }
+
+    /// Loads the config file again and takes deliveries under it from now on, beside those under the
+    /// configs before. Applies the whole difference or nothing.
+    pub async fn reload(&self) -> Result<ReloadReport, Error> {
+        let mut config = self.config.lock().await;
+        let before = Arc::clone(&config);
+        let loading = {
+            let before = Arc::clone(&before);
+            let has_own_keys = self.has_own_keys;
+            let around = ConfigEnvironment::of_process();
+            move || config::load_for_host(&before.file, &around, has_own_keys)
+        };
+        let loaded = spawn_blocking(loading).await.map_err(|_| Error::Stopped)?;
+        let after = match loaded {
+            Ok(after) => after,
+            Err(problems) => return Ok(reload::invalid(&problems)),
+        };
+
+        let ReloadComparison { changes, mut restart } = ReloadComparison::between(&before, &after);
+        let specs = self.agents.iter().map(|agent| {
+            let spec = after.remote_agents().find(|spec| spec.name == agent.name);
+            (agent, spec.cloned())
+        });
+        let specs: Vec<_> = specs.collect();
+        let left = specs.iter().filter(|(_, spec)| spec.is_none());
+        restart.extend(left.map(|(agent, _)| format!("agents.{}.nats", agent.name)));
+        if changes.is_empty() && restart.is_empty() {
+            return Ok(ReloadReport::Unchanged { config: before.digest });
+        }
+        if !restart.is_empty() {
+            return Ok(ReloadReport::NeedsRestart { keys: restart.into_iter().collect() });
+        }
+        let specs: Vec<_> =
+            specs.into_iter().filter_map(|(agent, spec)| Some((agent, spec?))).collect();
+        let missing = after.keys_missing_for(specs.iter().map(|(_, spec)| spec));
+        if !missing.is_empty() {
+            return Ok(reload::invalid(&missing));
+        }
+
+        let completing = spawn_blocking(move || with_core_words(after));
+        let after = Arc::new(completing.await.map_err(|_| Error::Stopped)??);
+        self.take_config(&after, &specs)?;
+        *config = Arc::clone(&after);
+        let changes = changes.into_iter().map(|change| change.path).collect();
+        Ok(ReloadReport::Applied { before: before.digest, config: after.digest, changes })
+    }
+
+    fn take_config(
+        &self,
+        config: &Config,
+        specs: &[(&ReloadableAgent, AgentSpec)],
+    ) -> Result<(), Error> {
+        let tracer = tracer(self.exporter.as_ref());
+        let factory = HostedAgentFactory::new(config, &self.models, &tracer)?;
+        // Whatever can fail comes first, so that all agents take the config or none does.
+        let hosts = specs.iter().map(|(agent, spec)| {
+            let host = factory.host(spec, &agent.relay)?;
+            Ok::<_, Error>((agent, host))
+        });
+        for (agent, host) in hosts.collect::<Result<Vec<_>, _>>()? {
+            if let Some(oldest) = agent.hosts.add(config.digest, host) {
+                tokio::spawn(async move { oldest.drain().await });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the health monitor, which remains usable after the stop.
@@ -185,17 +282,36 @@ fn relay(config: &Config, name: &ListenerName, client: Client) -> RemoteSink {
     RemoteSink::new(client, ListenerSubjects::new(&config.name, name), runtime::Handle::current())
 }
 
-async fn post(
-    config: &Config,
-    name: &ListenerName,
-    agent: TracedAgent<HostedAgent>,
-    relay: RemoteSink,
-) -> Result<RemoteAgentHost, Error> {
-    let sink = Arc::new(relay.clone());
-    let runtime = runtime::Handle::current();
-    let host = NativeHost::new(name.clone(), agent, sink, runtime);
-    let host: Arc<dyn Host> = Arc::new(host);
-    Ok(RemoteAgentHost::open(&config.name, name.clone(), config.digest, relay, host).await?)
+/// Makes the hosts of agents under one config.
+struct HostedAgentFactory<'c> {
+    config: &'c Config,
+    models: ConfiguredModels,
+    memories: Arc<AgentMemories>,
+    tracer: &'c SpanTracer,
+}
+
+impl<'c> HostedAgentFactory<'c> {
+    fn new(
+        config: &'c Config,
+        counts: &Arc<ModelCounts>,
+        tracer: &'c SpanTracer,
+    ) -> Result<Self, Error> {
+        let models = ConfiguredModels::watched(config, counts, tracer)?;
+        let memories = Arc::new(AgentMemories::new(Arc::new(NothingRecorded)));
+        Ok(Self { config, models, memories, tracer })
+    }
+
+    fn host(&self, spec: &AgentSpec, relay: &RemoteSink) -> Result<Arc<dyn Host>, Error> {
+        let made = self.models.named(&spec.model)?;
+        let route = made.model.route();
+        let tracer = self.tracer.clone();
+        let agent = local_agents::agent(self.config, spec, made, Arc::clone(&self.memories))?;
+        let agent = HostedAgent { agent, relay: relay.clone() };
+        let agent = TracedAgent { agent, name: spec.name.clone(), route, tracer };
+        let sink = Arc::new(relay.clone());
+        let runtime = runtime::Handle::current();
+        Ok(Arc::new(NativeHost::new(spec.name.clone(), agent, sink, runtime)))
+    }
 }
 
 /// Refuses a connection that lacks permissions. Otherwise, an agent would wait forever, or its

@@ -9,6 +9,7 @@ use super::model_metrics::ModelCounts;
 use super::workflow_runs::{self, JournalRuns};
 use super::{Error, HostedListener, NativeHostBuilder, local_agents};
 use crate::bus::native_host::NativeHost;
+use crate::bus::nats::PromptConfig;
 use crate::bus::process::{Options, ProcessHost, PumpMark};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec};
@@ -26,6 +27,8 @@ pub(super) struct HostFactory {
     pub tracer: SpanTracer,
     pub memory: Arc<JournalMemory>,
     pub mark: PumpMark,
+    /// The config that renders the prompts of agents elsewhere.
+    pub prompts: PromptConfig,
 }
 
 /// The hosts in use. A reload replaces them. `None` once the pump ends them.
@@ -146,7 +149,8 @@ impl HostFactory {
             next.push((spec.name.clone(), host));
         }
 
-        let remotes = after.remotes.iter();
+        let agents = after.remote_agents().map(|agent| &agent.name);
+        let remotes = after.remotes.iter().chain(agents);
         next.extend(remotes.filter_map(|name| Some((name.clone(), hosts.of(name)?))));
         Ok(next)
     }

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use tokio::runtime;
 use uuid::Uuid;
 
+use super::hosts::HostFactory;
 use super::local_agents::RemoteMemorySource;
 use super::{Error, HostedListener};
 use crate::bus::Sink;
-use crate::bus::nats::{NatsConnection, NatsHost, Options, RemoteAgentOptions, check_max_payload};
+use crate::bus::nats::{
+    NatsConnection, NatsHost, Options, PromptConfig, RemoteAgentOptions, check_max_payload,
+};
 use crate::config::Config;
 use crate::ids::ListenerName;
 use crate::memory::JournalMemory;
 use crate::nats;
-use crate::pump::driver::PumpSink;
 
 pub(super) async fn remotes(
     config: &Config,
-    sink: &Arc<PumpSink>,
-    runtime: &runtime::Handle,
-    memory: &Arc<JournalMemory>,
+    factory: &HostFactory,
 ) -> Result<Vec<HostedListener>, Error> {
-    let remote = remote_agents(config, memory);
+    let HostFactory { sink, runtime, memory, prompts, .. } = factory;
+    let remote = remote_agents(config, memory, prompts);
     let mut hosts: Vec<HostedListener> = Vec::new();
     let Some(servers) =
         config.nats.as_ref().filter(|_| !config.remotes.is_empty() || !remote.is_empty())
@@ -61,11 +61,12 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
 fn remote_agents(
     config: &Config,
     memory: &Arc<JournalMemory>,
+    prompts: &PromptConfig,
 ) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
     let run = Uuid::now_v7();
     let remote = |name: ListenerName| {
         let memory = RemoteMemorySource { agent: name.clone(), memory: Arc::clone(memory), run };
-        (name, Some(RemoteAgentOptions { memory: Arc::new(memory), config: config.digest }))
+        (name, Some(RemoteAgentOptions { memory: Arc::new(memory), config: prompts.clone() }))
     };
     config.remote_agents().map(|spec| remote(spec.name.clone())).collect()
 }

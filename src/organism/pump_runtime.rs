@@ -18,6 +18,7 @@ use super::index_follower::IndexFollower;
 use super::nats_listeners;
 use super::workflow_runs::{self, WorkflowRuns};
 use super::{Error, NativeHostBuilder};
+use crate::bus::nats::PromptConfig;
 use crate::bus::process::{PumpMark, end_leftovers};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
@@ -121,12 +122,12 @@ impl PumpRuntime {
             tracer: tracer.clone(),
             memory: Arc::new(JournalMemory::new(config.data.clone())),
             mark,
+            prompts: PromptConfig::new(config.digest),
         };
         let mut hosts = factory.agents(config)?;
         hosts.extend(factory.listeners(config, natives));
         hosts.extend(factory.workflows(config, definitions));
-        let HostFactory { sink, runtime, memory, .. } = &factory;
-        hosts.extend(nats_listeners::remotes(config, sink, runtime, memory).await?);
+        hosts.extend(nats_listeners::remotes(config, &factory).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }

@@ -272,6 +272,8 @@ impl ReloadablePump {
             drop(runtime.spawn(async move { host.drain().await }));
         });
 
+        let prompts = self.factory.prompts.clone();
+        let digest = config.digest;
         let exchange = ConfigExchange {
             action: action(origin.clone(), before.digest, config.digest),
             core,
@@ -279,6 +281,7 @@ impl ReloadablePump {
             texts: config.texts().into_iter().map(str::to_owned).collect(),
             hosts: hosts.clone(),
             retire,
+            switch: Box::new(move || prompts.set(digest)),
         };
         Ok(PreparedExchange { config, exchange, hosts })
     }
@@ -316,7 +319,8 @@ fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     })
 }
 
-fn invalid(problems: &ConfigProblems) -> ReloadReport {
+/// The report of a config file that does not load.
+pub(super) fn invalid(problems: &ConfigProblems) -> ReloadReport {
     ReloadReport::Invalid { problems: problems.iter().map(ToString::to_string).collect() }
 }
 

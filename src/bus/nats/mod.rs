@@ -38,11 +38,11 @@ use crate::limits;
 use crate::nats::Client;
 
 use super::{Delivery, Host, Sink};
-pub use agent_host::{RemoteAgentHost, RemoteSink};
+pub use agent_host::{ConfiguredHosts, RemoteAgentHost, RemoteSink};
 pub use agent_requests::ThreadMark;
 pub use connection::NatsConnection;
 use host::NatsShared;
-pub use remote_agents::{RemoteAgentOptions, ThreadSource, ThreadTransfer};
+pub use remote_agents::{PromptConfig, RemoteAgentOptions, ThreadSource, ThreadTransfer};
 pub use subjects::ListenerSubjects;
 
 /// Settings of a host for a listener on NATS.

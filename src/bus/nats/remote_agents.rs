@@ -57,13 +57,33 @@ pub struct ThreadTransfer {
 #[derive(Clone)]
 pub struct RemoteAgentOptions {
     pub memory: Arc<dyn ThreadSource>,
-    /// Digest of the config that renders the agent's prompts.
-    pub config: Digest,
+    /// The config that renders the agent's prompts.
+    pub config: PromptConfig,
+}
+
+/// Digest of the config that renders the prompts of remote agents from now on. All clones change
+/// together.
+#[derive(Debug, Clone)]
+pub struct PromptConfig(Arc<Mutex<Digest>>);
+
+impl PromptConfig {
+    pub fn new(config: Digest) -> Self {
+        Self(Arc::new(Mutex::new(config)))
+    }
+
+    /// Renders deliveries that are handed over later with another config.
+    pub fn set(&self, config: Digest) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    fn digest(&self) -> Digest {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl std::fmt::Debug for RemoteAgentOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "an agent of the config {}", self.config)
+        write!(f, "an agent of the config {}", self.config.digest())
     }
 }
 
@@ -113,7 +133,7 @@ impl RemoteAgentAttempts {
         let mut headers = encode::headers(delivery);
         let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
         put(header_names::POSITION, delivery.position.to_string());
-        put(header_names::CONFIG, self.options.config.to_string());
+        put(header_names::CONFIG, self.options.config.digest().to_string());
         EncodedDelivery { headers, body: Vec::new() }
     }
 
@@ -386,7 +406,7 @@ mod tests {
         let config = Digest::of(b"config");
         let remote_agents = RemoteAgentAttempts::new(RemoteAgentOptions {
             memory: Arc::new(NothingToSend),
-            config,
+            config: PromptConfig::new(config),
         });
         for token in [1, 2, 3] {
             assert!(remote_agents.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));

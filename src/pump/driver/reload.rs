@@ -33,6 +33,8 @@ pub(crate) struct ConfigExchange {
     /// All hosts of the new config, also those that stay.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,
     pub retire: Arc<RetireHost>,
+    /// Called between the last delivery under the config before and the first under this one.
+    pub switch: Box<dyn FnOnce() + Send>,
 }
 
 /// A request to exchange the config, and the channel to the caller that waits until it is durable.
@@ -68,7 +70,7 @@ impl Pump {
         }
 
         let Reload { exchange, done } = *reload;
-        let ConfigExchange { action, core, gate, texts, hosts, retire } = exchange;
+        let ConfigExchange { action, core, gate, texts, hosts, retire, switch } = exchange;
         let in_flight: Vec<_> = self
             .core
             .deliveries_in_flight()
@@ -82,6 +84,7 @@ impl Pump {
         self.meter.set_contracts(&gate.contracts);
         self.gate = gate;
         self.replace_hosts(hosts, &in_flight, &retire);
+        switch();
 
         let blobs = texts.iter().map(|text| Digest::of(text.as_bytes())).collect();
         self.inputs.extend(texts);

@@ -10,7 +10,8 @@ use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::nats::{
-    RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadMark, ThreadSource, ThreadTransfer,
+    PromptConfig, RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadMark, ThreadSource,
+    ThreadTransfer,
 };
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::{AttemptFailure, MessageKind, Turn};
@@ -150,7 +151,7 @@ impl Post {
 }
 
 fn ear(meeting: &Meeting, config: Digest, memory: Arc<dyn ThreadSource>) -> HostHarness {
-    let remote_agents = Some(RemoteAgentOptions { memory, config });
+    let remote_agents = Some(RemoteAgentOptions { memory, config: PromptConfig::new(config) });
     let options = organism::bus::nats::Options { remote_agents, ..meeting.options() };
     HostHarness::hosting(|sink| Arc::new(meeting.host_with(options, sink)))
 }

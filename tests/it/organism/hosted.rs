@@ -714,3 +714,53 @@ fn a_host_with_another_config_than_its_pump_takes_no_turn_and_says_why() {
     assert_eq!(house.recorded("said"), 0);
     assert_eq!(running.stop(), Some(0));
 }
+
+/// Prompt of the first turn of `writer` in a thread.
+fn prompt_of(house: &House, thread: &str) -> String {
+    let arguments = ["prompt", "writer", "--thread", thread, "--turn", "1", "--json"];
+    let shown = house.organism(&arguments);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    shown.out
+}
+
+/// Design 12.3: the hosts of an agent take another config first, and then the pump does; no turn
+/// fails meanwhile.
+#[test]
+fn an_agent_elsewhere_takes_its_next_turn_under_the_reloaded_config() {
+    let server = server();
+    let house = house(&server);
+    let running = house.run();
+    let hosting = Hosting::start(&house, "host", &[]);
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let described = "[agents.writer]\ndescription = \"Writes with care.\"\n";
+    house.write("organism.toml", config.replace("[agents.writer]\n", described));
+    let pid = rustix::process::Pid::from_child(&hosting.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    until("the host has the config", || hosting.log().contains("is in force").then_some(()));
+
+    // The pump still delivers under the config before. A command must have that one, too.
+    house.write("organism.toml", &config);
+    let before = house.send_text(&say("write"), &["--new", "sess-before00"]);
+    assert_eq!((before.code, before.out), (Some(0), talk_reply("done")), "{}", before.err);
+    assert!(!prompt_of(&house, "sess-before00").contains("with care"));
+
+    house.write("organism.toml", config.replace("[agents.writer]\n", described));
+    let reloaded = house.organism(&["reload"]);
+    assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
+    let after = house.send_text(&say("write"), &["--new", "sess-after000"]);
+    assert_eq!((after.code, after.out), (Some(0), talk_reply("done")), "{}", after.err);
+    assert!(prompt_of(&house, "sess-after000").contains("with care"));
+
+    let far = config.replace("[agents.writer]\nnats = true\n", "[agents.writer]\n");
+    assert_ne!(far, config);
+    house.write("organism.toml", far);
+    let moved = house.organism(&["reload"]);
+    assert_eq!(moved.code, Some(78), "{moved:?}");
+    assert!(moved.err.contains("agents.writer.nats"), "{moved:?}");
+
+    assert!(!hosting.log().contains("another config"), "{}", hosting.log());
+    let failed = |fact: &String| fact.contains("attempt_failed") || fact.contains("not_taken");
+    assert!(!record(&house).iter().any(failed));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}

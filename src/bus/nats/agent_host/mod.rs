@@ -2,6 +2,7 @@
 //! receives the deliveries of one agent over NATS and passes them to a host in this process. While
 //! deliveries are in progress, it sends keep-alives.
 
+mod configured_hosts;
 mod remote_sink;
 
 use std::pin::{Pin, pin};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::OptionFuture;
+use futures_util::future::{OptionFuture, join_all};
 use futures_util::stream::{SelectAll, select_all};
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tokio::task::unconstrained;
@@ -24,6 +25,7 @@ use crate::nats::{HeaderMap, Message, Subscriber};
 
 use super::service::{Service, ServiceVerb};
 use super::{Error, header_names};
+pub use configured_hosts::ConfiguredHosts;
 pub use remote_sink::RemoteSink;
 
 /// Stream of service discovery requests, each with the verb that it uses.
@@ -34,8 +36,7 @@ type ServiceQuestions =
 pub struct RemoteAgentHost {
     listener: ListenerName,
     relay: RemoteSink,
-    host: Arc<dyn Host>,
-    config: Digest,
+    hosts: ConfiguredHosts,
     service: Service,
     deliveries: Subscriber,
     cancels: Subscriber,
@@ -51,8 +52,8 @@ impl std::fmt::Debug for RemoteAgentHost {
 }
 
 impl RemoteAgentHost {
-    /// Subscribes for `listener`. Deliveries go to `host`, which reports to `relay`. Only
-    /// deliveries from a pump with the same config are accepted.
+    /// Subscribes for `listener`. Deliveries of this config go to `host`, which reports to `relay`.
+    /// Deliveries of other configs are accepted once their hosts were added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -87,14 +88,18 @@ impl RemoteAgentHost {
         Ok(Self {
             listener,
             relay,
-            host,
-            config,
+            hosts: ConfiguredHosts::new(config, host),
             service,
             deliveries,
             cancels,
             questions,
             announced_on: 0,
         })
+    }
+
+    /// The hosts that deliveries go to.
+    pub fn hosts(&self) -> ConfiguredHosts {
+        self.hosts.clone()
     }
 
     /// Serves deliveries until `stopped` completes. Then refuses new deliveries, and returns when
@@ -153,9 +158,9 @@ impl RemoteAgentHost {
     /// Waits for running deliveries to end, and sends their answers.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let relay = self.relay.clone();
-        let host = Arc::clone(&self.host);
+        let hosts = self.hosts.hosts();
         let ending: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-            host.drain().await;
+            join_all(hosts.iter().map(|host| host.drain())).await;
             relay.idle().await;
             timeout(limits::CANCEL_GRACE, relay.client().flush()).await.map(drop).ok();
         });
@@ -180,14 +185,12 @@ impl RemoteAgentHost {
         let call = delivery.call;
         let attempt = delivery.attempt;
         self.relay.hold((call, attempt), reply.to_string());
-        if config == self.config.to_string() {
-            return self.host.deliver(delivery);
-        }
+        let Err(newest) = self.hosts.deliver(&config, delivery) else { return };
 
         let detail = format!(
-            "its host has another config than the pump, {} and not {config}: give both the same \
-             config file, the same prompt and schema files, and the same variables",
-            self.config
+            "its host has another config than the pump, {newest} and not {config}: give both the \
+             same config file, the same prompt and schema files, and the same variables, and send \
+             the host SIGHUP or restart it"
         );
         tracing::error!(agent = %self.listener, "{detail}");
         let relay = self.relay.clone();
@@ -210,7 +213,7 @@ impl RemoteAgentHost {
         if let (Ok(call), Ok(attempt)) =
             (head.parsed(header_names::CALL), head.parsed(header_names::ATTEMPT))
         {
-            self.host.cancel(CallId(call), attempt);
+            self.hosts.cancel(CallId(call), attempt);
         }
     }
 

@@ -1,0 +1,67 @@
+//! The hosts of one agent in this process, one for each config that a pump may still deliver under.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::bus::{Delivery, Host};
+use crate::ids::{Attempt, CallId, Digest};
+use crate::limits;
+
+type HostOfConfig = (Digest, Arc<dyn Host>);
+
+/// Hosts of one agent by config. All clones share them.
+///
+/// A reload adds a host and keeps those of earlier configs: the pump reloads at another moment, and
+/// a delivery belongs to the config of its hand-over.
+#[derive(Clone)]
+pub struct ConfiguredHosts {
+    /// Newest config first. Never held across an await.
+    hosts: Arc<Mutex<VecDeque<HostOfConfig>>>,
+}
+
+impl ConfiguredHosts {
+    pub(super) fn new(config: Digest, host: Arc<dyn Host>) -> Self {
+        Self { hosts: Arc::new(Mutex::new(VecDeque::from([(config, host)]))) }
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<HostOfConfig>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the host of another config. Returns the host of the oldest config if there are too many,
+    /// which takes no more deliveries and must be drained.
+    pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
+        let mut hosts = self.all();
+        hosts.push_front((config, host));
+        if hosts.len() > limits::AGENT_HOST_CONFIGS_MAX {
+            return hosts.pop_back().map(|(_, host)| host);
+        }
+        None
+    }
+
+    /// Passes a delivery to the host of its config. Returns the newest config if there is no such
+    /// host.
+    pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
+        let host = {
+            let hosts = self.all();
+            let found = hosts.iter().find(|(digest, _)| digest.to_string() == config);
+            match (found, hosts.front()) {
+                (Some((_, host)), _) => Arc::clone(host),
+                (None, newest) => {
+                    return Err(newest.map(|(digest, _)| *digest).unwrap_or_default());
+                }
+            }
+        };
+        host.deliver(delivery);
+        Ok(())
+    }
+
+    /// Cancels a delivery, whichever host has it.
+    pub(super) fn cancel(&self, call: CallId, attempt: Attempt) {
+        self.hosts().iter().for_each(|host| host.cancel(call, attempt));
+    }
+
+    pub(super) fn hosts(&self) -> Vec<Arc<dyn Host>> {
+        self.all().iter().map(|(_, host)| Arc::clone(host)).collect()
+    }
+}
