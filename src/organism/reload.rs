@@ -158,6 +158,9 @@ impl ReloadService {
 
         let completing = spawn_blocking(move || with_core_words(after));
         let after = Arc::new(completing.await.map_err(|_| Error::Stopped)??);
+        if self.0.pumps().values().any(Option::is_none) {
+            return Err(Error::NotReloadable);
+        }
         self.0.exchange_all(&after, &origin).await?;
         self.0.rules.replace(&after);
 
@@ -202,7 +205,7 @@ impl ReloadState {
         origin: &DecisionOrigin,
     ) -> Result<(), Error> {
         // Pumps that join meanwhile start with the config before, so they are next.
-        while let Some(pumps) = self.without(after)? {
+        while let Some(pumps) = self.without(after) {
             // Whatever can fail comes first, so that all pumps take the config or none does.
             let mut prepared = Vec::new();
             for (partition, pump) in pumps {
@@ -226,12 +229,10 @@ impl ReloadState {
     }
 
     /// The pumps that do not have a config yet. Without any, the config is in force from now on.
-    fn without(&self, config: &Arc<Config>) -> Result<Option<PumpsByPartition>, Error> {
+    ///
+    /// A pump that cannot reload and joined since the reload began keeps its config up to its end.
+    fn without(&self, config: &Arc<Config>) -> Option<PumpsByPartition> {
         let pumps = self.pumps();
-        if pumps.values().any(Option::is_none) {
-            return Err(Error::NotReloadable);
-        }
-
         let lacking = pumps.iter().filter_map(|(partition, pump)| {
             let pump = pump.as_ref().filter(|pump| pump.config().digest != config.digest)?;
             Some((*partition, Arc::clone(pump)))
@@ -239,9 +240,9 @@ impl ReloadState {
         let lacking: Vec<_> = lacking.collect();
         if lacking.is_empty() {
             self.config.send_replace(Arc::clone(config));
-            return Ok(None);
+            return None;
         }
-        Ok(Some(lacking))
+        Some(lacking)
     }
 }
 
