@@ -528,6 +528,8 @@ pub const WEB_CONTEXT_MESSAGES: u64 = 20;
 pub const WEB_EXCERPT_LINES: usize = 40;
 /// Maximum characters of a payload in a conversation of the web view.
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
+/// Maximum lines of a diff in the web view.
+pub const WEB_DIFF_LINES: usize = 200;
 /// Maximum bytes of a payload whose elements the web view reads.
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of a payload as it was written, in the web view.

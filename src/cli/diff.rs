@@ -4,25 +4,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use similar::TextDiff;
 
 use crate::audit::{
-    ComparedEvent, ComparedTurn, PromptPair, ThreadComparison, ThreadDifference, ThreadTimeline,
-    ThreadTotals, compare_threads, thread_timeline,
+    ComparedEvent, ComparedTurn, ThreadComparison, ThreadDifference, ThreadTimeline, ThreadTotals,
+    compare_threads, thread_timeline,
 };
 use crate::envelope::Spending;
 use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::limits;
-use crate::organism::PromptPreview;
+use crate::organism::{ComparedSide, first_different_prompts, unified_diff};
 use crate::xml::invisible_characters::visible;
 
 use super::exit::CommandExit;
 use super::journal_target::{JournalTarget, failed_in, known, readers_of, unknown};
-use super::past_prompt::{past_prompt, request_text};
+use super::past_prompt::past_prompt;
 use super::render::{RenderOutput, count, duration, payload_lines, put, put_visible_json, table};
 
-/// Equal lines around each difference of two texts.
-const CONTEXT_LINES: usize = 3;
 /// Digits of a digest in the table.
 const DIGITS_SHOWN: usize = 12;
 /// Lines of a payload that only one side has, unless `--full` is given.
@@ -158,50 +155,22 @@ fn first_prompt(
     other: &JournalTarget,
     uncompared: &mut u64,
 ) -> Option<PromptDifference> {
-    for (number, pair) in comparison.prompts_before_difference().enumerate() {
-        if number >= limits::COMPARED_PROMPTS_MAX {
-            *uncompared += 1;
-            continue;
-        }
-
-        let found = match (rebuilt(place, &pair.left), rebuilt(other, &pair.right)) {
-            (Ok(left), Ok(right)) => request_diff(comparison, pair, &left, &right).map(Some),
-            (Err(error), _) | (_, Err(error)) => {
-                note!(
-                    "note: the prompts have different digests, but one cannot be rebuilt: {error}"
-                );
-                Some(None)
-            }
+    let found = first_different_prompts(comparison, |side, turn| {
+        let place = match side {
+            ComparedSide::Left => place,
+            ComparedSide::Right => other,
         };
-        if let Some(diff) = found {
-            let left = PromptOfTurn::of(&pair.left);
-            let right = PromptOfTurn::of(&pair.right);
-            return Some(PromptDifference { left, right, diff });
-        }
-    }
-    None
-}
+        past_prompt(place, &turn.agent, &turn.thread, turn.turn)
+    });
+    *uncompared = found.uncompared;
 
-fn rebuilt(place: &JournalTarget, turn: &ComparedTurn) -> anyhow::Result<PromptPreview> {
-    past_prompt(place, &turn.agent, &turn.thread, turn.turn)
-}
-
-/// Unified diff of two requests. `None` if they differ only in ids and dates.
-fn request_diff(
-    comparison: &ThreadComparison,
-    pair: &PromptPair,
-    left: &PromptPreview,
-    right: &PromptPreview,
-) -> Option<String> {
-    let plain = RenderOutput { colour: false, ..RenderOutput::stdout(true) };
-    let texts = [left, right].map(|preview| request_text(&plain, &preview.request));
-    let [left, right] = comparison.comparable_prompts(pair, &texts[0], &texts[1]);
-    (left != right).then(|| unified(&left, &right))
-}
-
-fn unified(left: &str, right: &str) -> String {
-    let diff = TextDiff::from_lines(left, right);
-    diff.unified_diff().missing_newline_hint(false).context_radius(CONTEXT_LINES).to_string()
+    let first = found.first?;
+    let diff = first.diff.inspect_err(|error| {
+        note!("note: the prompts have different digests, but one cannot be rebuilt: {error}");
+    });
+    let left = PromptOfTurn::of(&first.pair.left);
+    let right = PromptOfTurn::of(&first.pair.right);
+    Some(PromptDifference { left, right, diff: diff.ok() })
 }
 
 impl PromptOfTurn {
@@ -245,7 +214,7 @@ fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
         return out + &cut_lines(output, lines);
     };
     let [one, other] = [left, right].map(|event| format!("{}\n", event.lines.join("\n")));
-    let diff = unified(&one, &other);
+    let diff = unified_diff(&one, &other);
     out.push_str(&changed(output, &diff));
     if diff.is_empty() {
         out.push_str("    the payloads differ only in white space or namespaces\n");

@@ -2,12 +2,10 @@
 
 use crate::config::StoredConfigError;
 use crate::ids::{ListenerName, ThreadId};
-use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptPreview, TurnOnRecord};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{JournalTarget, failed_stored, readers_of, unknown};
-use super::render::RenderOutput;
 use super::startup::ConfigArg;
 
 /// Rebuilds the prompt of a turn on record. It needs the config as it is now only if the turn stored nothing
@@ -48,36 +46,4 @@ fn rebuilt(place: &JournalTarget, turn: &TurnOnRecord) -> anyhow::Result<PromptP
         }
         Err(error) => Err(failed_stored(error)),
     }
-}
-
-/// The parts of a request under their names.
-pub fn request_text(output: &RenderOutput, request: &ModelRequest) -> String {
-    let mut out = String::new();
-    out.push_str(&format!("{}\n{}\n", output.bold("system"), request.system));
-    for message in &request.messages {
-        out.push_str(&format!("\n{}\n", output.bold(message.role.as_str())));
-        for block in &message.blocks {
-            let line = match block {
-                ChatBlock::Text(text) => text.clone(),
-                ChatBlock::Call(call) => {
-                    format!("call {} {}({})", call.id, call.name, call.arguments)
-                }
-                ChatBlock::Result { id, text, .. } => format!("result of {id}\n{text}"),
-                ChatBlock::Own(own) => format!("block of {}: {}", own.provider, own.json),
-            };
-            out.push_str(&line);
-            out.push('\n');
-        }
-    }
-
-    for tool in &request.tools {
-        out.push_str(&format!(
-            "\n{} {}\n{}\n{}\n",
-            output.bold("tool"),
-            tool.name,
-            tool.description,
-            tool.parameters
-        ));
-    }
-    out
 }

@@ -7,11 +7,11 @@ use serde_json::{Value as Json, json};
 use crate::ids::ListenerName;
 use crate::model::tokens::RequestSize;
 use crate::model::{ChatBlock, ModelRequest};
-use crate::organism::{PromptComparison, PromptPreview, TurnSelector, preview};
+use crate::organism::{PromptComparison, PromptPreview, TurnSelector, preview, request_text};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{JournalTarget, known};
-use super::past_prompt::{past_prompt, request_text};
+use super::past_prompt::past_prompt;
 use super::render::{RenderOutput, put, put_json};
 use super::startup::ConfigArg;
 
@@ -148,7 +148,7 @@ fn text(output: &RenderOutput, shown: &PromptPreview) -> String {
         };
         out.push_str(&format!("{}\n{config}{proof}\n\n", output.bold("config")));
     }
-    out.push_str(&request_text(output, request));
+    out.push_str(&request_text(request, |name| output.bold(name)));
     out.push_str(&format!("\n{}\n{}\n", output.bold("size"), size(&shown.size)));
     out
 }

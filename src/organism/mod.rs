@@ -21,6 +21,7 @@ pub mod operator;
 mod partitioned;
 pub mod project;
 pub mod promote;
+mod prompt_difference;
 mod prompt_preview;
 mod prompt_sizes;
 mod pump_rpc;
@@ -68,6 +69,10 @@ pub use client::OrganismClient;
 pub use health::{HealthMonitor, ReadinessProblem, UnprovedRecords};
 pub use models::ConfiguredModels;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
+pub use prompt_difference::{
+    ComparedSide, DifferentPrompts, PromptSearch, first_different_prompts, request_text,
+    unified_diff,
+};
 pub use prompt_preview::{
     PreviewInput, PromptComparison, PromptPreview, TurnSelector, due, preview,
 };

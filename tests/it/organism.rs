@@ -19,7 +19,7 @@ mod connections;
 mod copies;
 mod core_words;
 mod demo;
-mod diff;
+pub mod diff;
 pub mod examples;
 mod follow;
 mod forged_tails;

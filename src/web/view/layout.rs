@@ -10,7 +10,7 @@ use crate::xml::invisible_characters::visible;
 use super::ViewPerson;
 
 /// Pages of the navigation, with their paths.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("Threads", "/threads"),
     ("Waiting", "/waiting"),
     ("Search", "/search"),
@@ -20,6 +20,7 @@ const SECTIONS: [(&str, &str); 9] = [
     ("Actions", "/actions"),
     ("Config", "/config"),
     ("Record", "/record"),
+    ("Compare", "/compare"),
 ];
 
 /// Keys of the script, with what they do.

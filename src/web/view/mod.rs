@@ -6,9 +6,11 @@
 
 mod access;
 mod actions;
+mod compare;
 mod config;
 mod connection_peer;
 mod costs;
+mod diff_text;
 mod filters;
 mod journals;
 mod layout;
@@ -193,6 +195,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/waiting", get(waiting::show))
         .route("/refused", get(refused::show))
         .route("/costs", get(costs::show))
+        .route("/compare", get(compare::show))
         .route("/listeners", get(listeners::show))
         .route("/actions", get(actions::show))
         .route("/config", get(config::show))

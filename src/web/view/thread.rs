@@ -154,6 +154,10 @@ fn totals(timeline: &ThreadTimeline) -> Markup {
                 dt { "Config" }
                 dd { a href=(super::config::path(timeline.thread.as_str())) { "at its beginning" } }
             }
+            div {
+                dt { "Compare" }
+                dd { a href=(super::compare::path(timeline.thread.as_str())) { "with another thread" } }
+            }
             @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
             @if !spent.money.is_zero() {
                 div {

@@ -14,7 +14,7 @@ const REQUEST: &str = "<essay xmlns=\"https://xml-pipeline.org/ns/workflow/v1/es
     <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
 
 /// A house in which one run has ended, in the thread `sess-essay000`.
-fn house() -> House {
+pub fn essay_house() -> House {
     let house = House::with(&CONFIG.replace("name = \"essay\"", "name = \"talk\""));
     std::fs::create_dir(house.path("essay")).unwrap();
     house.write("essay/recording.toml", RECORDING);
@@ -28,7 +28,7 @@ fn run(house: &House, thread: &str) {
 }
 
 /// Replaces a text in a file, and runs the workflow again, in the thread `sess-essay001`.
-fn run_with(house: &House, file: &str, before: &str, after: &str) {
+pub fn run_with(house: &House, file: &str, before: &str, after: &str) {
     let text = std::fs::read_to_string(house.path(file)).unwrap();
     assert!(text.contains(before), "{text}");
     house.write(file, text.replace(before, after));
@@ -47,7 +47,7 @@ fn diff_json(house: &House) -> Json {
 
 #[test]
 fn runs_with_equal_content_are_equal_whatever_their_ids_and_times() {
-    let house = house();
+    let house = essay_house();
     run(&house, "sess-essay001");
     let found = diff_json(&house);
     assert_eq!(found["equal"], true, "{found}");
@@ -60,7 +60,7 @@ fn runs_with_equal_content_are_equal_whatever_their_ids_and_times() {
 /// Everything after the changed answer differs as well, so the first difference is the cause.
 #[test]
 fn the_first_difference_is_the_answer_that_changed() {
-    let house = house();
+    let house = essay_house();
     run_with(&house, "essay/recording.toml", "\nREVISE", "\nIt is too long.\nREVISE");
     let found = diff_json(&house);
     let first = &found["first"]["event"];
@@ -79,7 +79,7 @@ fn the_first_difference_is_the_answer_that_changed() {
 /// All messages before the turn are equal, so its prompt is the first difference.
 #[test]
 fn a_changed_prompt_comes_before_what_the_model_answered() {
-    let house = house();
+    let house = essay_house();
     run_with(&house, "organism.toml", "hard to please", "easy to please");
     let found = diff_json(&house);
     let first = &found["first"]["prompt"];
@@ -102,7 +102,7 @@ fn a_changed_prompt_comes_before_what_the_model_answered() {
 /// The definition of a run is no event, but its digest stands beside the result.
 #[test]
 fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
-    let house = house();
+    let house = essay_house();
     run_with(&house, "organism.toml", "Quote what must change", "State what must change");
     let found = diff_json(&house);
     let first = &found["first"]["event"];
@@ -114,7 +114,7 @@ fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
 /// The result of a thread that failed is the fault that its opener got.
 #[test]
 fn a_run_that_failed_has_its_fault_as_the_result() {
-    let house = house();
+    let house = essay_house();
     let recording = RECORDING.replace("thread = \"critique_1\"", "thread = \"critique_9\"");
     assert_ne!(recording, RECORDING);
     house.write("essay/recording.toml", recording);
@@ -132,7 +132,7 @@ fn a_run_that_failed_has_its_fault_as_the_result() {
 /// place where they differ.
 #[test]
 fn an_open_thread_differs_first_where_its_subthread_does() {
-    let house = house();
+    let house = essay_house();
     run_with(&house, "essay/recording.toml", "\nREVISE", "\nIt is too long.\nREVISE");
     let reader = house.reader();
     let read = |id: &str| {
@@ -158,7 +158,7 @@ fn an_open_thread_differs_first_where_its_subthread_does() {
 
 #[test]
 fn subthreads_and_threads_of_another_journal_can_be_compared() {
-    let (house, other) = (house(), house());
+    let (house, other) = (essay_house(), essay_house());
     let data = other.data().display().to_string();
     let threads = ["sess-essay000.draft_1", "sess-essay000.draft_2"];
     let drafts = house.organism(&["diff", threads[0], threads[1], "--json"]).json().remove(0);

@@ -3,6 +3,7 @@
 
 mod access;
 mod browser;
+mod compare;
 mod conversation;
 #[cfg(target_os = "linux")]
 mod hosted;

@@ -1,0 +1,107 @@
+//! Finds the first prompts in which two compared threads differ.
+
+use similar::TextDiff;
+
+use super::PromptPreview;
+use crate::audit::{ComparedTurn, PromptPair, ThreadComparison};
+use crate::limits;
+use crate::model::{ChatBlock, ModelRequest};
+
+/// Equal lines around each difference of two texts.
+const CONTEXT_LINES: usize = 3;
+
+/// A side of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComparedSide {
+    Left,
+    Right,
+}
+
+/// What was found out about the prompts before the first other difference.
+#[derive(Debug)]
+pub struct PromptSearch<E> {
+    /// The first pair of requests that differ in more than ids and dates.
+    pub first: Option<DifferentPrompts<E>>,
+    /// Number of pairs that were not compared, because there are too many.
+    pub uncompared: u64,
+}
+
+/// Two requests at the same place of two threads.
+#[derive(Debug)]
+pub struct DifferentPrompts<E> {
+    pub pair: PromptPair,
+    /// Unified diff of the requests, or the reason why one of them cannot be rebuilt.
+    pub diff: Result<String, E>,
+}
+
+/// Finds the first pair of requests that differ in more than ids and dates, before any other
+/// difference. `rebuild` rebuilds the request of a turn.
+pub fn first_different_prompts<E>(
+    comparison: &ThreadComparison,
+    mut rebuild: impl FnMut(ComparedSide, &ComparedTurn) -> Result<PromptPreview, E>,
+) -> PromptSearch<E> {
+    let mut uncompared = 0;
+    for (number, pair) in comparison.prompts_before_difference().enumerate() {
+        if number >= limits::COMPARED_PROMPTS_MAX {
+            uncompared += 1;
+            continue;
+        }
+
+        let left = rebuild(ComparedSide::Left, &pair.left);
+        let both = left.and_then(|left| Ok((left, rebuild(ComparedSide::Right, &pair.right)?)));
+        let diff = match both {
+            Ok((left, right)) => request_diff(comparison, pair, &left, &right).map(Ok),
+            Err(error) => Some(Err(error)),
+        };
+        if let Some(diff) = diff {
+            let first = Some(DifferentPrompts { pair: pair.clone(), diff });
+            return PromptSearch { first, uncompared };
+        }
+    }
+    PromptSearch { first: None, uncompared }
+}
+
+/// Unified diff of two requests. `None` if they differ only in ids and dates.
+fn request_diff(
+    comparison: &ThreadComparison,
+    pair: &PromptPair,
+    left: &PromptPreview,
+    right: &PromptPreview,
+) -> Option<String> {
+    let texts = [left, right].map(|preview| request_text(&preview.request, str::to_owned));
+    let [left, right] = comparison.comparable_prompts(pair, &texts[0], &texts[1]);
+    (left != right).then(|| unified_diff(&left, &right))
+}
+
+/// Unified diff of the lines of two texts.
+pub fn unified_diff(left: &str, right: &str) -> String {
+    let diff = TextDiff::from_lines(left, right);
+    diff.unified_diff().missing_newline_hint(false).context_radius(CONTEXT_LINES).to_string()
+}
+
+/// The parts of a request under their names, which `heading` may emphasise.
+pub fn request_text(request: &ModelRequest, heading: impl Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    out.push_str(&format!("{}\n{}\n", heading("system"), request.system));
+    for message in &request.messages {
+        out.push_str(&format!("\n{}\n", heading(message.role.as_str())));
+        for block in &message.blocks {
+            let line = match block {
+                ChatBlock::Text(text) => text.clone(),
+                ChatBlock::Call(call) => {
+                    format!("call {} {}({})", call.id, call.name, call.arguments)
+                }
+                ChatBlock::Result { id, text, .. } => format!("result of {id}\n{text}"),
+                ChatBlock::Own(own) => format!("block of {}: {}", own.provider, own.json),
+            };
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
+
+    for tool in &request.tools {
+        let head = format!("\n{} {}\n", heading("tool"), tool.name);
+        out.push_str(&format!("{head}{}\n{}\n", tool.description, tool.parameters));
+    }
+    out
+}

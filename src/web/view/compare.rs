@@ -1,0 +1,404 @@
+//! Two threads side by side: their first difference, their results and their totals, as `organism
+//! diff` finds them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::diff_text::changed_lines;
+use super::journals::PartitionAnswer;
+use super::layout::{grouped, inline, moment, shown, table};
+use super::payload_text::{Excerpt, PageRoom, excerpt};
+use super::thread::path as thread_path;
+use super::url_query::UrlQuery;
+use crate::audit::amounts::{count, duration};
+use crate::audit::{
+    ComparedEvent, ComparedTurn, ThreadComparison, ThreadDifference, ThreadTimeline, ThreadTotals,
+    compare_threads, thread_timeline,
+};
+use crate::ids::ThreadId;
+use crate::index::{self, IndexReader, ListedTree, TreeFilter};
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::organism::{
+    ComparedSide, DifferentPrompts, PromptPreview, PromptSearch, TurnOnRecord,
+    first_different_prompts, unified_diff,
+};
+
+pub(super) const PATH: &str = "/compare";
+
+/// Newest threads that the page offers.
+const OFFERED_THREADS: usize = 20;
+
+/// A thread with the journal that contains it.
+struct FoundThread {
+    journal: PathBuf,
+    timeline: ThreadTimeline,
+}
+
+/// What one journal has of the threads to compare, and its newest trees.
+struct JournalShare {
+    left: Option<FoundThread>,
+    right: Option<FoundThread>,
+    newest: Vec<ListedTree>,
+}
+
+/// Link to the page on which a thread is compared with one that the person chooses.
+pub(super) fn path(thread: &str) -> String {
+    UrlQuery::default().with("a", Some(thread)).link(PATH)
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let sides = ["a", "b"].map(|side| query.get(side).map(read_thread).transpose());
+    let [left, right] = match sides {
+        [Ok(left), Ok(right)] => [left, right],
+        [Err(problem), _] | [_, Err(problem)] => {
+            return refused(&view, &query, StatusCode::BAD_REQUEST, &problem);
+        }
+    };
+
+    let wanted = [left.clone(), right.clone()];
+    let find = move |_, index: &mut IndexReader| find(index, &wanted);
+    view.respond(find, move |view, answers| draw(view, &query, [left, right], answers)).await
+}
+
+fn read_thread(text: &str) -> Result<ThreadId, String> {
+    ThreadId::parse(text).map_err(|_| format!("`{text}` is no id of a thread"))
+}
+
+fn refused(view: &ViewState, query: &UrlQuery, status: StatusCode, problem: &str) -> Response {
+    let content = html! {
+        h1 { "Compare" }
+        (form(query))
+        p.problem role="alert" { (shown(problem)) }
+    };
+    (status, view.page("Compare", PATH, &content)).into_response()
+}
+
+fn find(index: &IndexReader, wanted: &[Option<ThreadId>; 2]) -> Result<JournalShare, index::Error> {
+    let [left, right] = wanted;
+    let is_complete = left.is_some() && right.is_some();
+    let found = |thread: &Option<ThreadId>| match thread {
+        Some(thread) if is_complete => read(index, thread),
+        _ => Ok(None),
+    };
+    let newest = if is_complete {
+        Vec::new()
+    } else {
+        let filter = TreeFilter { is_without_organism: true, ..TreeFilter::default() };
+        index.trees(&filter, OFFERED_THREADS)?
+    };
+    Ok(JournalShare { left: found(left)?, right: found(right)?, newest })
+}
+
+/// All events of a thread. It is read as a whole, so it must be short.
+fn read(index: &IndexReader, thread: &ThreadId) -> Result<Option<FoundThread>, index::Error> {
+    let records = index.journal().records_of(&thread.root())?;
+    if records > limits::WEB_PAST_RECORDS {
+        let detail = format!(
+            "the thread {thread} has {records} records, which are too many for a page; `organism \
+             diff` compares it"
+        );
+        return Err(index::Error::Query { detail });
+    }
+    let journal = index.journal().data().to_owned();
+    let timeline = thread_timeline(index.journal(), thread, None)?;
+    Ok(timeline.map(|timeline| FoundThread { journal, timeline }))
+}
+
+fn draw(
+    view: &ViewState,
+    query: &UrlQuery,
+    wanted: [Option<ThreadId>; 2],
+    answers: Vec<PartitionAnswer<JournalShare>>,
+) -> Response {
+    let mut found = [None, None];
+    let mut newest = Vec::new();
+    for share in answers.into_iter().map(|found| found.answer) {
+        let [left, right] = &mut found;
+        *left = left.take().or(share.left);
+        *right = right.take().or(share.right);
+        newest.extend(share.newest);
+    }
+
+    let [Some(left_id), Some(right_id)] = wanted else {
+        newest.sort_by_key(|tree: &ListedTree| std::cmp::Reverse(tree.updated));
+        newest.truncate(OFFERED_THREADS);
+        return view.page("Compare", PATH, &choice(query, &newest));
+    };
+    match found {
+        [Some(left), Some(right)] => view.page("Compare", PATH, &content(query, &left, &right)),
+        [left, _] => {
+            let missing = if left.is_none() { left_id } else { right_id };
+            let problem = format!("No thread `{missing}` is on record.");
+            refused(view, query, StatusCode::NOT_FOUND, &problem)
+        }
+    }
+}
+
+fn form(query: &UrlQuery) -> Markup {
+    html! {
+        form.filters method="get" action=(PATH) role="search" aria-label="Threads to compare" {
+            @for (name, label) in [("a", "Thread A"), ("b", "Thread B")] {
+                div {
+                    label for=(name) { (label) }
+                    input id=(name) name=(name) value=(query.get(name).unwrap_or_default())
+                        placeholder="sess-…" autocomplete="off" required;
+                }
+            }
+            button type="submit" { "Compare" }
+            a href=(PATH) { "Clear" }
+        }
+    }
+}
+
+/// The form, and links that choose one of the newest threads for the side that is still open.
+fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
+    let first = query.get("a");
+    let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };
+    let others = newest.iter().filter(|tree| Some(tree.thread.as_str()) != first);
+    let row = |tree: &ListedTree| {
+        vec![
+            html! { a data-entry href=(thread_path(&tree.thread)) { (inline(&tree.thread)) } },
+            html! {
+                a href=(query.with(side, Some(&tree.thread)).link(PATH)) {
+                    (name) span.unseen { " " (inline(&tree.thread)) }
+                }
+            },
+            html! { span.status data-status=(tree.status) { (tree.status) } },
+            moment(tree.updated),
+            inline(tree.request_local.as_deref().unwrap_or_default()),
+            inline(tree.first_words.as_deref().unwrap_or_default()),
+        ]
+    };
+    let rows: Vec<_> = others.map(row).collect();
+    let headers = ["Thread", "", "Status", "Changed", "Asked", "First words"];
+    html! {
+        h1 { "Compare" }
+        (form(query))
+        @if rows.is_empty() {
+            p.empty { "There are no threads to choose." }
+        } @else {
+            @if let Some(first) = first {
+                p { "Thread A is " code { (inline(first)) } ". Choose thread B:" }
+            } @else {
+                p { "Choose thread A, or write two ids:" }
+            }
+            (table("Newest threads", &headers, &rows))
+        }
+    }
+}
+
+fn content(query: &UrlQuery, left: &FoundThread, right: &FoundThread) -> Markup {
+    let comparison = compare_threads(&left.timeline, &right.timeline);
+    let prompts = first_different_prompts(&comparison, |side, turn| match side {
+        ComparedSide::Left => rebuild(left, turn),
+        ComparedSide::Right => rebuild(right, turn),
+    });
+    let room = PageRoom::new();
+    html! {
+        h1 { "Compare" }
+        (form(query))
+        p.summary { (summary(&comparison, &prompts)) }
+        (differences(&comparison, &prompts, &room))
+        (results(&comparison, &room))
+        h2 { "Totals" }
+        (totals([&comparison.left, &comparison.right]))
+        @if room.omitted() > 0 {
+            p.problem role="status" {
+                "The page is full: " (count(room.omitted(), "text")) " left out. "
+                code { "organism diff --all --full" } " shows them."
+            }
+        }
+    }
+}
+
+fn rebuild(thread: &FoundThread, turn: &ComparedTurn) -> Result<PromptPreview, String> {
+    let reader = JournalReader::open(&thread.journal).map_err(|error| error.to_string())?;
+    let found = TurnOnRecord::at(reader, &turn.agent, turn.position);
+    let found = found.map_err(|error| error.to_string())?;
+    let found = found.ok_or("the record has no note of this turn")?;
+    found.preview_from_journal().map_err(|error| error.to_string())
+}
+
+fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Markup {
+    let equal = count(comparison.equal, "event");
+    let different = comparison.differences.len() as u64;
+    let results = if comparison.has_equal_results() { "equal" } else { "different" };
+    html! {
+        @if different == 0 && prompts.first.is_none() {
+            "The events of both threads are equal: " (equal) "."
+        } @else {
+            (equal) " of both threads equal, " (count(different, "difference"))
+            "; the results are " b { (results) } "."
+        }
+        @if prompts.uncompared > 0 {
+            " " (count(prompts.uncompared, "later prompt")) " not compared: the "
+            (limits::COMPARED_PROMPTS_MAX) " before differ only in ids and dates."
+        }
+    }
+}
+
+/// The first difference, and the further ones folded.
+fn differences(
+    comparison: &ThreadComparison,
+    prompts: &PromptSearch<String>,
+    room: &PageRoom,
+) -> Markup {
+    let mut events = comparison.differences.iter();
+    let first = match &prompts.first {
+        Some(prompts) => prompt_difference(prompts, room),
+        None => match events.next() {
+            Some(difference) => event_difference(difference, room),
+            None => return html! {},
+        },
+    };
+    let left = events.len().saturating_sub(limits::WEB_PAGE_ROWS) as u64;
+    html! {
+        section.difference aria-labelledby="first" {
+            h2 #first { "First difference" }
+            (first)
+        }
+        @if events.len() > 0 {
+            details {
+                summary { (count(events.len() as u64, "further difference")) }
+                @for difference in events.take(limits::WEB_PAGE_ROWS) {
+                    section.difference { (event_difference(difference, room)) }
+                }
+                @if left > 0 {
+                    p.more { "… " (grouped(left)) " more; " code { "organism diff --all" } " shows them." }
+                }
+            }
+        }
+    }
+}
+
+fn prompt_difference(prompts: &DifferentPrompts<String>, room: &PageRoom) -> Markup {
+    let turn = |sign: &str, side: &ComparedTurn| {
+        html! {
+            p.head {
+                (sign) " prompt of turn " (side.turn) " of " (inline(side.agent.as_str())) " in "
+                a data-entry href=(thread_path(side.thread.as_str())) {
+                    (inline(side.thread.as_str()))
+                }
+                ", sha256 " code.digest { (side.prompt) }
+            }
+        }
+    };
+    html! {
+        (turn("A:", &prompts.pair.left))
+        (turn("B:", &prompts.pair.right))
+        @match &prompts.diff {
+            Ok(diff) => (changed_lines(diff, room)),
+            Err(problem) => p.note { "One of the prompts cannot be rebuilt: " (inline(problem)) },
+        }
+    }
+}
+
+fn event_difference(difference: &ThreadDifference, room: &PageRoom) -> Markup {
+    let ThreadDifference { left, right, .. } = difference;
+    html! {
+        @for (sign, side) in [("A:", left), ("B:", right)] {
+            p.head {
+                (sign) " "
+                @if let Some(event) = side { (event_head(event)) } @else { "has no such event" }
+            }
+        }
+        @match (left, right) {
+            (Some(left), Some(right)) => {
+                @let [one, other] = [left, right].map(|side| format!("{}\n", side.lines.join("\n")));
+                @if one == other {
+                    p.note { "The payloads differ only in white space or namespaces." }
+                } @else {
+                    (changed_lines(&unified_diff(&one, &other), room))
+                }
+            }
+            (Some(only), None) | (None, Some(only)) => {
+                @if room.has_room() {
+                    pre.body { (room.take(excerpt(only.lines.clone()).text())) }
+                }
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+fn event_head(event: &ComparedEvent) -> Markup {
+    html! {
+        @if let Some(message) = event.message {
+            a.payload data-entry href=(super::message::path(message)) { (inline(&event.title)) }
+        } @else {
+            b { (inline(&event.title)) }
+        }
+        " in " (inline(event.thread.as_str())) ", message " (grouped(event.seq)) ", record "
+        (event.position.0)
+    }
+}
+
+fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
+    let side = |name: &str, totals: &ThreadTotals| {
+        html! {
+            div {
+                h3 { "Result of " (name) }
+                @match &totals.result {
+                    Some(result) if room.has_room() => {
+                        pre.body { (room.take(Excerpt::of_payload(result, None).text())) }
+                    }
+                    Some(_) => p.more { "left out" },
+                    None => p.empty { "No result." },
+                }
+            }
+        }
+    };
+    html! {
+        h2 { @if comparison.has_equal_results() { "Equal results" } @else { "Different results" } }
+        div.sides { (side("A", &comparison.left)) (side("B", &comparison.right)) }
+    }
+}
+
+/// Both threads side by side; what differs is emphasised.
+fn totals(sides: [&ThreadTotals; 2]) -> Markup {
+    let number = |name: &str, value: &dyn Fn(&ThreadTotals) -> String| {
+        let [left, right] = sides.map(value);
+        let is_equal = left == right;
+        let right = html! { @if is_equal { (inline(&right)) } @else { b { (inline(&right)) } } };
+        vec![html! { (name) }, inline(&left), right]
+    };
+    let mut rows = vec![
+        number("Status", &|side| side.status.as_str().to_owned()),
+        number("Cost", &|side| {
+            let currency = side.currency.as_deref().unwrap_or_default();
+            format!("{} {currency}", side.spent.money).trim_end().to_owned()
+        }),
+        number("Tokens", &|side| grouped(side.spent.tokens)),
+        number("Time", &|side| duration(std::time::Duration::from_millis(side.ms))),
+        number("Turns", &|side| grouped(side.turns)),
+        number("Messages", &|side| grouped(side.messages)),
+        number("Refusals", &|side| grouped(side.refusals)),
+        number("Failed attempts", &|side| grouped(side.failed_attempts)),
+        number("Subthreads", &|side| grouped(side.subthreads)),
+    ];
+    if sides.iter().any(|side| side.definition.is_some()) {
+        rows.push(number("Definition", &|side| {
+            let digest = side.definition.as_deref().and_then(|digest| digest.get(..12));
+            digest.unwrap_or("none").to_owned()
+        }));
+    }
+
+    let [left, right] = sides.map(|side| side.thread.as_str());
+    let row = |name: &str, thread: &str| {
+        html! {
+            div { dt { (name) } dd { a href=(thread_path(thread)) { code { (inline(thread)) } } } }
+        }
+    };
+    html! {
+        dl.facts { (row("A", left)) (row("B", right)) }
+        (table("Totals of both threads", &["", ">A", ">B"], &rows))
+    }
+}
