@@ -528,6 +528,18 @@ pub const WEB_CONTEXT_MESSAGES: u64 = 20;
 pub const WEB_EXCERPT_LINES: usize = 40;
 /// Maximum characters of a payload in a conversation of the web view.
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
+/// Attempts, waits and turns of one call in a timeline of the web view, each.
+pub const WEB_CALL_SPANS: usize = 200;
+/// Branches of a tree that a page of the web view opens.
+pub const WEB_OPEN_BRANCHES: usize = 50;
+/// Goals that a graph in the web view draws.
+pub const WEB_DRAWN_GOALS: usize = 300;
+/// Threads of one goal to which a page of the web view links.
+pub const WEB_GOAL_THREADS: usize = 20;
+/// Lanes of a sequence diagram in the web view; further listeners share the last one.
+pub const WEB_LANES_MAX: usize = 24;
+/// Characters of a name in a drawing of the web view.
+pub const WEB_LABEL_CHARS: usize = 24;
 /// Maximum lines of a diff in the web view.
 pub const WEB_DIFF_LINES: usize = 200;
 /// Maximum bytes of a payload whose elements the web view reads.

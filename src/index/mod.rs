@@ -10,6 +10,8 @@
 //! index.
 
 mod actions;
+mod branches;
+mod call_work;
 mod calls;
 mod catch_up;
 mod events;
@@ -33,6 +35,8 @@ mod views;
 mod waiting;
 mod words;
 
+pub use branches::ThreadBranch;
+pub use call_work::{CallWork, WorkKind, WorkSpan};
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use follow::{FollowResult, follow};
 pub use lookup::{

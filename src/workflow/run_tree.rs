@@ -257,6 +257,12 @@ impl<'a> RunTree<'a> {
         spent.fold(Spending::default(), |all, (_, spending)| all.plus(*spending))
     }
 
+    /// The threads that the run opened for a goal, in the order of their ids.
+    pub fn threads_of_goal(&self, number: usize) -> impl Iterator<Item = &ThreadId> {
+        let threads = self.threads.iter().filter(move |(_, node)| node.goal == Some(number));
+        threads.map(|(thread, _)| thread)
+    }
+
     /// The rows of the run: its goals in the order of the file, each with the tasks that were
     /// delegated in it, then what is undone.
     pub fn rows(&self, now: Time) -> Vec<RunRow> {

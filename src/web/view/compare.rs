@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -364,30 +365,33 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
 
 /// Both threads side by side; what differs is emphasised.
 fn totals(sides: [&ThreadTotals; 2]) -> Markup {
-    let number = |name: &str, value: &dyn Fn(&ThreadTotals) -> String| {
+    let compared = |name: &str, value: &dyn Fn(&ThreadTotals) -> Markup| {
         let [left, right] = sides.map(value);
-        let is_equal = left == right;
-        let right = html! { @if is_equal { (inline(&right)) } @else { b { (inline(&right)) } } };
-        vec![html! { (name) }, inline(&left), right]
+        let is_equal = left.0 == right.0;
+        let right = html! { @if is_equal { (right) } @else { b { (right) } } };
+        vec![html! { (name) }, left, right]
+    };
+    let number = |name: &str, value: &dyn Fn(&ThreadTotals) -> u64| {
+        compared(name, &|side| html! { (grouped(value(side))) })
     };
     let mut rows = vec![
-        number("Status", &|side| side.status.as_str().to_owned()),
-        number("Cost", &|side| {
+        compared("Status", &|side| html! { (side.status.as_str()) }),
+        compared("Cost", &|side| {
             let currency = side.currency.as_deref().unwrap_or_default();
-            format!("{} {currency}", side.spent.money).trim_end().to_owned()
+            html! { (side.spent.money) " " (inline(currency)) }
         }),
-        number("Tokens", &|side| grouped(side.spent.tokens)),
-        number("Time", &|side| duration(std::time::Duration::from_millis(side.ms))),
-        number("Turns", &|side| grouped(side.turns)),
-        number("Messages", &|side| grouped(side.messages)),
-        number("Refusals", &|side| grouped(side.refusals)),
-        number("Failed attempts", &|side| grouped(side.failed_attempts)),
-        number("Subthreads", &|side| grouped(side.subthreads)),
+        number("Tokens", &|side| side.spent.tokens),
+        compared("Time", &|side| html! { (duration(Duration::from_millis(side.ms))) }),
+        number("Turns", &|side| side.turns),
+        number("Messages", &|side| side.messages),
+        number("Refusals", &|side| side.refusals),
+        number("Failed attempts", &|side| side.failed_attempts),
+        number("Subthreads", &|side| side.subthreads),
     ];
     if sides.iter().any(|side| side.definition.is_some()) {
-        rows.push(number("Definition", &|side| {
+        rows.push(compared("Definition", &|side| {
             let digest = side.definition.as_deref().and_then(|digest| digest.get(..12));
-            digest.unwrap_or("none").to_owned()
+            inline(digest.unwrap_or("none"))
         }));
     }
 

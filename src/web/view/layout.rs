@@ -5,6 +5,7 @@
 use maud::{DOCTYPE, Markup, html};
 
 use crate::clock::Time;
+use crate::limits;
 use crate::xml::invisible_characters::visible;
 
 use super::ViewPerson;
@@ -140,6 +141,15 @@ pub(super) fn inline(text: &str) -> Markup {
     html! { bdi { (visible(text).replace(['\n', '\t'], " ")) } }
 }
 
+/// A name as text of a drawing, which has no room for long ones.
+pub(super) fn label(name: &str) -> Markup {
+    let mut text: String = name.chars().take(limits::WEB_LABEL_CHARS).collect();
+    if name.chars().nth(limits::WEB_LABEL_CHARS).is_some() {
+        text.push('…');
+    }
+    shown(&text.replace(['\n', '\t'], " "))
+}
+
 /// A time of day with its date, in whole seconds.
 pub(super) fn moment(time: Time) -> Markup {
     let text = time.to_string();
@@ -189,5 +199,12 @@ mod tests {
             assert_eq!(grouped(number).replace('\u{202f}', " "), expected);
         }
         assert_eq!(unless_zero(0), "");
+    }
+
+    #[test]
+    fn a_name_in_a_drawing_is_text_and_short() {
+        assert_eq!(label("<b>\u{202e}\n").into_string(), "&lt;b&gt;\\u{202e} ");
+        let long = label(&"漢".repeat(1_000)).into_string();
+        assert_eq!(long.chars().count(), limits::WEB_LABEL_CHARS + 1);
     }
 }

@@ -12,6 +12,8 @@ mod connection_peer;
 mod costs;
 mod diff_text;
 mod filters;
+mod goal_graph;
+mod goal_layout;
 mod journals;
 mod layout;
 mod listeners;
@@ -21,8 +23,13 @@ mod prompt;
 mod record;
 mod refused;
 mod search;
+mod sequence;
 mod thread;
+mod thread_tree;
+mod thread_view;
 mod threads;
+mod time_scale;
+mod timeline_chart;
 mod token_page;
 mod url_query;
 mod waiting;
@@ -191,6 +198,8 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/", get(async || Redirect::to("/threads")))
         .route("/threads", get(threads::show))
         .route("/threads/{id}", get(thread::show))
+        .route("/threads/{id}/tree", get(thread_tree::show))
+        .route("/threads/{id}/goals", get(goal_graph::show))
         .route("/search", get(search::show))
         .route("/waiting", get(waiting::show))
         .route("/refused", get(refused::show))

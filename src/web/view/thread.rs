@@ -11,18 +11,66 @@ use maud::{Markup, html};
 use super::ViewState;
 use super::layout::{grouped, inline, moment};
 use super::payload_text::{Excerpt, PageRoom, excerpt};
+use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
+use super::{sequence, timeline_chart};
 use crate::audit::amounts::{count, duration, offset};
 use crate::audit::{
     BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage, ThreadTimeline,
     TimelineEntry, TimelineEvent, core_words, thread_page, thread_timeline,
 };
+use crate::contract::run_definition_name;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind};
 use crate::ids::{Position, ThreadId};
-use crate::index::{self, IndexReader};
+use crate::index::{self, CallWork, IndexReader};
 use crate::limits;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
+
+/// Which messages of a thread are shown, and how.
+struct PageRequest {
+    /// Sequence number of the first message; without it, the last page.
+    from_seq: Option<u64>,
+    /// Record after which the thread is shown.
+    at: Option<Position>,
+    limit: usize,
+    view: ThreadView,
+}
+
+impl PageRequest {
+    fn read(query: &UrlQuery) -> Result<Self, String> {
+        let from_seq = match query.get("from") {
+            Some("last") => None,
+            Some(text) => Some(text.parse().map_err(|_| {
+                format!("`{text}` is no sequence number; write a number, or `last`")
+            })?),
+            None => Some(0),
+        };
+        let at = match query.get("at") {
+            Some(text) => {
+                let at = text.parse().map_err(|_| format!("`{text}` is no number of a record"))?;
+                Some(Position(at))
+            }
+            None => None,
+        };
+
+        let limit = query.get("limit").and_then(|limit| limit.parse().ok());
+        let limit = limit.unwrap_or(limits::WEB_PAGE_MESSAGES).clamp(1, limits::WEB_ROWS_MAX);
+        let view = ThreadView::read(query)?;
+        if at.is_some() && view == ThreadView::Timeline {
+            return Err("the timeline shows a thread as it is now; leave `at` out".to_owned());
+        }
+        Ok(Self { from_seq, at, limit, view })
+    }
+}
+
+/// A page with what only some of its views show.
+struct FoundPage {
+    page: ThreadPage,
+    work: Vec<CallWork>,
+    /// Whether the thread has a run of a workflow.
+    has_run: bool,
+}
 
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
@@ -31,40 +79,42 @@ pub(super) async fn show(
 ) -> Response {
     let query = UrlQuery::parse(uri.query().unwrap_or_default());
     let Ok(thread) = ThreadId::parse(&id) else { return missing(&view, &id) };
-    let from_seq = match query.get("from") {
-        Some("last") => None,
-        Some(text) => match text.parse() {
-            Ok(from_seq) => Some(from_seq),
-            Err(_) => {
-                let text = format!("`{text}` is no sequence number; write a number, or `last`");
-                return view.failed(StatusCode::BAD_REQUEST, "No such page", &text);
-            }
-        },
-        None => Some(0),
+    let request = match PageRequest::read(&query) {
+        Ok(request) => request,
+        Err(problem) => return view.failed(StatusCode::BAD_REQUEST, "No such page", &problem),
     };
 
-    let at = query.get("at").map(|at| at.parse().map(Position).map_err(|_| at.to_owned()));
-    let at = match at.transpose() {
-        Ok(at) => at,
-        Err(text) => {
-            let text = format!("`{text}` is no number of a record");
-            return view.failed(StatusCode::BAD_REQUEST, "No such page", &text);
-        }
-    };
-
-    let limit = query.get("limit").and_then(|limit| limit.parse().ok());
-    let limit = limit.unwrap_or(limits::WEB_PAGE_MESSAGES).clamp(1, limits::WEB_ROWS_MAX);
-    let find = move |_, index: &mut IndexReader| match at {
-        Some(at) => past_page(index, &thread, at, from_seq.unwrap_or_default(), limit),
-        None => thread_page(index, &thread, from_seq, limit),
-    };
+    let shown_view = request.view;
+    let find = move |_, index: &mut IndexReader| find(index, &thread, &request);
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
-            Some(page) => view.page(&id, "/threads", &content(&query, &page)),
+            Some(found) => {
+                let content = content(&query, &found, shown_view);
+                view.page(&id, "/threads", &content)
+            }
             None => missing(view, &id),
         }
     })
     .await
+}
+
+fn find(
+    index: &IndexReader,
+    thread: &ThreadId,
+    request: &PageRequest,
+) -> Result<Option<FoundPage>, index::Error> {
+    let PageRequest { from_seq, at, limit, view } = request;
+    let page = match at {
+        Some(at) => past_page(index, thread, *at, from_seq.unwrap_or_default(), *limit)?,
+        None => thread_page(index, thread, *from_seq, *limit)?,
+    };
+    let Some(page) = page else { return Ok(None) };
+    let work = match view {
+        ThreadView::Timeline => index.call_work(thread, page.from_seq, page.next_seq)?,
+        _ => Vec::new(),
+    };
+    let has_run = index.has_payload(thread, &run_definition_name())?;
+    Ok(Some(FoundPage { page, work, has_run }))
 }
 
 /// The thread as it was after a record. The whole thread is read, so it must be short.
@@ -92,7 +142,7 @@ fn past_page(
     Ok(Some(ThreadPage { timeline, from_seq, previous_seq: None, next_seq: None, is_cut }))
 }
 
-fn missing(view: &ViewState, id: &str) -> Response {
+pub(super) fn missing(view: &ViewState, id: &str) -> Response {
     let text = format!("No thread `{id}` is on record.");
     view.failed(StatusCode::NOT_FOUND, "No such thread", &text)
 }
@@ -103,10 +153,29 @@ pub(super) fn path(thread: &str) -> String {
     format!("/threads/{thread}")
 }
 
-fn content(query: &UrlQuery, page: &ThreadPage) -> Markup {
+fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
+    html! {
+        ol.events {
+            @for item in &page.timeline.items { (entry(item, &page.timeline, room)) }
+        }
+    }
+}
+
+fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Markup {
+    let FoundPage { page, work, has_run } = found;
     let timeline = &page.timeline;
+    let room = &PageRoom::new();
+    let messages = match shown_view {
+        ThreadView::Conversation => conversation(page, room),
+        ThreadView::Sequence => sequence::diagram(timeline, room),
+        ThreadView::Timeline => timeline_chart::chart(page, work),
+    };
+    let id = timeline.thread.as_str();
+    let mut others = vec![("Tree", super::thread_tree::path(id))];
+    if *has_run {
+        others.push(("Goals", super::goal_graph::path(id)));
+    }
     let parent = timeline.thread.parent();
-    let room = PageRoom::new();
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
         (totals(timeline))
@@ -119,10 +188,9 @@ fn content(query: &UrlQuery, page: &ThreadPage) -> Markup {
                 a href=(path(timeline.thread.as_str())) { "As it is now" }
             }
         }
+        (shown_view.links(query, &path(id), &others))
         (pages(query, page))
-        ol.events {
-            @for item in &timeline.items { (entry(item, timeline, &room)) }
-        }
+        (messages)
         @if timeline.items.is_empty() { p.empty { "No messages here." } }
         @if room.omitted() > 0 {
             p.problem role="status" {

@@ -26,6 +26,8 @@ PAGES_OF_KIND = 2
 # The page that asks for the token has this status, and Chromium writes it to the console.
 ASKED_FOR_TOKEN = "status of 401 (Unauthorized)"
 ID = re.compile(r"/(threads|messages)/[^/?#]+")
+# Kinds with parameters that get a picture as well.
+PICTURED = ("/threads/ID?view=sequence", "/threads/ID?view=timeline", "/compare?a", "/compare?a&b")
 
 
 class Walk:
@@ -111,9 +113,10 @@ class Walk:
 
 
 def kind_of(path):
-    """The path without ids and values, such as `/threads/ID` or `/search?words`."""
+    """The path without ids and values, such as `/threads/ID` or `/search?words`. Views differ."""
     parts = urlsplit(path)
-    names = sorted({pair.split("=")[0] for pair in parts.query.split("&") if pair})
+    pairs = [pair for pair in parts.query.split("&") if pair]
+    names = sorted({pair if pair.startswith("view=") else pair.split("=")[0] for pair in pairs})
     return ID.sub(r"/\1/ID", parts.path) + ("?" + "&".join(names) if names else "")
 
 
@@ -151,9 +154,10 @@ def walk_all_pages(walk, view, pictured):
                 waiting.append(link)
         if seen[kind] == 1:
             walk.check(page, f"{view['name']} {path}")
-        if kind not in pictured and "?" not in kind:
+        if kind not in pictured and ("?" not in kind or kind in PICTURED):
             pictured.add(kind)
-            walk.picture(page, (view["name"] + kind).replace("/", "-"))
+            name = re.sub(r"[/?&=]", "-", view["name"] + kind)
+            walk.picture(page, name)
     page.context.close()
     return seen
 

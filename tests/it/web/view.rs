@@ -10,7 +10,9 @@ mod hosted;
 mod overview;
 mod questions;
 mod search;
+mod thread_views;
 mod threads;
+mod trees;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -14,19 +14,19 @@ fn newest(house: &House) -> String {
 }
 
 /// Output of `organism thread --json`.
-fn timeline(house: &House, thread: &str) -> Json {
+pub fn timeline(house: &House, thread: &str) -> Json {
     house.organism(&["thread", thread, "--json"]).json().remove(0)
 }
 
 /// Ids of the messages of a timeline, without those of its subthreads.
-fn messages(timeline: &Json) -> Vec<String> {
+pub fn messages(timeline: &Json) -> Vec<String> {
     let items = timeline["items"].as_array().unwrap().iter();
     let ids = items.filter_map(|item| item["message"]["id"].as_str());
     ids.map(str::to_owned).collect()
 }
 
 /// Ids of the messages to which a page leads from its entries.
-fn linked(page: &str) -> Vec<String> {
+pub fn linked(page: &str) -> Vec<String> {
     let links = page.split("data-entry href=\"/messages/").skip(1);
     links.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
 }

@@ -1,0 +1,116 @@
+//! Threads beneath a thread, each with the sums of itself and everything beneath it.
+
+use crate::clock::Time;
+use crate::envelope::Money;
+use crate::ids::{PayloadName, ThreadId};
+
+use super::{Error, IndexReader};
+
+/// A thread with the sums of itself and all threads beneath it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadBranch {
+    pub thread: String,
+    /// Phase of the thread itself, as the view `thread` names it.
+    pub status: String,
+    pub opened_by: String,
+    pub opened: Time,
+    /// Time of the last record of the thread, or of one beneath it.
+    pub updated: Time,
+    /// Number of threads that it opened.
+    pub children: u64,
+    /// Number of all threads beneath it.
+    pub beneath: u64,
+    pub messages: u64,
+    pub refusals: u64,
+    pub errors: u64,
+    pub turns: u64,
+    pub tokens: u64,
+    pub cost: Money,
+    /// Calls that wait for a person.
+    pub held: u64,
+}
+
+/// Sums of the threads that `picked` selects, each with everything beneath it: the ids beneath a
+/// thread are those between `id.` and `id/`.
+fn branch_sql(picked: &str) -> String {
+    format!(
+        "SELECT t.id, CASE WHEN t.n = t.tree THEN r.status WHEN t.open_calls > 0 THEN 'running' \
+         ELSE coalesce(t.ended_how, 'idle') END, \
+         coalesce((SELECT text FROM name WHERE n = t.opened_by), ''), t.opened, \
+         max(t.updated, coalesce(max(b.updated), 0)), coalesce(sum(b.parent = t.n), 0), count(b.n), \
+         t.messages + coalesce(sum(b.messages), 0), t.refusals + coalesce(sum(b.refusals), 0), \
+         t.errors + coalesce(sum(b.errors), 0), t.turns + coalesce(sum(b.turns), 0), \
+         t.tokens_in + t.tokens_out + t.tokens_charged \
+         + coalesce(sum(b.tokens_in + b.tokens_out + b.tokens_charged), 0), \
+         t.cost + coalesce(sum(b.cost), 0), t.held + coalesce(sum(b.held), 0) \
+         FROM (SELECT * FROM thread_row WHERE {picked}) t \
+         JOIN tree_row r ON r.n = t.tree \
+         LEFT JOIN thread_row b ON b.id > t.id || '.' AND b.id < t.id || '/' \
+         GROUP BY t.n ORDER BY t.position, t.n"
+    )
+}
+
+impl IndexReader {
+    /// A thread with its sums; `None` if there is no such thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn branch(&self, thread: &ThreadId) -> Result<Option<ThreadBranch>, Error> {
+        Ok(self.branches("id = ?1", &[&thread.as_str()])?.pop())
+    }
+
+    /// Threads that a thread opened, in the order of their opening, without the first `skip`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn child_branches(
+        &self,
+        thread: &ThreadId,
+        skip: u64,
+        limit: usize,
+    ) -> Result<Vec<ThreadBranch>, Error> {
+        let picked = "tree = (SELECT tree FROM thread_row WHERE id = ?1) \
+                      AND parent = (SELECT n FROM thread_row WHERE id = ?1) \
+                      ORDER BY position, n LIMIT ?2 OFFSET ?3";
+        self.branches(picked, &[&thread.as_str(), &limit, &skip])
+    }
+
+    /// Whether a thread has a message with this payload.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn has_payload(&self, thread: &ThreadId, name: &PayloadName) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM message_row WHERE name = (SELECT n FROM name WHERE text = ?1) \
+                   AND thread = (SELECT n FROM thread_row WHERE id = ?2) LIMIT 1";
+        let values: [&dyn rusqlite::ToSql; 2] = [&name.to_string(), &thread.as_str()];
+        Ok(!self.rows(sql, &values, |_| Ok(()))?.is_empty())
+    }
+
+    fn branches(
+        &self,
+        picked: &str,
+        values: &[&dyn rusqlite::ToSql],
+    ) -> Result<Vec<ThreadBranch>, Error> {
+        self.rows(&branch_sql(picked), values, |row| {
+            Ok(ThreadBranch {
+                thread: row.get(0)?,
+                status: row.get(1)?,
+                opened_by: row.get(2)?,
+                opened: Time(row.get(3)?),
+                updated: Time(row.get(4)?),
+                children: row.get(5)?,
+                beneath: row.get(6)?,
+                messages: row.get(7)?,
+                refusals: row.get(8)?,
+                errors: row.get(9)?,
+                turns: row.get(10)?,
+                tokens: row.get(11)?,
+                cost: Money(row.get(12)?),
+                held: row.get(13)?,
+            })
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! Where the time of the calls on a page of a thread went: their attempts, the model calls in them,
+//! and their waits for people.
+
+use crate::clock::Time;
+use crate::ids::{MessageId, ThreadId};
+use crate::limits;
+
+use super::lookup::id;
+use super::{Error, IndexReader};
+
+/// A call that was worked on between two messages of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallWork {
+    /// Id of the message that opened the call.
+    pub call: MessageId,
+    pub caller: String,
+    pub listener: String,
+    /// Local name of the payload that opened the call.
+    pub payload: String,
+    /// How the call ended.
+    pub outcome: Option<String>,
+    /// Payload of the core that ended the call, such as `timed-out`.
+    pub fault: Option<String>,
+    /// What happened in the call on this page, by its beginning.
+    pub spans: Vec<WorkSpan>,
+    /// Whether the call has more attempts, waits or turns than a page shows.
+    pub is_cut: bool,
+    /// Attempts on this page that failed.
+    pub failed_attempts: u64,
+    /// Requests to models that failed before the answer.
+    pub failovers: u64,
+}
+
+/// A stretch of time of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkSpan {
+    pub kind: WorkKind,
+    pub begin: Time,
+    /// `None` while it lasts.
+    pub end: Option<Time>,
+}
+
+/// What a call spent its time on. A model's time is part of the work of its agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WorkKind {
+    /// Ready, and not handed over yet.
+    Queue,
+    /// With its listener.
+    Work,
+    Model,
+    /// Waits for a person.
+    Person,
+}
+
+impl WorkKind {
+    pub const ALL: [Self; 4] = [Self::Queue, Self::Work, Self::Model, Self::Person];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Work => "work",
+            Self::Model => "model",
+            Self::Person => "person",
+        }
+    }
+}
+
+/// Messages of a thread from one sequence number up to another, which is not included.
+struct MessageWindow {
+    thread: i64,
+    from_seq: i64,
+    end_seq: i64,
+    /// Positions of the first message and of the first one after the window.
+    from: i64,
+    end: i64,
+}
+
+impl IndexReader {
+    /// The calls that messages of a thread opened or belong to, with the work on them between these
+    /// messages: from the sequence number `from_seq` up to `end_seq`, or to the last one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn call_work(
+        &self,
+        thread: &ThreadId,
+        from_seq: u64,
+        end_seq: Option<u64>,
+    ) -> Result<Vec<CallWork>, Error> {
+        let Some(window) = self.message_window(thread, from_seq, end_seq)? else {
+            return Ok(Vec::new());
+        };
+        let sql = "WITH w(n) AS (SELECT DISTINCT CASE m.call WHEN x'' THEN m.n \
+                   ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END \
+                   FROM message_row m WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3) \
+                   SELECT c.n, c.id, a.text, l.text, p.local, c.how, \
+                   (SELECT local FROM name WHERE n = c.fault) \
+                   FROM w CROSS JOIN call_row c ON c.n = w.n CROSS JOIN message_row m ON m.n = c.n \
+                   CROSS JOIN name a ON a.n = c.caller CROSS JOIN name l ON l.n = c.listener \
+                   CROSS JOIN name p ON p.n = m.name WHERE c.thread = ?1 ORDER BY c.n LIMIT ?4";
+        let MessageWindow { thread, from_seq, end_seq, .. } = &window;
+        let values: [&dyn rusqlite::ToSql; 4] = [thread, from_seq, end_seq, &limits::WEB_ROWS_MAX];
+        let calls = self.rows(sql, &values, |row| {
+            let work = CallWork {
+                call: id(&row.get::<_, Vec<u8>>(1)?),
+                caller: row.get(2)?,
+                listener: row.get(3)?,
+                payload: row.get(4)?,
+                outcome: row.get(5)?,
+                fault: row.get(6)?,
+                spans: Vec::new(),
+                is_cut: false,
+                failed_attempts: 0,
+                failovers: 0,
+            };
+            Ok((row.get::<_, i64>(0)?, work))
+        })?;
+
+        let mut all = Vec::with_capacity(calls.len());
+        for (n, mut work) in calls {
+            self.add_attempts(n, &window, &mut work)?;
+            self.add_waits(n, &window, &mut work)?;
+            all.push(work);
+        }
+        self.add_turns(&window, &mut all)?;
+        all.retain(|work| !work.spans.is_empty());
+        all.iter_mut().for_each(|work| work.spans.sort_by_key(|span| span.begin));
+        Ok(all)
+    }
+
+    fn message_window(
+        &self,
+        thread: &ThreadId,
+        from_seq: u64,
+        end_seq: Option<u64>,
+    ) -> Result<Option<MessageWindow>, Error> {
+        let sql = "SELECT n FROM thread_row WHERE id = ?1";
+        let found = self.rows(sql, &[&thread.as_str()], |row| row.get::<_, i64>(0))?;
+        let Some(thread) = found.first().copied() else { return Ok(None) };
+
+        let position = |seq: i64| -> Result<Option<i64>, Error> {
+            let sql = "SELECT position FROM message_row WHERE thread = ?1 AND seq = ?2";
+            Ok(self.rows(sql, &[&thread, &seq], |row| row.get::<_, i64>(0))?.first().copied())
+        };
+        let number = |seq: u64| i64::try_from(seq).unwrap_or(i64::MAX);
+        let from_seq = number(from_seq);
+        let end_seq = end_seq.map_or(i64::MAX, number);
+        let from = if from_seq == 0 { None } else { position(from_seq)? };
+        let end = if end_seq == i64::MAX { None } else { position(end_seq)? };
+        let from = from.unwrap_or_default();
+        let end = end.unwrap_or(i64::MAX);
+        Ok(Some(MessageWindow { thread, from_seq, end_seq, from, end }))
+    }
+
+    fn add_attempts(
+        &self,
+        call: i64,
+        window: &MessageWindow,
+        work: &mut CallWork,
+    ) -> Result<(), Error> {
+        let sql = "SELECT ready, handed_over, ended, outcome FROM delivery_row \
+                   WHERE call = ?1 AND position >= ?2 AND position < ?3 LIMIT ?4";
+        let limit = limits::WEB_CALL_SPANS + 1;
+        let found = self.rows(sql, &[&call, &window.from, &window.end, &limit], |row| {
+            let times = (Time(row.get(0)?), Time(row.get(1)?), row.get(2)?);
+            Ok((times, row.get::<_, Option<String>>(3)?))
+        })?;
+
+        work.is_cut |= found.len() == limit;
+        for ((ready, handed_over, ended), outcome) in found.into_iter().take(limits::WEB_CALL_SPANS)
+        {
+            let ended: Option<i64> = ended;
+            if handed_over > ready {
+                work.spans.push(WorkSpan {
+                    kind: WorkKind::Queue,
+                    begin: ready,
+                    end: Some(handed_over),
+                });
+            }
+            work.spans.push(WorkSpan {
+                kind: WorkKind::Work,
+                begin: handed_over,
+                end: ended.map(Time),
+            });
+            work.failed_attempts += u64::from(outcome.as_deref() == Some("failed"));
+        }
+        Ok(())
+    }
+
+    fn add_waits(
+        &self,
+        call: i64,
+        window: &MessageWindow,
+        work: &mut CallWork,
+    ) -> Result<(), Error> {
+        let sql = "SELECT since, ended FROM hold_row \
+                   WHERE call = ?1 AND position >= ?2 AND position < ?3 LIMIT ?4";
+        let limit = limits::WEB_CALL_SPANS;
+        let waits = self.rows(sql, &[&call, &window.from, &window.end, &limit], |row| {
+            let end = row.get::<_, Option<i64>>(1)?.map(Time);
+            Ok(WorkSpan { kind: WorkKind::Person, begin: Time(row.get(0)?), end })
+        })?;
+        work.spans.extend(waits);
+        Ok(())
+    }
+
+    /// Adds the model's time of each turn, which ends when the turn is on record.
+    fn add_turns(&self, window: &MessageWindow, calls: &mut [CallWork]) -> Result<(), Error> {
+        let sql = "SELECT u.call, u.time, u.latency, u.failovers FROM message_row m \
+                   CROSS JOIN turn_row u ON u.n = m.n \
+                   WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3 AND u.call IS NOT NULL \
+                   ORDER BY m.seq";
+        let MessageWindow { thread, from_seq, end_seq, .. } = window;
+        let turns = self.rows(sql, &[thread, from_seq, end_seq], |row| {
+            let call = id(&row.get::<_, Vec<u8>>(0)?);
+            Ok((call, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, u64>(3)?))
+        })?;
+
+        for (call, time, latency, failovers) in turns {
+            let Some(work) = calls.iter_mut().find(|work| work.call == call) else { continue };
+            work.failovers += failovers;
+            work.spans.push(WorkSpan {
+                kind: WorkKind::Model,
+                begin: Time(time.saturating_sub(latency)),
+                end: Some(Time(time)),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,319 @@
+//! The goals of a run of a workflow as a graph that is coloured by the run. A goal leads to its
+//! subthread.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::goal_layout::{GoalBox, GoalLayout};
+use super::layout::{inline, label, table};
+use super::thread::path as thread_path;
+use crate::audit::amounts::{count, duration};
+use crate::clock::Time;
+use crate::config::{ConfigHistory, StoredConfig};
+use crate::envelope::{Message, MessageKind};
+use crate::ids::{Digest, ListenerName, ThreadId};
+use crate::index::{self, IndexReader};
+use crate::journal::HashedRecord;
+use crate::limits;
+use crate::thread::Fact;
+use crate::workflow::{
+    ActivityKind, GoalGraph, GoalId, RowKind, RunRow, RunTree, WorkflowDefinition, called_once,
+    is_free, read_compiled, recorded_definition,
+};
+
+/// Path of the graph of a run.
+pub(super) fn path(thread: &str) -> String {
+    format!("{}/goals", thread_path(thread))
+}
+
+/// The latest run in a thread, as the record has it.
+struct RecordedGoals {
+    definition: WorkflowDefinition,
+    rows: Vec<RunRow>,
+    /// Threads that the run opened for each goal, in the order of the rows of goals.
+    threads: Vec<Vec<ThreadId>>,
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
+    let Ok(thread) = ThreadId::parse(&id) else { return super::thread::missing(&view, &id) };
+    let find = move |_, index: &mut IndexReader| match index.opened_at(&thread)? {
+        Some(_) => find(index, &thread).map(Some),
+        None => Ok(None),
+    };
+    view.respond(find, move |view, answers| {
+        match answers.into_iter().find_map(|found| found.answer) {
+            Some(Ok(goals)) => view.page(&id, "/threads", &content(&id, &goals)),
+            Some(Err(problem)) => view.failed(StatusCode::NOT_FOUND, "No graph of goals", &problem),
+            None => super::thread::missing(view, &id),
+        }
+    })
+    .await
+}
+
+fn find(
+    index: &IndexReader,
+    thread: &ThreadId,
+) -> Result<Result<RecordedGoals, String>, index::Error> {
+    let journal = index.journal();
+    let records = journal.records_of(&thread.root())?;
+    if records > limits::WEB_PAST_RECORDS {
+        let detail = format!("the thread has {records} records, which are too many for its graph");
+        return Err(index::Error::Query { detail });
+    }
+
+    let records = journal.tree(&thread.root(), None)?;
+    let Some((earlier, request, digest)) = latest_run(&records, thread) else {
+        return Ok(Err(format!("The thread `{thread}` has no run that recorded its definition.")));
+    };
+    let text = journal.blob(digest)?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let definition = text.ok_or("the journal does not have it".to_owned());
+    let definition =
+        definition.and_then(|text| read_compiled(&text).map_err(|error| error.to_string()));
+    let definition = match definition {
+        Ok(definition) => definition,
+        Err(reason) => return Ok(Err(format!("The definition {digest} of the run: {reason}."))),
+    };
+    let once = once_in(index, thread)?;
+    let (rows, threads) = progress(&definition, &once, (earlier, &request), &records);
+    Ok(Ok(RecordedGoals { definition, rows, threads }))
+}
+
+/// The messages before the latest run of a thread, its request, and the digest of its definition.
+fn latest_run(
+    records: &[HashedRecord],
+    thread: &ThreadId,
+) -> Option<(Vec<Arc<Message>>, Arc<Message>, Digest)> {
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let messages = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
+        _ => None,
+    });
+    let messages: Vec<_> = messages.cloned().collect();
+    let run = messages.iter().rev().find_map(|message| {
+        let digest = recorded_definition(message, &message.to)?;
+        Some((message.call, message.to.clone(), digest))
+    });
+    let (call, workflow, digest) = run?;
+    let is_request = |message: &&Arc<Message>| {
+        message.kind == MessageKind::Call && message.call == call && message.to == workflow
+    };
+    let request = messages.iter().find(is_request)?;
+    let earlier = messages.iter().take_while(|message| message.seq < request.seq);
+    Some((earlier.cloned().collect(), Arc::clone(request), digest))
+}
+
+/// Listeners that the run must not call twice, under the config at its beginning.
+fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerName>, index::Error> {
+    let history = ConfigHistory::read(index.journal())?;
+    let boot = index.opened_at(thread)?.and_then(|opened| history.at(opened).cloned());
+    let stored = boot.and_then(|boot| StoredConfig::read(index.journal(), &boot).ok());
+    let config = stored.and_then(|stored| stored.extract().ok());
+    Ok(config.map(|config| called_once(&config.config.contracts)).unwrap_or_default())
+}
+
+/// The rows of the run at its last record, and the threads of each goal.
+fn progress(
+    definition: &WorkflowDefinition,
+    once: &HashSet<ListenerName>,
+    (earlier, request): (Vec<Arc<Message>>, &Message),
+    records: &[HashedRecord],
+) -> (Vec<RunRow>, Vec<Vec<ThreadId>>) {
+    let (graph, _) = GoalGraph::new(definition);
+    let mut tree = RunTree::new(definition, &graph, once).after(earlier);
+    if let Some(call) = request.call {
+        tree.begin(request.thread.clone(), call);
+    }
+    for sealed in records {
+        tree.take(&sealed.record);
+    }
+    let last = records.last().map_or(Time(0), |sealed| sealed.record.time);
+    let threads = (0..graph.len()).map(|goal| tree.threads_of_goal(goal).cloned().collect());
+    (tree.rows(last), threads.collect())
+}
+
+fn content(id: &str, goals: &RecordedGoals) -> Markup {
+    let workflow = goals.definition.name.value.as_str();
+    let (graph, _) = GoalGraph::new(&goals.definition);
+    html! {
+        h1 { "Goals of " (inline(workflow)) }
+        p { "The run in " a href=(thread_path(id)) { code { (inline(id)) } } }
+        @if graph.len() <= limits::WEB_DRAWN_GOALS {
+            (drawing(&graph, goals))
+        } @else {
+            p.note { "The workflow has too many goals for a drawing." }
+        }
+        (rows(&graph, goals))
+    }
+}
+
+/// The rows of goals, in the order of the file.
+fn goal_rows(goals: &RecordedGoals) -> Vec<&RunRow> {
+    goals.rows.iter().filter(|row| matches!(row.kind, RowKind::Goal(_))).collect()
+}
+
+fn drawing(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
+    let layout = GoalLayout::new(graph);
+    let rows = goal_rows(goals);
+    let [width, height] = [layout.width + 4, layout.height + 4];
+    html! {
+        div.scroll.goals tabindex="0" role="region" aria-label="Graph of the goals" {
+            svg width=(width) height=(height) viewBox=(format!("-2 -2 {width} {height}"))
+                role="group" aria-label="Goals" {
+                @for found in &layout.boxes { (goal(found, graph, goals, rows.get(found.goal))) }
+                @for (from, to) in &layout.edges {
+                    @if let Some((from, to)) = layout.of(*from).zip(layout.of(*to)) {
+                        (edge(from, to))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn goal(
+    place: &GoalBox,
+    graph: &GoalGraph<'_>,
+    goals: &RecordedGoals,
+    row: Option<&&RunRow>,
+) -> Markup {
+    let GoalBox { x, y, width, height, .. } = place;
+    let name = graph.goal(place.goal).map_or("", |goal| goal.id.value.as_str());
+    let owner = judged_goal(graph, place.goal);
+    let state = match owner {
+        Some(owner) => format!("judges {owner}"),
+        None => row.map(|row| state_of(row)).unwrap_or_default(),
+    };
+    let phase = row.filter(|_| owner.is_none()).map_or("judge", |row| row.phase.as_str());
+    let thread = goals.threads.get(place.goal).and_then(|threads| threads.last());
+    let drawn = html! {
+        rect.goal x=(x) y=(y) width=(width) height=(height) rx="4" {}
+        text.name x=(x + 9) y=(y + 18) { (label(name)) }
+        text x=(x + 9) y=(y + 35) { (label(&state)) }
+    };
+    html! {
+        g data-phase=(phase) {
+            @if let Some(thread) = thread {
+                a data-entry href=(thread_path(thread.as_str())) { (drawn) }
+            } @else {
+                (drawn)
+            }
+        }
+    }
+}
+
+/// The goal whose items a goal judges. Its runs are those of that goal, so it has no phase of its own.
+fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
+    let owner = graph.membership(goal)?.owner;
+    let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
+    judged.map(|judged| &judged.id.value)
+}
+
+fn edge(from: &GoalBox, to: &GoalBox) -> Markup {
+    let (x, y) = from.bottom();
+    let (to_x, to_y) = to.top();
+    let end = to_y.saturating_sub(6);
+    let middle = y.midpoint(end);
+    html! {
+        path.edge d=(format!("M{x} {y}C{x} {middle} {to_x} {middle} {to_x} {end}")) {}
+        path.edge-head d=(format!("M{to_x} {to_y}L{} {end}L{} {end}Z", to_x - 4, to_x + 4)) {}
+    }
+}
+
+/// Phase of a row with its counts.
+fn state_of(row: &RunRow) -> String {
+    let mut text = row.phase.as_str().to_owned();
+    if let RowKind::Goal(goal) = &row.kind {
+        if goal.iteration > 0 {
+            text.push_str(&format!(", pass {}", goal.iteration));
+        }
+        if goal.parts.1 > 0 {
+            text.push_str(&format!(", {} of {}", goal.parts.0, goal.parts.1));
+        }
+    }
+    if row.attempt > 1 {
+        text.push_str(&format!(", attempt {}", row.attempt));
+    }
+    text
+}
+
+/// The same as a table, with the threads of each goal.
+fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
+    let mut number = 0;
+    let row = |row: &RunRow| {
+        let mut threads: Vec<&ThreadId> = row.thread.iter().collect();
+        let mut judged = None;
+        if matches!(row.kind, RowKind::Goal(_)) {
+            judged = judged_goal(graph, number);
+            threads.extend(goals.threads.get(number).into_iter().flatten());
+            number += 1;
+        }
+        let spent = if is_free(row.spent) { String::new() } else { row.spent.tokens.to_string() };
+        let cost =
+            if row.spent.money.is_zero() { String::new() } else { row.spent.money.to_string() };
+        vec![
+            inline(&name_of(row)),
+            match judged {
+                Some(judged) => html! { "judges " (inline(judged.as_str())) },
+                None => html! {
+                    span.status data-status=(row.phase.as_str()) { (inline(&state_of(row))) }
+                },
+            },
+            html! { (row.time.map(duration).unwrap_or_default()) },
+            html! { (spent) },
+            html! { (cost) },
+            waits(row),
+            links(&threads),
+        ]
+    };
+    let rows: Vec<_> = goals.rows.iter().take(limits::WEB_ROWS_MAX).map(row).collect();
+    let headers = ["Goal", "State", ">Took", ">Tokens", ">Cost", "Waits for", "Threads"];
+    table("Goals of the run", &headers, &rows)
+}
+
+fn name_of(row: &RunRow) -> String {
+    let indent = "· ".repeat(row.depth);
+    let name = match &row.kind {
+        RowKind::Goal(goal) => goal.goal.to_string(),
+        RowKind::Delegation { role, agent } => format!("{agent} as {role}"),
+        RowKind::Undo { listener, is_report: true, .. } => format!("report to {listener}"),
+        RowKind::Undo { listener, payload, .. } => format!("undo {payload} at {listener}"),
+        RowKind::Elsewhere => "agents".to_owned(),
+    };
+    format!("{indent}{name}")
+}
+
+/// The goals or people that a row waits for.
+fn waits(row: &RunRow) -> Markup {
+    let goals = match &row.kind {
+        RowKind::Goal(goal) => goal.waits_for.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    };
+    let people = row.now.iter().filter_map(|activity| match &activity.what {
+        ActivityKind::Person { message, .. } => Some(*message),
+        ActivityKind::Model { .. } => None,
+    });
+    html! {
+        (inline(&goals.join(", ")))
+        @for message in people {
+            " " a href=(super::message::path(message)) { "a person" }
+        }
+    }
+}
+
+/// Links to the first threads of a goal.
+fn links(threads: &[&ThreadId]) -> Markup {
+    let left = threads.len().saturating_sub(limits::WEB_GOAL_THREADS) as u64;
+    html! {
+        @for (at, thread) in threads.iter().take(limits::WEB_GOAL_THREADS).enumerate() {
+            @if at > 0 { ", " }
+            a data-entry href=(thread_path(thread.as_str())) { (inline(thread.label())) }
+        }
+        @if left > 0 { ", " (count(left, "more thread")) }
+    }
+}

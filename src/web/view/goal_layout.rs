@@ -1,0 +1,135 @@
+//! Where the goals of a workflow stand in a drawing: in layers, each goal beneath those that it
+//! needs, and the members of a list within the box of their list.
+
+use std::collections::HashMap;
+
+use crate::workflow::GoalGraph;
+
+/// Units of the drawing: sizes of a goal without members, and the space around boxes.
+const WIDTH: usize = 190;
+const HEIGHT: usize = 46;
+const GAP: usize = 26;
+/// Boxes beside each other before a layer continues beneath.
+const COLUMNS: usize = 5;
+/// Lists within lists that are drawn.
+const DEPTH_MAX: usize = 16;
+
+/// A goal with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct GoalBox {
+    pub goal: usize,
+    pub x: usize,
+    pub y: usize,
+    pub width: usize,
+    pub height: usize,
+}
+
+impl GoalBox {
+    /// Where an edge ends that leads to the goal.
+    pub fn top(&self) -> (usize, usize) {
+        (self.x + self.width / 2, self.y)
+    }
+
+    /// Where an edge begins that leads from the goal.
+    pub fn bottom(&self) -> (usize, usize) {
+        (self.x + self.width / 2, self.y + self.height)
+    }
+}
+
+/// Boxes of goals, each list before its members, and the edges between goals of one list.
+#[derive(Debug, Default)]
+pub(super) struct GoalLayout {
+    pub boxes: Vec<GoalBox>,
+    /// Pairs of a need and the goal that needs it.
+    pub edges: Vec<(usize, usize)>,
+    pub width: usize,
+    pub height: usize,
+}
+
+impl GoalLayout {
+    /// Places all goals of a definition.
+    pub fn new(graph: &GoalGraph<'_>) -> Self {
+        let top: Vec<_> =
+            (0..graph.len()).filter(|goal| graph.membership(*goal).is_none()).collect();
+        Self::of_list(graph, &top, 0)
+    }
+
+    /// The box of a goal.
+    pub fn of(&self, goal: usize) -> Option<&GoalBox> {
+        self.boxes.iter().find(|found| found.goal == goal)
+    }
+
+    fn of_list(graph: &GoalGraph<'_>, list: &[usize], depth: usize) -> Self {
+        let mut drawn = Self::default();
+        let mut y = 0;
+        for layer in layers_of(graph, list, &mut drawn.edges) {
+            for row in layer.chunks(COLUMNS) {
+                let mut x = 0;
+                let mut height = 0;
+                for goal in row {
+                    let inner = Self::of_goal(graph, *goal, depth);
+                    height = height.max(inner.height);
+                    let width = inner.width;
+                    drawn.add(inner, x, y);
+                    x += width + GAP;
+                }
+                drawn.width = drawn.width.max(x.saturating_sub(GAP));
+                y += height + GAP;
+            }
+        }
+        drawn.height = y.saturating_sub(GAP);
+        drawn
+    }
+
+    /// A goal with its members in its box.
+    fn of_goal(graph: &GoalGraph<'_>, goal: usize, depth: usize) -> Self {
+        let mut list = graph.members(goal);
+        list.extend(graph.verifier(goal));
+        list.extend(graph.fallback(goal));
+        let mut drawn = Self { width: WIDTH, height: HEIGHT, ..Self::default() };
+        let mut members = Self::default();
+        if !list.is_empty() && depth < DEPTH_MAX {
+            members = Self::of_list(graph, &list, depth + 1);
+            drawn.width = WIDTH.max(members.width + GAP);
+            drawn.height = HEIGHT + members.height + GAP / 2;
+        }
+        let own = GoalBox { goal, x: 0, y: 0, width: drawn.width, height: drawn.height };
+        drawn.boxes.push(own);
+        let (width, height) = (drawn.width, drawn.height);
+        drawn.add(members, GAP / 2, HEIGHT);
+        drawn.width = width;
+        drawn.height = height;
+        drawn
+    }
+
+    fn add(&mut self, other: Self, x: usize, y: usize) {
+        let moved = |found: GoalBox| GoalBox { x: found.x + x, y: found.y + y, ..found };
+        self.boxes.extend(other.boxes.into_iter().map(moved));
+        self.edges.extend(other.edges);
+    }
+}
+
+/// The goals of a list in layers: each after those of the list that it needs. Adds the needs as edges.
+fn layers_of(
+    graph: &GoalGraph<'_>,
+    list: &[usize],
+    edges: &mut Vec<(usize, usize)>,
+) -> Vec<Vec<usize>> {
+    let mut layer_of: HashMap<usize, usize> = HashMap::new();
+    let mut layers: Vec<Vec<usize>> = Vec::new();
+    for goal in graph.order().iter().filter(|goal| list.contains(goal)) {
+        let needs = graph.direct_needs(*goal);
+        let needs: Vec<_> = needs.into_iter().filter(|need| list.contains(need)).collect();
+        let layer = needs.iter().filter_map(|need| layer_of.get(need)).max();
+        let layer = layer.map_or(0, |layer| layer + 1);
+        edges.extend(needs.into_iter().map(|need| (need, *goal)));
+        layer_of.insert(*goal, layer);
+        if layers.len() <= layer {
+            layers.resize_with(layer + 1, Vec::new);
+        }
+        if let Some(layer) = layers.get_mut(layer) {
+            layer.push(*goal);
+        }
+    }
+    layers
+}

@@ -1,0 +1,239 @@
+//! A thread with the threads beneath it: totals for each branch. The open branches stand in the URL.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::ViewState;
+use super::layout::{grouped, inline, unless_zero};
+use super::thread::path as thread_path;
+use super::url_query::UrlQuery;
+use crate::audit::amounts::{count, duration};
+use crate::ids::ThreadId;
+use crate::index::{self, IndexReader, ThreadBranch};
+use crate::limits;
+
+/// Levels that are shown by different indents.
+const INDENTS: usize = 12;
+
+/// Path of the tree of a thread.
+pub(super) fn path(thread: &str) -> String {
+    format!("{}/tree", thread_path(thread))
+}
+
+/// A row of the tree.
+struct TreeRow {
+    branch: ThreadBranch,
+    depth: usize,
+    is_open: bool,
+    /// Children of this row that stand on further pages.
+    left: u64,
+}
+
+/// The branches that are open, as the URL names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct OpenBranches(BTreeSet<String>);
+
+impl OpenBranches {
+    fn read(query: &UrlQuery) -> Self {
+        let named = query.get("open").unwrap_or_default().split(',').filter(|id| !id.is_empty());
+        Self(named.take(limits::WEB_OPEN_BRANCHES).map(str::to_owned).collect())
+    }
+
+    fn has(&self, thread: &str) -> bool {
+        self.0.contains(thread)
+    }
+
+    /// The parameter after this branch is opened or closed.
+    fn toggled(&self, thread: &str) -> Option<String> {
+        let mut open = self.0.clone();
+        if !open.remove(thread) {
+            open.insert(thread.to_owned());
+        }
+        let open: Vec<_> = open.into_iter().collect();
+        (!open.is_empty()).then(|| open.join(","))
+    }
+}
+
+/// Reads the rows of a tree until the page is full.
+struct TreeReader<'i> {
+    index: &'i IndexReader,
+    open: OpenBranches,
+    rows: Vec<TreeRow>,
+}
+
+impl TreeReader<'_> {
+    /// Adds a branch, and what it opened if it is open. The depth of threads is bounded.
+    fn add(&mut self, branch: ThreadBranch, depth: usize, skip: u64) -> Result<(), index::Error> {
+        let is_open = branch.children > 0 && (depth == 0 || self.open.has(&branch.thread));
+        let thread = ThreadId::parse(&branch.thread).ok().filter(|_| is_open);
+        let children = branch.children;
+        let at = self.rows.len();
+        self.rows.push(TreeRow { branch, depth, is_open, left: 0 });
+        let Some(thread) = thread else { return Ok(()) };
+
+        let room = limits::WEB_ROWS_MAX.saturating_sub(self.rows.len());
+        let limit = room.min(limits::WEB_PAGE_ROWS);
+        let mut shown = 0;
+        for child in self.index.child_branches(&thread, skip, limit)? {
+            if self.rows.len() >= limits::WEB_ROWS_MAX {
+                break;
+            }
+            self.add(child, depth + 1, 0)?;
+            shown += 1;
+        }
+        if let Some(row) = self.rows.get_mut(at) {
+            row.left = children.saturating_sub(skip).saturating_sub(shown);
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn show(
+    State(view): State<Arc<ViewState>>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let Ok(thread) = ThreadId::parse(&id) else { return super::thread::missing(&view, &id) };
+    let skip = match query.get("from").map(str::parse::<u64>).transpose() {
+        Ok(skip) => skip.unwrap_or_default(),
+        Err(_) => {
+            let text = "`from` is no number of threads to skip";
+            return view.failed(StatusCode::BAD_REQUEST, "No such page", text);
+        }
+    };
+
+    let open = OpenBranches::read(&query);
+    let find = move |_, index: &mut IndexReader| {
+        let Some(branch) = index.branch(&thread)? else { return Ok(None) };
+        let mut reader = TreeReader { index, open: open.clone(), rows: Vec::new() };
+        reader.add(branch, 0, skip)?;
+        Ok(Some(reader.rows))
+    };
+    view.respond(find, move |view, answers| {
+        match answers.into_iter().find_map(|found| found.answer) {
+            Some(rows) => view.page(&id, "/threads", &content(&query, &id, skip, &rows)),
+            None => super::thread::missing(view, &id),
+        }
+    })
+    .await
+}
+
+fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[TreeRow]) -> Markup {
+    let open = OpenBranches::read(query);
+    let parent = ThreadId::parse(id).ok().and_then(|thread| thread.parent());
+    let left = rows.first().map_or(0, |row| row.left);
+    let next = skip.saturating_add(limits::WEB_PAGE_ROWS as u64);
+    html! {
+        h1 { "Tree of " code { (inline(id)) } }
+        p {
+            a href=(thread_path(id)) { "The thread" }
+            @if let Some(parent) = parent {
+                " · beneath " a href=(path(parent.as_str())) { (inline(parent.as_str())) }
+            }
+        }
+        div.scroll tabindex="0" role="region" aria-label="Tree of threads" {
+            table.tree {
+                caption.unseen { "Threads with the sums of their branches" }
+                thead {
+                    tr {
+                        th scope="col" { "Thread" }
+                        th scope="col" { "Status" }
+                        th scope="col" { "Opened by" }
+                        th.number scope="col" { "Took" }
+                        th.number scope="col" { "Threads" }
+                        th.number scope="col" { "Messages" }
+                        th.number scope="col" { "Turns" }
+                        th.number scope="col" { "Refused" }
+                        th.number scope="col" { "Errors" }
+                        th.number scope="col" { "Tokens" }
+                        th.number scope="col" { "Cost" }
+                    }
+                }
+                tbody {
+                    @for row in rows {
+                        (self::row(query, &open, id, row))
+                        @if row.left > 0 && row.depth > 0 { (more(row)) }
+                    }
+                }
+            }
+        }
+        nav.pages aria-label="Pages of the tree" {
+            @if skip > 0 { a href=(query.with("from", None).link(&path(id))) { "First threads" } }
+            @if left > 0 {
+                a rel="next" href=(query.with("from", Some(&next.to_string())).link(&path(id))) {
+                    (grouped(left)) " further threads"
+                }
+            }
+        }
+        p.hint { "Each row counts the thread with everything beneath it." }
+    }
+}
+
+fn row(query: &UrlQuery, open: &OpenBranches, id: &str, row: &TreeRow) -> Markup {
+    let branch = &row.branch;
+    let indent = format!("depth-{}", row.depth.min(INDENTS));
+    let toggle = query.with("open", open.toggled(&branch.thread).as_deref()).link(&path(id));
+    let own = branch.thread.rsplit_once('.').map_or(&*branch.thread, |(_, own)| own);
+    let name = if row.depth == 0 { &*branch.thread } else { own };
+    let cost = if branch.cost.is_zero() { String::new() } else { branch.cost.to_string() };
+    html! {
+        tr {
+            th.(indent) scope="row" {
+                @if row.depth > 0 && branch.children > 0 {
+                    a.toggle href=(toggle) {
+                        (if row.is_open { "−" } else { "+" })
+                        span.unseen { (if row.is_open { " close " } else { " open " }) (inline(own)) }
+                    }
+                } @else { span.toggle {} }
+                a data-entry href=(thread_path(&branch.thread)) { (inline(name)) }
+            }
+            td { span.status data-status=(branch.status) { (branch.status) }
+                @if branch.held > 0 { " " span.waits { (count(branch.held, "wait")) } }
+            }
+            td { (inline(&branch.opened_by)) }
+            td.number { (duration(branch.updated.since(branch.opened))) }
+            td.number { (unless_zero(branch.beneath)) }
+            td.number { (grouped(branch.messages)) }
+            td.number { (unless_zero(branch.turns)) }
+            td.number { (unless_zero(branch.refusals)) }
+            td.number.errors { (unless_zero(branch.errors)) }
+            td.number { (unless_zero(branch.tokens)) }
+            td.number { (cost) }
+        }
+    }
+}
+
+fn more(row: &TreeRow) -> Markup {
+    html! {
+        tr {
+            td.(format!("depth-{}", (row.depth + 1).min(INDENTS))) colspan="11" {
+                a href=(path(&row.branch.thread)) { "… " (grouped(row.left)) " more" }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_opens_or_closes_one_branch_and_keeps_the_others() {
+        let query = UrlQuery::parse("open=sess-a.b,sess-a.c");
+        let open = OpenBranches::read(&query);
+        assert_eq!(open.toggled("sess-a.d").as_deref(), Some("sess-a.b,sess-a.c,sess-a.d"));
+        assert_eq!(open.toggled("sess-a.b").as_deref(), Some("sess-a.c"));
+        assert_eq!(OpenBranches::default().toggled("x").as_deref(), Some("x"));
+        assert_eq!(OpenBranches(["x".to_owned()].into()).toggled("x"), None);
+
+        let many: Vec<_> = (0..1_000).map(|n| format!("sess-a.{n}")).collect();
+        let many = UrlQuery::default().with("open", Some(&many.join(",")));
+        assert_eq!(OpenBranches::read(&many).0.len(), limits::WEB_OPEN_BRANCHES);
+    }
+}

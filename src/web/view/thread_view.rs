@@ -1,0 +1,63 @@
+//! The views of one page of a thread, which show the same messages.
+
+use maud::{Markup, html};
+
+use super::url_query::UrlQuery;
+
+/// Name of the parameter.
+const NAME: &str = "view";
+
+/// How the messages of a page are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ThreadView {
+    Conversation,
+    /// Arrows between listeners.
+    Sequence,
+    /// Where the time went.
+    Timeline,
+}
+
+impl ThreadView {
+    const ALL: [Self; 3] = [Self::Conversation, Self::Sequence, Self::Timeline];
+
+    /// Reads the view of a URL.
+    pub fn read(query: &UrlQuery) -> Result<Self, String> {
+        let Some(text) = query.get(NAME) else { return Ok(Self::Conversation) };
+        let found = Self::ALL.into_iter().find(|view| view.as_str() == text);
+        found.ok_or_else(|| {
+            format!("`{text}` is no view of a thread; write conversation, sequence or timeline")
+        })
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Conversation => "conversation",
+            Self::Sequence => "sequence",
+            Self::Timeline => "timeline",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Conversation => "Conversation",
+            Self::Sequence => "Sequence",
+            Self::Timeline => "Timeline",
+        }
+    }
+
+    /// Links to the other views of the same messages, and to other pages about the thread.
+    pub fn links(self, query: &UrlQuery, path: &str, others: &[(&str, String)]) -> Markup {
+        let value = |view: Self| (view != Self::Conversation).then(|| view.as_str());
+        let is_past = query.get("at").is_some();
+        let is_offered = |view: Self| view != Self::Timeline || !is_past;
+        html! {
+            nav.views aria-label="Views of these messages" {
+                @for view in Self::ALL.into_iter().filter(|view| is_offered(*view)) {
+                    a href=(query.with(NAME, value(view)).link(path))
+                        aria-current=[(view == self).then_some("true")] { (view.title()) }
+                }
+                @for (title, path) in others { a href=(path) { (title) } }
+            }
+        }
+    }
+}

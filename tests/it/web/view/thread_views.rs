@@ -1,0 +1,91 @@
+//! The three views of a page of a thread show the same messages, and hostile names as text.
+
+use super::conversation::{linked, messages, timeline};
+use super::{ViewServer, text_of};
+use crate::organism::auditor_questions::AuditedRuns;
+use crate::organism::diff::essay_house;
+use crate::organism::{House, say};
+
+#[test]
+fn the_views_of_a_page_show_the_same_messages() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    for thread in ["sess-booked777", "sess-refused777", "sess-flaky001"] {
+        let all = messages(&timeline(&runs.house, thread));
+        for limit in [2, 500] {
+            let path = format!("/threads/{thread}?limit={limit}&from=1");
+            let conversation = view.page(&path);
+            let sequence = view.page(&format!("{path}&view=sequence"));
+            let chart = view.page(&format!("{path}&view=timeline"));
+            assert_eq!(linked(&sequence), linked(&conversation), "{path}");
+            assert!(linked(&chart).iter().all(|id| all.contains(id)), "{path}");
+            for page in [&conversation, &sequence, &chart] {
+                let link = format!("href=\"/threads/{thread}?limit={limit}&amp;from=1");
+                assert!(page.matches(&link).count() >= 3, "{link} in {page}");
+            }
+            let next = |page: &str| page.split("rel=\"next\" href=\"").nth(1).map(str::to_owned);
+            let after = |page: &str| {
+                next(page)?.split("from=").nth(1)?.split(['"', '&']).next().map(str::to_owned)
+            };
+            assert_eq!(after(&sequence), after(&conversation));
+            assert_eq!(after(&chart), after(&conversation));
+        }
+    }
+
+    assert_eq!(view.get("/threads/sess-booked777?view=graph").status, 400);
+    let held = view.page("/threads/sess-booked777?view=sequence");
+    let names = held.split("aria-label=\"Listeners\"").nth(1).unwrap().split("</svg>").next();
+    let names = text_of(names.unwrap());
+    for name in ["desk", "writer", "ledger"] {
+        assert!(names.contains(name), "{name} in {names}");
+    }
+    let failed = text_of(&view.page("/threads/sess-flaky001?view=sequence"));
+    assert!(failed.contains("failed"), "{failed}");
+}
+
+#[test]
+fn the_timeline_shows_where_the_time_of_each_call_went() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/threads/sess-booked777?view=timeline");
+    for kind in ["work", "model", "person"] {
+        let bars = page.matches(&format!("data-span=\"{kind}\"")).count();
+        assert!(bars > 1, "{kind}: {bars} in {page}");
+    }
+    let row = page.split("<tr>").find(|row| row.contains(&runs.write)).unwrap();
+    assert!(text_of(row).contains("writer → ledger"), "{row}");
+    assert!(row.contains("data-span=\"person\""), "{row}");
+
+    let flaky = view.page("/threads/sess-flaky001?view=timeline");
+    assert!(text_of(&flaky).contains("Retries"), "{flaky}");
+
+    let essay = essay_house();
+    let view = ViewServer::start(&essay, &[]);
+    let page = view.page("/threads/sess-essay000?view=timeline");
+    assert!(page.contains("data-entry href=\"/threads/sess-essay000.critique_1\""), "{page}");
+    let page = view.page("/threads/sess-essay000.critique_1?view=timeline");
+    assert!(page.contains("data-span=\"model\""), "{page}");
+}
+
+#[test]
+fn hostile_payloads_in_diagrams_are_text_and_the_pages_are_bounded() {
+    let house = House::new();
+    let running = house.run();
+    let hostile = format!("<![CDATA[<script>alert(1)</script>]]>\u{202e}{}", "x".repeat(1_000_000));
+    assert_eq!(house.send_text(&say(&hostile), &["--new", "sess-hostile1"]).code, Some(0));
+    let siblings = "&lt;b&gt;1&lt;/b&gt;\n".repeat(10_000);
+    for _ in 0..20 {
+        let sent = house.send_text(&say(&siblings), &["--thread", "sess-hostile1"]);
+        assert_eq!(sent.code, Some(0));
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    for name in ["sequence", "timeline"] {
+        let page = view.page(&format!("/threads/sess-hostile1?view={name}"));
+        assert!(page.len() < 200_000, "{name}: {} bytes", page.len());
+        for text in ["<script>alert", "\u{202e}"] {
+            assert!(!page.contains(text), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The tree of a thread with totals for each branch, and the graph of a run's goals.
+
+use super::{ViewServer, text_of};
+use crate::organism::House;
+use crate::organism::diff::essay_house;
+use crate::organism::say;
+
+/// The cells of the row with a link to a thread.
+fn row<'p>(page: &'p str, thread: &str) -> Vec<&'p str> {
+    let link = format!("href=\"/threads/{thread}\"");
+    let row = page.split("<tr>").skip(1).find(|row| row.contains(&link));
+    let row = row.unwrap_or_else(|| panic!("no row with {link} in {page}"));
+    row.split("<td").skip(1).collect()
+}
+
+#[test]
+fn each_branch_of_a_tree_has_its_totals_and_opens_on_demand() {
+    let house = essay_house();
+    let view = ViewServer::start(&house, &[]);
+    let thread = view.page("/threads/sess-essay000");
+    assert!(thread.contains("href=\"/threads/sess-essay000/tree\""), "{thread}");
+
+    let page = view.page("/threads/sess-essay000/tree");
+    let compared = house.organism(&["diff", "sess-essay000", "sess-essay000", "--json"]);
+    let totals = &compared.json()[0]["a"];
+    let sums = row(&page, "sess-essay000");
+    let sums: Vec<_> = sums.iter().map(|cell| text_of(&format!("<td{cell}"))).collect();
+    for name in ["subthreads", "messages", "turns"] {
+        let sum = totals[name].to_string();
+        assert!(sums.contains(&sum), "{name} {sum} in {sums:?}");
+    }
+    let sent = house.organism(&["threads", "--json"]).json();
+    let tokens = sent[0]["tokens_in"].as_u64().unwrap() + sent[0]["tokens_out"].as_u64().unwrap();
+    let shown = sums.iter().map(|cell| cell.replace('\u{202f}', ""));
+    assert!(shown.into_iter().any(|cell| cell == tokens.to_string()), "{tokens} in {sums:?}");
+
+    let child = row(&page, "sess-essay000.critique_1");
+    assert!(text_of(&format!("<td{}", child[1])).contains("essay"), "{child:?}");
+    let beneath = view.page("/threads/sess-essay000.critique_1/tree");
+    assert!(beneath.contains("href=\"/threads/sess-essay000/tree\""), "{beneath}");
+    assert_eq!(view.get("/threads/sess-unknown1/tree").status, 404);
+    assert_eq!(view.get("/threads/sess-essay000/tree?from=x").status, 400);
+}
+
+#[test]
+fn the_graph_of_a_run_is_coloured_by_it_and_leads_to_the_subthreads() {
+    let house = essay_house();
+    let view = ViewServer::start(&house, &[]);
+    let thread = view.page("/threads/sess-essay000");
+    assert!(thread.contains("href=\"/threads/sess-essay000/goals\""), "{thread}");
+
+    let page = view.page("/threads/sess-essay000/goals");
+    let drawing = page.split("aria-label=\"Goals\"").nth(1).unwrap();
+    let drawing = drawing.split("</svg>").next().unwrap();
+    let done = drawing.matches("data-phase=\"done\"").count();
+    assert!(done >= 3, "{done} in {drawing}");
+    for goal in ["outline", "draft", "critique"] {
+        assert!(text_of(drawing).contains(goal), "{goal} in {drawing}");
+    }
+    assert!(drawing.contains("href=\"/threads/sess-essay000.critique_2\""), "{drawing}");
+    assert!(page.contains("href=\"/threads/sess-essay000.critique_1\""), "{page}");
+    assert!(drawing.contains("class=\"edge\""), "{drawing}");
+}
+
+#[test]
+fn a_thread_without_a_run_has_no_graph() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&say("plain"), &["--new", "sess-plain001"]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    let view = ViewServer::start(&house, &[]);
+    assert!(!view.page("/threads/sess-plain001").contains("/goals\""));
+    let missing = view.get("/threads/sess-plain001/goals");
+    assert_eq!(missing.status, 404, "{}", missing.body);
+    assert!(text_of(&missing.body).contains("has no run"), "{}", missing.body);
+    assert_eq!(view.get("/threads/sess-unknown1/goals").status, 404);
+}
