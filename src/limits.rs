@@ -530,6 +530,14 @@ pub const WEB_EXCERPT_LINES: usize = 40;
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
 /// Attempts, waits and turns of one call in a timeline of the web view, each.
 pub const WEB_CALL_SPANS: usize = 200;
+/// Findings beneath one line of a model's text in the web view.
+pub const WEB_LINE_FINDINGS: usize = 20;
+/// Time in which the web view counts the messages of listeners for their rates.
+pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
+/// Messages that the web view counts for the rates of listeners at most.
+pub const WEB_RATE_MESSAGES: u64 = 50_000;
+/// Refusals that the page of the listeners shows.
+pub const WEB_LAST_REFUSALS: usize = 20;
 /// Branches of a tree that a page of the web view opens.
 pub const WEB_OPEN_BRANCHES: usize = 50;
 /// Goals that a graph in the web view draws.

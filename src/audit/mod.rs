@@ -26,6 +26,7 @@ mod threads;
 mod timeline;
 mod timeline_first_page;
 mod timeline_page;
+mod turn_text;
 mod verify;
 mod views;
 
@@ -56,5 +57,6 @@ pub use timeline::{
 };
 pub use timeline_first_page::first_page;
 pub use timeline_page::{EventClass, TimelineRest};
+pub use turn_text::{TurnFinding, TurnText, turn_text};
 pub use verify::{VerifyOptions, verify, verify_with};
 pub use views::{BusyRefusals, MessageView, RefusalView};

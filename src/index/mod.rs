@@ -18,6 +18,7 @@ mod events;
 mod file;
 mod fold;
 mod follow;
+mod listener_load;
 mod lookup;
 mod messages;
 mod names;
@@ -39,6 +40,7 @@ pub use branches::ThreadBranch;
 pub use call_work::{CallWork, WorkKind, WorkSpan};
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use follow::{FollowResult, follow};
+pub use listener_load::{ListedRefusal, ListenerLoad};
 pub use lookup::{
     IndexedAttempt, IndexedCall, IndexedError, IndexedHold, IndexedMessage, IndexedTurn,
     MessageSelector,

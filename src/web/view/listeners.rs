@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -11,14 +12,19 @@ use serde_json::Value as Json;
 
 use super::ViewState;
 use super::costs::sums;
-use super::layout::{grouped, inline, shown, table};
+use super::layout::{grouped, inline, moment, shown, table, unless_zero};
 use super::refused::refusals_path;
+use super::thread::path as thread_path;
+use crate::audit::amounts::duration;
 use crate::audit::{Stats, StatsKey, StatsQuery, stats};
+use crate::clock::Time;
 use crate::config::{ConfigHistory, effective_config_of};
-use crate::index::{self, CalledPeer, IndexReader};
+use crate::index::{self, CalledPeer, IndexReader, ListedRefusal, ListenerLoad};
 use crate::limits;
 
 const PATH: &str = "/listeners";
+/// Characters of the reason of a refusal in a list.
+const REFUSAL_CHARS: usize = 300;
 
 /// A name of the config in force, or of a caller on record.
 #[derive(Debug, Default)]
@@ -31,37 +37,89 @@ struct KnownListener {
     /// Calls to it without a result.
     open: u64,
     refusals: u64,
+    load: ListenerLoad,
 }
 
 type ListenersByName = BTreeMap<String, KnownListener>;
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
+    let now = Time::now();
     view.respond(
-        |_, index| find(index),
-        |view, answers| {
-            let mut all = Stats::default();
-            let mut listeners = ListenersByName::new();
-            let mut problem = None;
-            for (stats, called, contracts) in answers.into_iter().map(|found| found.answer) {
-                add_refusals(&mut listeners, &stats);
-                all.add(stats);
-                called.iter().for_each(|peer| add_call(&mut listeners, peer));
-                match contracts {
-                    Ok(contracts) => add_contracts(&mut listeners, &contracts),
-                    Err(error) => problem = Some(error),
-                }
-            }
-            view.page("Listeners", PATH, &content(&all, &listeners, problem.as_deref()))
+        move |_, index| find(index, now),
+        move |view, answers| {
+            let mut page = ListenersPage { now, ..ListenersPage::default() };
+            answers.into_iter().for_each(|found| page.add(found.answer));
+            view.page("Listeners", PATH, &page.content())
         },
     )
     .await
 }
 
-type FoundListeners = (Stats, Vec<CalledPeer>, Result<Json, String>);
+/// What one journal has of the listeners.
+struct FoundListeners {
+    stats: Stats,
+    called: Vec<CalledPeer>,
+    contracts: Result<Json, String>,
+    loads: Vec<ListenerLoad>,
+    /// Time of the first message that counts for the rates, if there are too many.
+    counted_since: Option<Time>,
+    refusals: Vec<ListedRefusal>,
+}
 
-fn find(index: &IndexReader) -> Result<FoundListeners, index::Error> {
+fn find(index: &IndexReader, now: Time) -> Result<FoundListeners, index::Error> {
     let query = StatsQuery { by: vec![StatsKey::Listener], since: None, until: None };
-    Ok((stats(index, &query)?, index.called_peers()?, contracts(index)))
+    let time = i64::try_from(limits::WEB_RATE_TIME.as_micros()).unwrap_or(i64::MAX);
+    let (loads, counted_since) = index.listener_loads(Time(now.0.saturating_sub(time)))?;
+    Ok(FoundListeners {
+        stats: stats(index, &query)?,
+        called: index.called_peers()?,
+        contracts: contracts(index),
+        loads,
+        counted_since,
+        refusals: index.newest_refusals(limits::WEB_LAST_REFUSALS)?,
+    })
+}
+
+/// The listeners of all journals.
+#[derive(Default)]
+struct ListenersPage {
+    now: Time,
+    all: Stats,
+    listeners: ListenersByName,
+    refusals: Vec<ListedRefusal>,
+    counted_since: Option<Time>,
+    problem: Option<String>,
+}
+
+impl ListenersPage {
+    fn add(&mut self, found: FoundListeners) {
+        add_refusals(&mut self.listeners, &found.stats);
+        self.all.add(found.stats);
+        found.called.iter().for_each(|peer| add_call(&mut self.listeners, peer));
+        found.loads.into_iter().for_each(|load| add_load(&mut self.listeners, load));
+        self.counted_since = self.counted_since.max(found.counted_since);
+        self.refusals.extend(found.refusals);
+        match found.contracts {
+            Ok(contracts) => add_contracts(&mut self.listeners, &contracts),
+            Err(error) => self.problem = Some(error),
+        }
+    }
+
+    /// Minutes in which the messages of the rates count.
+    fn minutes(&self) -> f64 {
+        let since = self.counted_since.map(|since| self.now.since(since));
+        let time = since.unwrap_or(limits::WEB_RATE_TIME).max(Duration::from_secs(1));
+        time.as_secs_f64() / 60.0
+    }
+}
+
+fn add_load(listeners: &mut ListenersByName, load: ListenerLoad) {
+    let known = &mut listeners.entry(load.listener.clone()).or_default().load;
+    known.messages += load.messages;
+    known.queued += load.queued;
+    known.errors += load.errors;
+    let since = [known.queued_since, load.queued_since];
+    known.queued_since = since.into_iter().flatten().min();
 }
 
 /// The contracts of the last config in force.
@@ -99,42 +157,133 @@ fn add_refusals(listeners: &mut ListenersByName, stats: &Stats) {
     }
 }
 
-fn content(all: &Stats, listeners: &ListenersByName, problem: Option<&str>) -> Markup {
-    let rows: Vec<_> = listeners.iter().take(limits::WEB_ROWS_MAX).map(row).collect();
-    let headers = ["Name", "Role", ">Open calls", ">Refusals", "May call", "Has called"];
-    html! {
-        h1 { "Listeners" }
-        @if let Some(problem) = problem {
-            p.note { "The config in force cannot be shown: " (shown(problem)) }
+impl ListenersPage {
+    fn content(&self) -> Markup {
+        let rows = self.listeners.iter().take(limits::WEB_ROWS_MAX).map(|row| self.row(row));
+        let rows: Vec<_> = rows.collect();
+        let headers = [
+            "Name",
+            "Role",
+            ">Per minute",
+            ">Queue",
+            ">Open calls",
+            ">Errors",
+            ">Refusals",
+            "May call",
+            "Has called",
+        ];
+        html! {
+            h1 { "Listeners" }
+            @if let Some(problem) = &self.problem {
+                p.note { "The config in force cannot be shown: " (shown(problem)) }
+            }
+            @if rows.is_empty() {
+                p.empty { "No config was in force yet: the organism has not run." }
+            } @else {
+                (table("Listeners and their peers", &headers, &rows))
+                p.hint {
+                    "Per minute: messages to it in the last "
+                    (duration(Duration::from_secs_f64(self.minutes() * 60.0)))
+                    ". Queue: calls that are ready and not handed over, and since when the first is."
+                }
+            }
+            (last_refusals(&self.refusals))
+            h2 { "Work" }
+            (sums("Work of listeners", &[StatsKey::Listener], &self.all))
         }
-        @if rows.is_empty() {
-            p.empty { "No config was in force yet: the organism has not run." }
-        } @else {
-            (table("Listeners and their peers", &headers, &rows))
-        }
-        h2 { "Work" }
-        (sums("Work of listeners", &[StatsKey::Listener], all))
+    }
+
+    fn row(&self, (name, listener): (&String, &KnownListener)) -> Vec<Markup> {
+        let role =
+            if listener.role.is_empty() { "not in the config in force" } else { &listener.role };
+        let permitted: Vec<&str> = listener.permitted.iter().map(String::as_str).collect();
+        let load = &listener.load;
+        vec![
+            inline(name),
+            html! { (role) },
+            html! { @if load.messages > 0 { (rate(load.messages as f64 / self.minutes())) } },
+            html! {
+                @if load.queued > 0 {
+                    span.open { (grouped(load.queued)) }
+                    @if let Some(since) = load.queued_since {
+                        " for " (duration(self.now.since(since)))
+                    }
+                }
+            },
+            html! { (grouped(listener.open)) },
+            html! { (unless_zero(load.errors)) },
+            html! {
+                @if listener.refusals > 0 {
+                    a data-entry href=(refusals_path(None, Some(name))) {
+                        (grouped(listener.refusals))
+                    }
+                }
+            },
+            inline(&permitted.join(", ")),
+            html! {
+                @for (at, (peer, calls)) in listener.called.iter().enumerate() {
+                    @if at > 0 { ", " }
+                    (inline(peer)) " (" (grouped(*calls)) ")"
+                }
+            },
+        ]
     }
 }
 
-fn row((name, listener): (&String, &KnownListener)) -> Vec<Markup> {
-    let role = if listener.role.is_empty() { "not in the config in force" } else { &listener.role };
-    let permitted: Vec<&str> = listener.permitted.iter().map(String::as_str).collect();
-    vec![
-        inline(name),
-        html! { (role) },
-        html! { (grouped(listener.open)) },
-        html! {
-            @if listener.refusals > 0 {
-                a data-entry href=(refusals_path(None, Some(name))) { (grouped(listener.refusals)) }
-            }
-        },
-        inline(&permitted.join(", ")),
-        html! {
-            @for (at, (peer, calls)) in listener.called.iter().enumerate() {
-                @if at > 0 { ", " }
-                (inline(peer)) " (" (grouped(*calls)) ")"
-            }
-        },
-    ]
+/// A number of messages a minute, in few digits.
+fn rate(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+fn last_refusals(refusals: &[ListedRefusal]) -> Markup {
+    let mut newest: Vec<_> = refusals.iter().collect();
+    newest.sort_by_key(|refusal| std::cmp::Reverse(refusal.time));
+    let row = |refusal: &&ListedRefusal| {
+        let end = refusal.message.char_indices().nth(REFUSAL_CHARS).map(|(at, _)| at);
+        let text = refusal.message.get(..end.unwrap_or(refusal.message.len())).unwrap_or_default();
+        let more = if end.is_some() { "…" } else { "" };
+        vec![
+            moment(refusal.time),
+            inline(&refusal.sender),
+            html! { code { (inline(&refusal.rule)) } },
+            html! { (inline(text)) (more) },
+            html! {
+                @if let Some(thread) = &refusal.thread {
+                    a data-entry href=(thread_path(thread.as_str())) { (inline(thread.as_str())) }
+                }
+            },
+        ]
+    };
+    let rows: Vec<_> = newest.iter().take(limits::WEB_LAST_REFUSALS).map(row).collect();
+    let headers = ["Time", "Sender", "Rule", "Reason", "Thread"];
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Last refusals" }
+            (table("Last refusals", &headers, &rows))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_of_several_journals_add_up() {
+        let mut listeners = ListenersByName::new();
+        let load = |queued, since: Option<i64>| ListenerLoad {
+            listener: "ledger".to_owned(),
+            messages: 600,
+            queued,
+            queued_since: since.map(Time),
+            errors: 1,
+        };
+        for load in [load(2, Some(9)), load(1, Some(5)), load(0, None)] {
+            add_load(&mut listeners, load);
+        }
+        let load = &listeners["ledger"].load;
+        assert_eq!((load.messages, load.queued, load.errors), (1_800, 3, 3));
+        assert_eq!(load.queued_since, Some(Time(5)));
+        assert_eq!([rate(0.04), rate(9.94), rate(180.0)], ["0.0", "9.9", "180"]);
+    }
 }

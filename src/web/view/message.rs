@@ -10,15 +10,15 @@ use maud::{Markup, html};
 use super::layout::{grouped, inline};
 use super::payload_text::Excerpt;
 use super::thread::{path as thread_path, signature};
-use super::{ViewState, url_query};
+use super::{ViewState, turn_text, url_query};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
     CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, RefusalView,
-    message_report,
+    TurnText, message_report,
 };
 use crate::envelope::Money;
 use crate::ids::MessageId;
-use crate::index::{IndexReader, IndexedCall, IndexedMessage, MessageSelector};
+use crate::index::{self, IndexReader, IndexedCall, IndexedMessage, MessageSelector};
 use crate::limits;
 
 /// Path of the page of a message.
@@ -34,16 +34,17 @@ pub(super) fn link(id: MessageId) -> Markup {
 }
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
-    respond(view, id, |view, report| {
-        let id = report.message.id.to_string();
-        view.page(id.get(..8).unwrap_or(&id), "/threads", &content(report))
+    respond(view, id, |view, found| {
+        let id = found.report.message.id.to_string();
+        view.page(id.get(..8).unwrap_or(&id), "/threads", &content(found))
     })
     .await
 }
 
 /// The bytes of the payload, exactly as they were recorded, for a file.
 pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
-    respond(view, id, |view, report| {
+    respond(view, id, |view, found| {
+        let report = &found.report;
         let Some(payload) = report.message.payload.clone() else {
             let text = "The payload was redacted: its digest alone is on record.";
             return view.failed(StatusCode::GONE, "No payload", text);
@@ -59,24 +60,45 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
     .await
 }
 
+/// A message with what the note of its turn states.
+struct MessageOnPage {
+    report: Box<MessageReport>,
+    turn: Option<TurnText>,
+}
+
+/// Finds the messages with this id. At most one of them has a page.
+fn find(
+    index: &mut IndexReader,
+    selector: &MessageSelector,
+) -> Result<Option<Result<MessageOnPage, ()>>, index::Error> {
+    let report = match message_report(index, selector, limits::WEB_PAGE_ROWS)? {
+        FoundMessage::One(report) => report,
+        FoundMessage::Several(_) => return Ok(Some(Err(()))),
+        FoundMessage::None => return Ok(None),
+    };
+    let turn = match &report.turn {
+        Some(turn) => crate::audit::turn_text(index, report.record.position, turn.note)?,
+        None => None,
+    };
+    Ok(Some(Ok(MessageOnPage { report, turn })))
+}
+
 /// Draws the one message with this id, or with an id that begins so.
 async fn respond(
     view: Arc<ViewState>,
     id: String,
-    draw: impl FnOnce(&ViewState, &MessageReport) -> Response + Send + 'static,
+    draw: impl FnOnce(&ViewState, &MessageOnPage) -> Response + Send + 'static,
 ) -> Response {
     let Some(selector) = MessageSelector::parse(&id) else { return unknown(&view, &id) };
-    let find =
-        move |_, index: &mut IndexReader| message_report(index, &selector, limits::WEB_PAGE_ROWS);
+    let find = move |_, index: &mut IndexReader| find(index, &selector);
     view.respond(find, move |view, answers| {
-        let mut found = answers.into_iter().map(|found| found.answer);
-        match found.find(|found| !matches!(found, FoundMessage::None)) {
-            Some(FoundMessage::One(report)) => draw(view, &report),
-            Some(FoundMessage::Several(_)) => {
+        match answers.into_iter().find_map(|found| found.answer) {
+            Some(Ok(found)) => draw(view, &found),
+            Some(Err(())) => {
                 let text = format!("Several messages begin with `{id}`; write more of the id.");
                 view.failed(StatusCode::NOT_FOUND, "No such message", &text)
             }
-            _ => unknown(view, &id),
+            None => unknown(view, &id),
         }
     })
     .await
@@ -87,7 +109,8 @@ fn unknown(view: &ViewState, id: &str) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such message", &text)
 }
 
-fn content(report: &MessageReport) -> Markup {
+fn content(found: &MessageOnPage) -> Markup {
+    let MessageOnPage { report, turn: text } = found;
     let message = &report.message;
     html! {
         h1 { (inline(&message.name.local)) }
@@ -102,6 +125,7 @@ fn content(report: &MessageReport) -> Markup {
         (payload(report))
         (call(report))
         (turn(report))
+        @if let Some(text) = text { (turn_text::sections(text)) }
         (people(report))
         (neighbours("causes", "Because of", &report.causes))
         (effects(report))

@@ -31,6 +31,7 @@ mod threads;
 mod time_scale;
 mod timeline_chart;
 mod token_page;
+mod turn_text;
 mod url_query;
 mod waiting;
 

@@ -89,3 +89,46 @@ fn hostile_payloads_in_diagrams_are_text_and_the_pages_are_bounded() {
         }
     }
 }
+
+#[test]
+fn the_page_of_the_listeners_shows_rates_errors_and_the_last_refusals() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/listeners");
+    let text = text_of(&page);
+    for part in ["Per minute", "Queue", "Errors", "Last refusals", "not-in-vocabulary"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let row = |name: &str| {
+        let head = format!("<th scope=\"row\"><bdi>{name}</bdi></th>");
+        let row = page.split("<tr>").find(|row| row.starts_with(&head)).unwrap();
+        row.split("<td").skip(1).map(|cell| text_of(&format!("<td{cell}"))).collect::<Vec<_>>()
+    };
+    let rate: f64 = row("ledger")[1].parse().unwrap();
+    assert!(rate > 0.0, "{:?}", row("ledger"));
+    assert!(row("flaky")[4].parse::<u64>().unwrap() > 0, "{:?}", row("flaky"));
+}
+
+#[test]
+fn the_page_of_a_message_shows_the_raw_text_of_its_turn_with_its_findings() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let answer = view.page(&format!("/messages/{}", runs.answer));
+    assert!(text_of(&answer).contains("Raw text of the turn, "), "{answer}");
+
+    // The turn whose payload was refused: its note has the finding, too.
+    let timeline = timeline(&runs.house, "sess-booked777");
+    let items = timeline["items"].as_array().unwrap();
+    let notes = items.iter().filter_map(|item| {
+        let message = &item["message"];
+        let payload = message["payload"].as_str()?;
+        payload.contains("<finding ").then(|| message["id"].as_str().unwrap().to_owned())
+    });
+    let notes: Vec<_> = notes.collect();
+    assert!(!notes.is_empty(), "{timeline}");
+    // The note contains the namespaces of payloads.
+    let page = view.get(&format!("/messages/{}", notes[0])).body;
+    let (_, raw) = page.split_once("Raw text of the turn").unwrap();
+    let mark = raw.split("<mark>").nth(1).unwrap().split("</mark>").next().unwrap();
+    assert!(text_of(mark).contains("schema-invalid"), "{mark}");
+}

@@ -1,0 +1,71 @@
+//! The raw text of a model's turn with the findings about it, and the messages that its prompt left
+//! out, as the note of the turn records them.
+
+use crate::agent::PastTurn;
+use crate::ids::{MessageId, Position};
+use crate::index::{Error, IndexReader};
+use crate::thread::Fact;
+use crate::xml::element::Element;
+
+/// What the note of a turn states besides its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnText {
+    /// The model's text, byte for byte.
+    pub raw: String,
+    /// By line and column.
+    pub findings: Vec<TurnFinding>,
+    /// Messages that the prompt of this turn replaced by stubs for the first time.
+    pub left_out: Vec<MessageId>,
+}
+
+/// A finding about the text of a turn.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TurnFinding {
+    /// Line of the text, from 1; 0 if the place is not known.
+    pub line: usize,
+    pub column: usize,
+    pub code: String,
+    pub message: String,
+    /// Whether the payload was accepted all the same.
+    pub is_accepted: bool,
+}
+
+/// Reads the note of a turn, which the record at `position` has. `None` if the note was redacted.
+///
+/// # Errors
+///
+/// Those of the journal.
+pub fn turn_text(
+    index: &IndexReader,
+    position: Position,
+    note: MessageId,
+) -> Result<Option<TurnText>, Error> {
+    let sealed = index.journal().existing_record(position)?;
+    let payload = sealed.record.facts.iter().find_map(|fact| match fact {
+        Fact::Accepted { message, .. } if message.id == note => Some(message.payload.as_str()),
+        _ => None,
+    });
+    Ok(payload.and_then(TurnText::read))
+}
+
+impl TurnText {
+    fn read(payload: &str) -> Option<Self> {
+        let turn = PastTurn::read(payload)?;
+        let note = Element::read(payload)?;
+        let findings = note.children().filter(|child| child.local_name() == "finding");
+        let number = |finding: &Element, name: &str| {
+            let number = finding.attribute(name).and_then(|number| number.parse().ok());
+            number.unwrap_or_default()
+        };
+        let findings = findings.map(|finding| TurnFinding {
+            line: number(finding, "line"),
+            column: number(finding, "column"),
+            code: finding.attribute("code").unwrap_or_default().to_owned(),
+            message: finding.text(),
+            is_accepted: finding.attribute("accepted") == Some("true"),
+        });
+        let mut findings: Vec<_> = findings.collect();
+        findings.sort();
+        Some(Self { raw: turn.raw, findings, left_out: turn.left_out })
+    }
+}

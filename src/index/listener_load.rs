@@ -1,0 +1,100 @@
+//! How busy listeners are: messages a minute, calls in their queues, and failures.
+
+use crate::clock::Time;
+use crate::ids::{Position, ThreadId};
+use crate::limits;
+
+use super::{Error, IndexReader};
+
+/// What is with a listener, and what it got lately.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListenerLoad {
+    pub listener: String,
+    /// Messages to it in the time of the query.
+    pub messages: u64,
+    /// Calls that are ready for it and not handed over.
+    pub queued: u64,
+    /// Since when the first of these calls is ready.
+    pub queued_since: Option<Time>,
+    /// Failures of its attempts and calls, of the whole record.
+    pub errors: u64,
+}
+
+/// A refusal in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedRefusal {
+    pub position: Position,
+    pub time: Time,
+    pub sender: String,
+    pub thread: Option<ThreadId>,
+    pub rule: String,
+    pub message: String,
+}
+
+impl IndexReader {
+    /// The load of each listener. `since` begins the time in which messages count; at most
+    /// [`limits::WEB_RATE_MESSAGES`] of them, the newest. Also returns the time of the first that
+    /// counts, if there are more.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn listener_loads(&self, since: Time) -> Result<(Vec<ListenerLoad>, Option<Time>), Error> {
+        let newest = "SELECT recipient, time FROM message_row WHERE time >= ?1 \
+                      ORDER BY time DESC LIMIT ?2";
+        let sql = format!("SELECT count(*), min(time) FROM ({newest})");
+        let counted = self.rows(&sql, &[&since.0, &limits::WEB_RATE_MESSAGES], |row| {
+            Ok((row.get::<_, u64>(0)?, row.get::<_, Option<i64>>(1)?.map(Time)))
+        })?;
+        let (all, first) = counted.first().copied().unwrap_or_default();
+        let first = first.filter(|_| all >= limits::WEB_RATE_MESSAGES);
+
+        let sql = format!(
+            "SELECT l.text, count(*) FROM ({newest}) m JOIN name l ON l.n = m.recipient GROUP BY 1"
+        );
+        let mut loads = self.rows(&sql, &[&since.0, &limits::WEB_RATE_MESSAGES], |row| {
+            Ok(ListenerLoad { listener: row.get(0)?, messages: row.get(1)?, ..Default::default() })
+        })?;
+        let queues = "SELECT l.text, count(*), min(c.ready) FROM call_row c \
+                      JOIN name l ON l.n = c.listener WHERE c.closed IS NULL AND c.ready > \
+                      coalesce((SELECT max(handed_over) FROM delivery_row d WHERE d.call = c.n), -1) \
+                      AND NOT EXISTS (SELECT 1 FROM hold_row h WHERE h.call = c.n AND h.ended IS NULL) \
+                      GROUP BY 1";
+        loads.extend(self.rows(queues, &[], |row| {
+            Ok(ListenerLoad {
+                listener: row.get(0)?,
+                queued: row.get(1)?,
+                queued_since: row.get::<_, Option<i64>>(2)?.map(Time),
+                ..Default::default()
+            })
+        })?);
+        let errors = "SELECT l.text, count(*) FROM error_row e JOIN name l ON l.n = e.listener \
+                      GROUP BY 1";
+        loads.extend(self.rows(errors, &[], |row| {
+            Ok(ListenerLoad { listener: row.get(0)?, errors: row.get(1)?, ..Default::default() })
+        })?);
+        Ok((loads, first))
+    }
+
+    /// The newest refusals, up to `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn newest_refusals(&self, limit: usize) -> Result<Vec<ListedRefusal>, Error> {
+        let sql = "SELECT r.position, r.time, s.text, t.id, u.text, r.message FROM refusal_row r \
+                   JOIN name s ON s.n = r.sender JOIN name u ON u.n = r.rule \
+                   LEFT JOIN thread_row t ON t.n = r.thread ORDER BY r.n DESC LIMIT ?1";
+        self.rows(sql, &[&limit], |row| {
+            let thread: Option<String> = row.get(3)?;
+            Ok(ListedRefusal {
+                position: Position(row.get(0)?),
+                time: Time(row.get(1)?),
+                sender: row.get(2)?,
+                thread: thread.and_then(|id| ThreadId::parse(&id).ok()),
+                rule: row.get(4)?,
+                message: row.get(5)?,
+            })
+        })
+    }
+}
