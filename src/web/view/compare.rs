@@ -236,7 +236,7 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
         @if different == 0 && prompts.first.is_none() {
             "The events of both threads are equal: " (equal) "."
         } @else {
-            (equal) " of both threads equal, " (count(different, "difference"))
+            (equal) " in common, " (count(different, "difference"))
             "; the results are " b { (results) } "."
         }
         @if prompts.uncompared > 0 {

@@ -125,7 +125,13 @@ fn legend() -> Markup {
             @for (kind, name) in kinds {
                 span {
                     svg width="26" height="10" viewBox="0 0 26 10" aria-hidden="true" {
-                        g data-kind=(kind) { line.arrow x1="1" y1="5" x2="25" y2="5" {} }
+                        g data-kind=(kind) {
+                            @match kind {
+                                "failed" => path.cross d="M9 1l8 8m0 -8l-8 8" {},
+                                "subthread" => rect.head x="8" width="10" height="10" {},
+                                _ => line.arrow x1="1" y1="5" x2="25" y2="5" {},
+                            }
+                        }
                     }
                     " " (name)
                 }
@@ -134,7 +140,7 @@ fn legend() -> Markup {
     }
 }
 
-/// Whether an event has a row. Decisions and ends of timers stand in the conversation.
+/// Whether an event has a row. Ends of timers and counts of busy refusals stand in the conversation.
 const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }
