@@ -562,6 +562,28 @@ pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 /// Bytes of HTML on one page for payloads, prompts and reasons; more is left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;
+/// Maximum open connections to the web view; further connections wait to be accepted. Each live page
+/// has one of them.
+pub const WEB_CONNECTIONS_MAX: usize = 128;
+/// Maximum live pages of a web view; further pages do not update by themselves.
+pub const WEB_LIVE_PAGES_MAX: usize = 64;
+const _: () = assert!(WEB_LIVE_PAGES_MAX * 2 <= WEB_CONNECTIONS_MAX);
+/// Shortest time between two reports of a growth of the journals to live pages.
+pub const WEB_LIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause before the web view looks for a running organism again, while a live page is open.
+pub const WEB_LIVE_RETRY: Duration = Duration::from_secs(1);
+/// Interval of the lines that keep the connection of a quiet live page open.
+pub const WEB_LIVE_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Refreshed pages that live pages of one address share.
+pub const WEB_SHARED_PAGES_MAX: usize = 128;
+/// Threads of a web view that serve its connections. Queries have threads of their own.
+pub const WEB_THREADS: usize = 2;
+/// Niceness of the threads of a web view, which take little from a pump on a busy machine.
+pub const WEB_NICENESS: i32 = 10;
+/// Maximum bytes of a certificate file or key file of the web view.
+pub const WEB_TLS_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Names under which the web view can be reached.
+pub const WEB_HOSTS_MAX: usize = 64;
 /// Maximum bytes of a form that the web view takes.
 pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
 

@@ -134,6 +134,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
         "trust-what-nobody-shows",
         "a hosted process gets no page, even if it hides the socket from every list",
     ),
+    ("serve-without-tls", "beyond loopback the web view is served over TLS alone"),
+    ("take-an-open-key", "a key for TLS that other users may read is refused"),
     ("answer-without-token", "the web view shows the record to those with its token alone"),
     ("hide-the-caller", "a caller whose process is seen needs no secret"),
     ("take-any-secret", "a client proves itself with its own secret and no other"),

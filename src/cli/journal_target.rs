@@ -12,7 +12,7 @@ use super::config_error_carets;
 use super::exit::{self, CommandExit, CommandFailure};
 use super::startup;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct JournalTarget {
     /// The organism's config, which names its journal.
     #[arg(long, value_name = "FILE")]

@@ -78,6 +78,7 @@ mod tail;
 mod thread;
 mod threads;
 mod verify;
+mod web_view;
 mod workflow;
 
 use std::process::ExitCode;

@@ -1,5 +1,7 @@
 //! `organism run`: starts an organism and keeps it running until it is stopped.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,8 +18,10 @@ use crate::web;
 
 use super::CommandExit;
 use super::exit::CommandFailure;
+use super::journal_target::{self, JournalTarget};
 use super::render;
 use super::startup::{self, ConfigArg};
+use super::web_view::{LISTEN, OpenView, ViewArgs, ViewContent};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -30,6 +34,11 @@ pub struct Args {
     /// Begin a new journal, beside those of other projects with this name.
     #[arg(long)]
     new: bool,
+    /// Show the record in a browser, as `organism serve` does. Default address: 127.0.0.1:7717.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = LISTEN)]
+    web: Option<SocketAddr>,
+    #[command(flatten)]
+    view: ViewArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -39,13 +48,37 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         project::begin(&config.directories(), true).map_err(organism::Error::from)?;
     }
 
-    startup::runtime()?.block_on(async {
+    if args.web.is_none() && args.view.is_given() {
+        let text = "--as, --host, --tls-cert and --tls-key are of the web view: add --web";
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+    let path = args.config.config;
+    let view = args.web.map(|listen| open_view(listen, &args.view, path, &config)).transpose()?;
+    let ended = startup::runtime()?.block_on(async {
         let web = web::WebServer::open(&config).await?;
         match config.partitions() {
             1 => whole(config, web.as_ref()).await,
             _ => divided(config, &partitions, web.as_ref()).await,
         }
-    })
+    });
+    // A browser sees the last records of the organism.
+    drop(view);
+    ended
+}
+
+/// Opens the web view of this organism, on threads of its own.
+fn open_view(
+    listen: SocketAddr,
+    args: &ViewArgs,
+    path: Option<PathBuf>,
+    config: &Config,
+) -> anyhow::Result<OpenView> {
+    let person = args.person(Some(config))?;
+    let data = config.data.clone();
+    let place = JournalTarget { config: path, ..JournalTarget::default() };
+    let proof = journal_target::proof_options(&place)?;
+    let content = ViewContent { data, organism: Some(config.name.clone()), proof };
+    args.open(listen, content, person)
 }
 
 async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<ExitCode> {

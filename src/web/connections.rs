@@ -7,16 +7,29 @@ use axum::Router;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use crate::limits;
 
+/// A listening socket with its rules.
+pub(super) struct HttpListener {
+    pub listener: TcpListener,
+    /// Maximum open connections.
+    pub connections_max: usize,
+    /// Makes the TLS sessions, if the server uses TLS.
+    pub tls: Option<TlsAcceptor>,
+}
+
 /// Serves connections until the future is dropped, which also closes the connections. `router_of`
 /// makes the router of a connection.
-pub(super) async fn serve(listener: TcpListener, router_of: impl Fn(&TcpStream) -> Router) {
-    let permits = Arc::new(Semaphore::new(limits::HTTP_CONNECTIONS_MAX));
+pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -> Router) {
+    let HttpListener { listener, connections_max, tls } = server;
+    let permits = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -25,8 +38,12 @@ pub(super) async fn serve(listener: TcpListener, router_of: impl Fn(&TcpStream) 
         match listener.accept().await {
             Ok((stream, _)) => {
                 let router = router_of(&stream);
+                let tls = tls.clone();
                 connections.spawn(async move {
-                    converse(stream, router).await;
+                    match tls {
+                        Some(tls) => converse_securely(stream, &tls, router).await,
+                        None => converse(stream, router).await,
+                    }
                     drop(permit);
                 });
             }
@@ -38,7 +55,15 @@ pub(super) async fn serve(listener: TcpListener, router_of: impl Fn(&TcpStream) 
     }
 }
 
-async fn converse(stream: TcpStream, router: Router) {
+async fn converse_securely(stream: TcpStream, tls: &TlsAcceptor, router: Router) {
+    match timeout(limits::HTTP_HEAD_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => converse(stream, router).await,
+        Ok(Err(error)) => tracing::debug!("a client made no TLS session: {error}"),
+        Err(_) => tracing::debug!("a client made no TLS session in time"),
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
     let mut server = Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(limits::HTTP_HEAD_TIMEOUT);
     let served = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));

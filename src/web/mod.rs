@@ -24,8 +24,10 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::journal;
+use crate::limits;
 use crate::organism::{Error, HealthMonitor};
-pub use view::{ViewError, ViewOptions, ViewPerson, ViewToken, WebView};
+use connections::HttpListener;
+pub use view::{TlsFiles, ViewError, ViewOptions, ViewPerson, ViewToken, WebView};
 
 /// Source of health reports. Empty until the organism has started.
 type HealthSource = Arc<OnceLock<HealthMonitor>>;
@@ -62,7 +64,9 @@ impl WebServer {
         let health = HealthSource::default();
         let serving = {
             let router = router(Arc::clone(&health));
-            tokio::spawn(connections::serve(listener, move |_| router.clone()))
+            let connections_max = limits::HTTP_CONNECTIONS_MAX;
+            let server = HttpListener { listener, connections_max, tls: None };
+            tokio::spawn(connections::serve(server, move |_| router.clone()))
         };
         Ok(Self { address, health, serving })
     }

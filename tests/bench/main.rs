@@ -42,6 +42,7 @@ mod turn;
 mod turns;
 mod waiters;
 mod waiting_threads;
+mod web_view;
 mod wire;
 mod workflows;
 
@@ -62,7 +63,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures that
 /// contain it.
-const FIGURES: [Figure; 50] = [
+const FIGURES: [Figure; 52] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -104,6 +105,7 @@ const FIGURES: [Figure; 50] = [
     ("runs_1000", open_runs::memory),
     ("resume_after_kill", open_runs::resume_after_kill),
     ("relay_indexed", relay::indexed),
+    ("relay_live_pages", web_view::relay_live),
     ("large_disk", large::disk),
     ("large_rebuild", large::rebuild),
     ("large_threads", large::threads),
@@ -111,6 +113,7 @@ const FIGURES: [Figure; 50] = [
     ("large_search", large::search),
     ("large_approvals", large::approvals),
     ("large_stats", large::stats),
+    ("large_web_pages", web_view::pages),
     ("large_verify", large::verify),
     ("large_start", large::start),
 ];

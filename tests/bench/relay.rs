@@ -94,17 +94,32 @@ fn native(threads: usize, span: Duration) -> Relay {
 
 /// Runs the relay on the journal in `place`.
 pub fn native_in(place: &Path, threads: usize, span: Duration) -> Relay {
+    native_paced(place, threads, span, None)
+}
+
+/// The same, with one call of each thread in each interval, if there is one.
+pub fn native_paced(
+    place: &Path,
+    threads: usize,
+    span: Duration,
+    interval: Option<Duration>,
+) -> Relay {
     let hops = Arc::new(AtomicU64::new(0));
     let natives =
         ["ping", "pong"].map(|name| (listener(name), player(name, hops.clone(), threads)));
-    run(place, threads, span, hops, HashMap::from(natives), &["true".to_owned()])
+    let config = config(place, &commanded(&["true".to_owned()], threads), "");
+    let played = play_paced(config, HashMap::from(natives), threads, span, interval);
+    Relay { hops: hops.load(Ordering::Relaxed), took: played.took, threads }
 }
 
 /// The same with two child processes for each listener.
 fn process(threads: usize, span: Duration) -> Relay {
     let program = std::env::current_exe().unwrap().display().to_string();
     let command = [program, "listener".to_owned()];
-    run(&directory("relay"), threads, span, Arc::default(), HashMap::new(), &command)
+    let place = directory("relay");
+    let config = config(&place, &commanded(&command, threads), "");
+    let played = play(config, HashMap::new(), threads, span);
+    Relay { hops: played.hops(), took: played.took, threads }
 }
 
 pub fn listener(name: &str) -> ListenerName {
@@ -127,24 +142,6 @@ fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder
             _ => Arc::new(NativeHost::new(listener, from_fn(answer), sink, runtime.clone())),
         }
     })
-}
-
-fn run(
-    place: &Path,
-    threads: usize,
-    span: Duration,
-    hops: Arc<AtomicU64>,
-    natives: HashMap<ListenerName, NativeHostBuilder>,
-    command: &[String],
-) -> Relay {
-    let counts_itself = !natives.is_empty();
-    let config = config(place, &commanded(command, threads), "");
-    let played = play(config, natives, threads, span);
-    let hops = match counts_itself {
-        true => hops.load(Ordering::Relaxed),
-        false => played.hops(),
-    };
-    Relay { hops, took: played.took, threads }
 }
 
 /// Number of calls before the time ended.
@@ -177,11 +174,22 @@ pub fn play(
     threads: usize,
     span: Duration,
 ) -> Played {
+    play_paced(config, natives, threads, span, None)
+}
+
+fn play_paced(
+    config: Config,
+    natives: HashMap<ListenerName, NativeHostBuilder>,
+    threads: usize,
+    span: Duration,
+    interval: Option<Duration>,
+) -> Played {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let organism = Organism::start_with(config, natives).await.unwrap();
         let began = Instant::now();
-        let clients = (0..threads).map(|_| tokio::spawn(call(organism.handle(), began + span)));
+        let clients =
+            (0..threads).map(|_| tokio::spawn(call(organism.handle(), began + span, interval)));
         let mut calls = Vec::new();
         for client in clients.collect::<Vec<_>>() {
             calls.extend(client.await.unwrap());
@@ -192,11 +200,15 @@ pub fn play(
     })
 }
 
-/// Calls `ping` repeatedly in one thread.
-async fn call(handle: Handle, until: Instant) -> Vec<f64> {
+/// Calls `ping` repeatedly in one thread, at most once in each interval.
+async fn call(handle: Handle, until: Instant, interval: Option<Duration>) -> Vec<f64> {
+    let mut pace = interval.map(tokio::time::interval);
     let client = ListenerName::parse("client").unwrap();
     let (mut calls, mut thread) = (Vec::new(), None);
     while Instant::now() < until {
+        if let Some(pace) = &mut pace {
+            pace.tick().await;
+        }
         let begun = Instant::now();
         let target = match thread.take() {
             None => Target::New { suggested: None },

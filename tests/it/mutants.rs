@@ -463,6 +463,14 @@ const GUARDS: &[(&str, &str)] = &[
         "answer-without-token",
         "web::view::access::nothing_is_shown_without_the_token_and_its_cookie",
     ),
+    (
+        "serve-without-tls",
+        "web::view::access::the_view_listens_on_loopback_alone_and_for_a_person_of_the_config",
+    ),
+    (
+        "take-an-open-key",
+        "web::view::live::beyond_loopback_the_view_needs_tls_and_a_name_and_then_answers_a_real_client",
+    ),
     ("trust-the-process", "organism::access::a_hosted_process_uses_no_verb_of_the_control_socket"),
     #[cfg(target_os = "linux")]
     (

@@ -38,7 +38,7 @@ mod live;
 mod losses;
 mod lost;
 mod message_reports;
-mod model_calls;
+pub mod model_calls;
 mod nats_config;
 mod neighbours;
 mod open_runs;

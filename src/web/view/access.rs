@@ -4,15 +4,16 @@
 //! A page of another site can make a browser send requests to a server on loopback. Such a request
 //! names another host (DNS rebinding), another origin, or another site, and is refused. A browser
 //! sends cookies to every port of a host, so the cookie is a secret of this server alone, and its
-//! name contains the port.
+//! name contains the port. Over TLS the cookie is bound to the host and never sent without TLS.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName, Method, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rand_core::RngCore as _;
 
+use crate::config::SecretValue;
 use crate::ids::Digest;
 use crate::mutant::mutant;
 
@@ -24,10 +25,15 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub struct ViewToken(String);
 
 impl ViewToken {
-    fn new() -> Self {
+    fn generate() -> Self {
         let mut bytes = [0; SECRET_BYTES];
         rand_core::OsRng.fill_bytes(&mut bytes);
         Self(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// The configured secret of the person that the view belongs to.
+    pub fn of_secret(secret: &SecretValue) -> Self {
+        Self(secret.expose().to_owned())
     }
 
     /// The text of the token, for the terminal alone.
@@ -47,12 +53,26 @@ impl std::fmt::Debug for ViewToken {
     }
 }
 
+/// What the guard of one server depends on.
+#[derive(Debug)]
+pub(super) struct GuardOptions {
+    pub address: SocketAddr,
+    /// The token, if it is not to be generated.
+    pub token: Option<ViewToken>,
+    /// Names of the server beside those of this machine.
+    pub hosts: Vec<String>,
+    pub has_tls: bool,
+}
+
 /// Checks the requests to one server.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
     token: ViewToken,
     session: ViewToken,
     cookie_name: String,
+    /// Address and names of the server beside those of this machine.
+    hosts: Vec<String>,
+    has_tls: bool,
 }
 
 /// The reason why a request gets no answer.
@@ -78,12 +98,26 @@ impl ForeignRequest {
 }
 
 impl RequestGuard {
-    pub fn new(address: SocketAddr) -> Self {
-        Self {
-            token: ViewToken::new(),
-            session: ViewToken::new(),
-            cookie_name: format!("organism-view-{}", address.port()),
+    pub fn new(options: GuardOptions) -> Self {
+        let GuardOptions { address, token, mut hosts, has_tls } = options;
+        let prefix = if has_tls { "__Host-" } else { "" };
+        if !address.ip().is_unspecified() {
+            hosts.push(bracketed(address.ip()));
         }
+        Self {
+            token: token.unwrap_or_else(ViewToken::generate),
+            session: ViewToken::generate(),
+            cookie_name: format!("{prefix}organism-view-{}", address.port()),
+            hosts,
+            has_tls,
+        }
+    }
+
+    /// Whether a `Host` header names this server.
+    fn is_own_host(&self, host: &str) -> bool {
+        let port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+        let name = port.map_or(host, |(name, _)| name);
+        super::super::is_here(host) || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
     pub fn token(&self) -> &ViewToken {
@@ -98,7 +132,7 @@ impl RequestGuard {
             _ => Err(()),
         };
 
-        let host = text(&header::HOST).ok().flatten().filter(|host| super::super::is_here(host));
+        let host = text(&header::HOST).ok().flatten().filter(|host| self.is_own_host(host));
         let host = match host {
             Some(host) => host,
             None if mutant("answer-any-host") => "",
@@ -111,10 +145,11 @@ impl RequestGuard {
         }
 
         let origin = text(&header::ORIGIN).map_err(|()| ForeignRequest::Origin)?;
+        let scheme = if self.has_tls { "https://" } else { "http://" };
         // The pages send no referrer, so a browser writes `null` for their own forms, too.
         let is_same = match origin {
             Some("null") => site == Some("same-origin"),
-            Some(origin) => origin.strip_prefix("http://") == Some(host),
+            Some(origin) => origin.strip_prefix(scheme) == Some(host),
             None => method == Method::GET || method == Method::HEAD || site == Some("same-origin"),
         };
         if is_same || mutant("answer-any-origin") { Ok(()) } else { Err(ForeignRequest::Origin) }
@@ -137,8 +172,17 @@ impl RequestGuard {
     pub fn open_session(&self, token: &str) -> Option<String> {
         let name = &self.cookie_name;
         let value = self.session.reveal();
-        let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict");
+        let secure = if self.has_tls { "; Secure" } else { "" };
+        let cookie = format!("{name}={value}; Path=/{secure}; HttpOnly; SameSite=Strict");
         self.token.is(token).then_some(cookie)
+    }
+}
+
+/// An address as it stands in a `Host` header.
+fn bracketed(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
     }
 }
 
@@ -148,8 +192,14 @@ mod tests {
 
     use super::*;
 
+    fn guard(port: u16) -> RequestGuard {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let hosts = Vec::new();
+        RequestGuard::new(GuardOptions { address, token: None, hosts, has_tls: false })
+    }
+
     fn check(method: &Method, headers: &[(&str, &str)]) -> Result<(), ForeignRequest> {
-        let guard = RequestGuard::new(SocketAddr::from(([127, 0, 0, 1], 7717)));
+        let guard = guard(7717);
         let header = |(name, value): &(&str, &str)| {
             (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
         };
@@ -184,8 +234,7 @@ mod tests {
 
     #[test]
     fn a_session_needs_the_token_and_its_cookie_is_of_one_server() {
-        let [guard, other] =
-            [7717, 7718].map(|port| RequestGuard::new(SocketAddr::from(([127, 0, 0, 1], port))));
+        let [guard, other] = [7717, 7718].map(guard);
         assert_eq!(guard.open_session(other.token().reveal()), None);
         assert_eq!(guard.open_session(""), None);
 
@@ -200,5 +249,32 @@ mod tests {
         assert!(guard.has_session(&headers));
         assert!(!other.has_session(&headers));
         assert!(!format!("{guard:?}").contains(guard.token().reveal()));
+    }
+    #[test]
+    fn over_tls_only_its_own_names_and_its_own_scheme_are_answered() {
+        let guard = RequestGuard::new(GuardOptions {
+            address: SocketAddr::from(([192, 0, 2, 1], 443)),
+            token: None,
+            hosts: vec!["view.example".to_owned()],
+            has_tls: true,
+        });
+        let check = |host: &'static str, origin: &'static str| {
+            let headers = [(header::HOST, host), (header::ORIGIN, origin)];
+            let headers = headers.map(|(name, text)| (name, HeaderValue::from_static(text)));
+            guard.check_origin(&Method::POST, &headers.into_iter().collect())
+        };
+
+        assert_eq!(check("view.example", "https://view.example"), Ok(()));
+        assert_eq!(check("VIEW.example:443", "https://VIEW.example:443"), Ok(()));
+        assert_eq!(check("192.0.2.1", "https://192.0.2.1"), Ok(()));
+        let plain = check("view.example", "http://view.example");
+        assert_eq!(plain, Err(ForeignRequest::Origin));
+        for host in ["other.example", "view.example.org", "192.0.2.2", "view.example:x"] {
+            assert_eq!(check(host, "https://view.example"), Err(ForeignRequest::Host), "{host}");
+        }
+
+        let cookie = guard.open_session(guard.token().reveal()).unwrap();
+        assert!(cookie.starts_with("__Host-organism-view-443="), "{cookie}");
+        assert!(cookie.contains("; Path=/; Secure; HttpOnly"), "{cookie}");
     }
 }

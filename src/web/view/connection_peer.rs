@@ -1,7 +1,8 @@
 //! The process at the other end of a connection. One that the organism hosts gets nothing from the
 //! web view, even if it knows the token.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,10 +30,37 @@ impl ConnectionPeer {
     pub async fn is_hosted(&self, data: PathBuf) -> bool {
         // Without its address, the connection has already ended.
         let Some((peer, server)) = self.ends else { return true };
+        if !is_of_this_machine(peer) {
+            return false;
+        }
         let look = || async move {
             let looked = tokio::task::spawn_blocking(move || is_hosted_peer(&data, peer, server));
             looked.await.unwrap_or(true)
         };
         *self.is_hosted.get_or_init(look).await
+    }
+}
+
+/// Whether an address is one of this machine, where alone hosted processes are. An address of another
+/// machine cannot be bound. A socket that is bound and unused sends nothing.
+fn is_of_this_machine(mut address: SocketAddr) -> bool {
+    address.set_port(0);
+    match UdpSocket::bind(address) {
+        Ok(_) => true,
+        Err(error) => error.kind() != ErrorKind::AddrNotAvailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_another_machine_is_none_of_this_one() {
+        for (address, expected) in
+            [("127.0.0.1:7", true), ("127.3.2.1:7", true), ("192.0.2.1:7", false)]
+        {
+            assert_eq!(is_of_this_machine(address.parse().unwrap()), expected, "{address}");
+        }
     }
 }

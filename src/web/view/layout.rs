@@ -25,12 +25,13 @@ const SECTIONS: [(&str, &str); 10] = [
 ];
 
 /// Keys of the script, with what they do.
-const KEYS: [(&str, &str); 6] = [
+const KEYS: [(&str, &str); 7] = [
     ("1 …", "open the first page at the top, and so on"),
     ("/", "go to the first field"),
     ("j", "go to the next entry"),
     ("k", "go to the previous entry"),
     ("n", "go to the next page"),
+    ("p", "pause a live page, or go on"),
     ("?", "show these keys"),
 ];
 

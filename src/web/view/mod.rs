@@ -1,8 +1,8 @@
 //! The web view: pages about the record for a person with a browser, drawn on the server.
 //!
 //! **Invariant:** the pages change nothing. Their content comes from [`crate::audit`] and
-//! [`crate::index`], as that of the commands does. A person needs the token of this server, and the
-//! server listens on loopback alone.
+//! [`crate::index`], as that of the commands does. A person needs the token of this server. Beyond
+//! loopback, the server needs TLS.
 
 mod access;
 mod actions;
@@ -17,6 +17,7 @@ mod goal_layout;
 mod journals;
 mod layout;
 mod listeners;
+mod live;
 mod message;
 mod payload_text;
 mod prompt;
@@ -30,6 +31,7 @@ mod thread_view;
 mod threads;
 mod time_scale;
 mod timeline_chart;
+mod tls;
 mod token_page;
 mod turn_text;
 mod url_query;
@@ -49,21 +51,28 @@ use maud::{Markup, html};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::connections;
+use super::connections::{self, HttpListener};
 use crate::audit::VerifyOptions;
 use crate::ids::ListenerName;
 use crate::index::{self, IndexReader};
-use access::RequestGuard;
+use crate::limits;
+use crate::mutant::mutant;
 pub use access::ViewToken;
+use access::{GuardOptions, RequestGuard};
 use connection_peer::ConnectionPeer;
 use journals::{PartitionAnswer, ViewedJournals};
 use layout::{PageFrame, page};
+use live::{GrowthFollower, SharedPages};
 use record::RecordProver;
+use tls::TlsFileError;
+pub use tls::TlsFiles;
 
-/// Content policy of every response: our own style sheet, script and icon, and forms that lead here.
+/// Content policy of every response: our own style sheet, script and icon, and forms and connections
+/// that lead here. The one policy of Trusted Types reads pages of this view.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
-                              img-src 'self'; form-action 'self'; base-uri 'none'; \
-                              frame-ancestors 'none'; require-trusted-types-for 'script'";
+                              img-src 'self'; connect-src 'self'; form-action 'self'; \
+                              base-uri 'none'; frame-ancestors 'none'; \
+                              require-trusted-types-for 'script'; trusted-types own-page";
 
 /// Headers of every response.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -105,8 +114,13 @@ impl ViewPerson {
 /// Content of a web view, its person, and its address.
 #[derive(Debug)]
 pub struct ViewOptions {
-    /// Loopback address on which it listens.
+    /// Address on which it listens: on loopback, unless there is TLS.
     pub listen: SocketAddr,
+    pub tls: Option<TlsFiles>,
+    /// Names under which the view is reached, beside those of this machine.
+    pub hosts: Vec<String>,
+    /// The token; `None` generates one.
+    pub token: Option<ViewToken>,
     /// Directory of the journal, or of the journals of all partitions.
     pub data: PathBuf,
     /// Name of the organism, if its config is known.
@@ -120,10 +134,17 @@ pub struct ViewOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     #[error(
-        "{0} is reachable from other machines, and the web view has no TLS yet; listen on \
-         127.0.0.1, and reach it from elsewhere over `ssh -L`"
+        "{0} is reachable from other machines, and the web view needs TLS there: name a certificate \
+         with --tls-cert and --tls-key, or listen on 127.0.0.1 and reach it over `ssh -L`"
     )]
     NotLoopback(SocketAddr),
+    #[error(
+        "{0} stands for every address of this machine, and a request must name the view: pass each \
+         name of its certificate with --host"
+    )]
+    NoHost(SocketAddr),
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsFileError),
     #[error("cannot listen on {address}: {source}; --listen names another address")]
     Listen { address: SocketAddr, source: std::io::Error },
 }
@@ -144,6 +165,8 @@ struct ViewState {
     prover: Arc<RecordProver>,
     organism: Option<String>,
     person: ViewPerson,
+    growth: GrowthFollower,
+    shared_pages: SharedPages,
 }
 
 impl WebView {
@@ -151,12 +174,13 @@ impl WebView {
     ///
     /// # Errors
     ///
-    /// If the address is beyond loopback, or in use.
+    /// If the address is beyond loopback without TLS, or in use, or if the files for TLS are unusable.
     pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
-        let ViewOptions { listen: address, data, organism, person, proof } = options;
-        if !address.ip().is_loopback() {
-            return Err(ViewError::NotLoopback(address));
-        }
+        check_address(&options)?;
+        let ViewOptions { listen: address, tls, hosts, token, data, organism, person, proof } =
+            options;
+        let has_tls = tls.is_some();
+        let tls = tls.map(|files| files.acceptor()).transpose()?;
 
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| ViewError::Listen { address, source })?;
@@ -164,15 +188,19 @@ impl WebView {
         let prover = Arc::new(RecordProver::new(data.clone(), proof));
         prover.begin();
         let state = Arc::new(ViewState {
-            guard: RequestGuard::new(address),
-            journals: ViewedJournals::new(data),
+            guard: RequestGuard::new(GuardOptions { address, token, hosts, has_tls }),
+            journals: ViewedJournals::new(data.clone()),
             prover,
             organism,
             person,
+            growth: GrowthFollower::start(data),
+            shared_pages: SharedPages::default(),
         });
         let serving = {
             let router = router(Arc::clone(&state));
-            tokio::spawn(connections::serve(listener, move |stream| {
+            let connections_max = limits::WEB_CONNECTIONS_MAX;
+            let server = HttpListener { listener, connections_max, tls };
+            tokio::spawn(connections::serve(server, move |stream| {
                 router.clone().layer(Extension(ConnectionPeer::of(stream)))
             }))
         };
@@ -194,13 +222,33 @@ impl Drop for WebView {
     }
 }
 
+/// Refuses an address that others reach without TLS, and one without a name to reach it by.
+fn check_address(options: &ViewOptions) -> Result<(), ViewError> {
+    let address = options.listen;
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    if options.tls.is_none() && !mutant("serve-without-tls") {
+        return Err(ViewError::NotLoopback(address));
+    }
+    if address.ip().is_unspecified() && options.hosts.is_empty() {
+        return Err(ViewError::NoHost(address));
+    }
+    Ok(())
+}
+
 fn router(state: Arc<ViewState>) -> Router {
-    let pages = Router::new()
-        .route("/", get(async || Redirect::to("/threads")))
+    let live_pages = Router::new()
         .route("/threads", get(threads::show))
         .route("/threads/{id}", get(thread::show))
+        .layer(from_fn_with_state(Arc::clone(&state), live::share));
+    let pages = Router::new()
+        .route("/", get(async || Redirect::to("/threads")))
+        .merge(live_pages)
         .route("/threads/{id}/tree", get(thread_tree::show))
         .route("/threads/{id}/goals", get(goal_graph::show))
+        .route("/live/threads", get(live::show_threads))
+        .route("/live/threads/{id}", get(live::show_thread))
         .route("/search", get(search::show))
         .route("/waiting", get(waiting::show))
         .route("/refused", get(refused::show))

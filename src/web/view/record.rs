@@ -15,7 +15,7 @@ use crate::audit::amounts::count;
 use crate::audit::{ProofReport, ProofVerdict, VerifyOptions, verify_with};
 use crate::clock::Time;
 use crate::journal::partitions_in;
-use crate::journal::sqlite::JournalReader;
+use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::limits;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
 
@@ -58,8 +58,13 @@ impl RecordProver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a proof, unless one is under way, or the last one is recent.
+    /// Begins a proof, unless one is under way, or the last one is recent, or there is no journal yet.
     pub fn begin(self: &Arc<Self>) {
+        let mut journals = partitions_in(&self.data).into_iter();
+        if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
+            return;
+        }
+
         let mut state = self.state();
         let is_recent =
             |last: &Arc<ProvedRecord>| Time::now().since(last.at) < limits::WEB_PROOF_AGE;

@@ -10,6 +10,7 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::layout::{grouped, inline, moment};
+use super::live;
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
@@ -155,9 +156,16 @@ pub(super) fn path(thread: &str) -> String {
 
 fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
     html! {
-        ol.events {
+        ol.events #live-events {
             @for item in &page.timeline.items { (entry(item, &page.timeline, room)) }
         }
+    }
+}
+
+/// A view that new messages replace as a whole.
+fn drawing(view: &Markup) -> Markup {
+    html! {
+        div #live-events { (view) }
     }
 }
 
@@ -167,8 +175,8 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Marku
     let room = &PageRoom::new();
     let messages = match shown_view {
         ThreadView::Conversation => conversation(page, room),
-        ThreadView::Sequence => sequence::diagram(timeline, room),
-        ThreadView::Timeline => timeline_chart::chart(page, work),
+        ThreadView::Sequence => drawing(&sequence::diagram(timeline, room)),
+        ThreadView::Timeline => drawing(&timeline_chart::chart(page, work)),
     };
     let id = timeline.thread.as_str();
     let mut others = vec![("Tree", super::thread_tree::path(id))];
@@ -176,6 +184,7 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Marku
         others.push(("Goals", super::goal_graph::path(id)));
     }
     let parent = timeline.thread.parent();
+    let own = query.link(&path(id));
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
         (totals(timeline))
@@ -187,11 +196,14 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Marku
                 "As it was after record " (inline(at)) ". "
                 a href=(path(timeline.thread.as_str())) { "As it is now" }
             }
+        } @else {
+            (live::line(&format!("/live{}", path(timeline.thread.as_str())), &own))
         }
         (shown_view.links(query, &path(id), &others))
         (pages(query, page))
         (messages)
         @if timeline.items.is_empty() { p.empty { "No messages here." } }
+        section #live-calls hidden aria-label="What models write now" {}
         @if room.omitted() > 0 {
             p.problem role="status" {
                 "The page is full: " (count(room.omitted(), "text")) " of its later entries left out. "

@@ -13,6 +13,7 @@ use super::ViewState;
 use super::filters::more_filters;
 use super::journals::PartitionAnswer;
 use super::layout::{grouped, inline, moment, shown, unless_zero};
+use super::live;
 use super::url_query::UrlQuery;
 use crate::audit::amounts::{count, duration};
 use crate::audit::{ThreadPhase, past_time};
@@ -195,6 +196,14 @@ fn content(
         @for note in notes {
             p.note role="status" { (shown(note)) }
         }
+        (live::line("/live/threads", &query.link(PATH)))
+        div #live-rows { (rows(query, list, lane)) }
+        (verdict)
+    }
+}
+
+fn rows(query: &UrlQuery, list: &TreePage, lane: &TreePage) -> Markup {
+    html! {
         @if !lane.trees.is_empty() {
             section.needs-you aria-labelledby="needs-you" {
                 h2 #needs-you { "Needs you" }
@@ -215,7 +224,6 @@ fn content(
             (table(&list.trees, "Threads, newest first"))
         }
         (pages(query, list))
-        (verdict)
     }
 }
 

@@ -28,8 +28,9 @@ pub(super) fn content(next: &str, problem: Option<&str>) -> Markup {
             input name="next" type="hidden" value=(next);
             button type="submit" { "Open" }
             p.hint #token-hint {
-                "The terminal in which " code { "organism serve" } " runs shows the token: it stands "
-                "behind " code { "#token=" } " in the address."
+                "The terminal in which " code { "organism serve" } " or " code { "organism run" }
+                " began shows the token: it stands behind " code { "#token=" } " in the address. If the "
+                "view belongs to a client with a secret, that is the token."
             }
         }
     }
@@ -57,8 +58,8 @@ pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Resp
             (StatusCode::SEE_OTHER, headers).into_response()
         }
         None => {
-            let problem = "This is not the token of this view. Each start of `organism serve` \
-                           makes a new one.";
+            let problem = "This is not the token of this view. Each start makes a new one, unless \
+                           it is the secret of a client.";
             let content = content(next, Some(problem));
             (StatusCode::FORBIDDEN, view.page_without_person(&content)).into_response()
         }

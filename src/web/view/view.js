@@ -28,6 +28,7 @@ const keys = {
   j: () => step(1),
   k: () => step(-1),
   n: () => document.querySelector("a[rel=next]")?.click(),
+  p: () => document.getElementById("live-pause")?.click(),
   "?": () => {
     const help = document.getElementById("keys");
     if (!help) return;
@@ -45,3 +46,256 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   action();
 });
+
+// Live pages. The server says that the content has changed; the page then loads itself and takes the
+// rows that it lacks. Nothing moves beneath the pointer: new rows of a list wait for a click.
+
+const line = document.querySelector("[data-live]");
+if (line) live(line);
+
+function live(line) {
+  const policy = self.trustedTypes?.createPolicy("own-page", { createHTML: (html) => html });
+  const status = document.getElementById("live-status");
+  const pause = button("live-pause", "Pause");
+  const fresh = button("live-new", "");
+  fresh.hidden = true;
+  line.append(" ", pause, " ", fresh);
+  const calls = new Map();
+  let source = null;
+  let isRunning = false;
+  let isPaused = false;
+  let version = null;
+  let isLoading = false;
+
+  function button(id, text) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.id = id;
+    made.textContent = text;
+    return made;
+  }
+
+  function show(text) {
+    if (status.textContent !== text) status.textContent = text;
+  }
+
+  function describe() {
+    if (isPaused) show("Paused.");
+    else if (isRunning) show("Live.");
+    else show("No organism runs.");
+  }
+
+  function open() {
+    if (source || isPaused || document.hidden) return;
+    source = new EventSource(line.dataset.live);
+    source.addEventListener("state", (event) => {
+      isRunning = JSON.parse(event.data).running;
+      describe();
+    });
+    source.addEventListener("grown", (event) => load(JSON.parse(event.data).version));
+    source.addEventListener("live", (event) => take(JSON.parse(event.data)));
+    source.addEventListener("error", () => {
+      const hasEnded = source && source.readyState === EventSource.CLOSED;
+      show(hasEnded ? "Not live: the view is busy or has ended." : "Not live: connecting again.");
+    });
+  }
+
+  function close() {
+    source?.close();
+    source = null;
+    calls.forEach(({ part }) => part.remove());
+    calls.clear();
+  }
+
+  pause.addEventListener("click", () => {
+    isPaused = !isPaused;
+    pause.textContent = isPaused ? "Go on" : "Pause";
+    if (isPaused) close();
+    else open();
+    describe();
+  });
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+
+  /** Loads the page with this version of its content, one load at a time. */
+  async function load(newest) {
+    version = newest;
+    if (isLoading) return;
+    isLoading = true;
+    try {
+      for (let loaded = null; loaded !== version && !isPaused; ) {
+        loaded = version;
+        const address = update.address();
+        const headers = { "x-live-version": String(loaded) };
+        const response = await fetch(address, { headers, redirect: "error" });
+        if (!response.ok || isPaused) break;
+        const text = await response.text();
+        const html = policy ? policy.createHTML(text) : text;
+        if (!isPaused) update.take(new DOMParser().parseFromString(html, "text/html"));
+      }
+    } catch {
+      show("Not live: the page could not be loaded.");
+    } finally {
+      isLoading = false;
+    }
+  }
+
+  const update = document.getElementById("live-rows") ? list() : thread();
+
+  /** A list keeps its rows in their places. Rows that it lacks wait for a click. */
+  function list() {
+    const key = (row) => row.querySelector("a[data-entry]")?.getAttribute("href");
+    const rows = (root, name) => {
+      const tables = Array.from(root.querySelectorAll("#live-rows [role=region]"));
+      const table = tables.find((table) => table.getAttribute("aria-label") === name);
+      return Array.from(table?.querySelectorAll("tbody tr") ?? []);
+    };
+    let newest = null;
+
+    fresh.addEventListener("click", () => {
+      document.getElementById("live-rows").replaceWith(newest);
+      fresh.hidden = true;
+      document.querySelector("#live-rows a[data-entry]")?.focus();
+    });
+
+    function take(page) {
+      const names = Array.from(page.querySelectorAll("#live-rows [role=region]"));
+      let count = 0;
+      for (const name of names.map((table) => table.getAttribute("aria-label"))) {
+        const known = new Map(rows(document, name).map((row) => [key(row), row]));
+        for (const row of rows(page, name)) {
+          const old = known.get(key(row));
+          if (!old) count += 1;
+          else if (!old.isEqualNode(row)) renew(old, document.importNode(row, true));
+        }
+      }
+      newest = document.adoptNode(page.getElementById("live-rows"));
+      fresh.hidden = count === 0;
+      fresh.textContent = `${count} new`;
+    }
+
+    function renew(old, row) {
+      const hasFocus = old.contains(document.activeElement);
+      old.replaceWith(row);
+      if (hasFocus) row.querySelector("a[data-entry]")?.focus();
+    }
+
+    return { address: () => location.pathname + location.search, take };
+  }
+
+  /** A thread gets its new entries at the end, up to the size of a page. */
+  function thread() {
+    const most = 500;
+    const events = document.getElementById("live-events");
+    const messages = () => events.querySelectorAll(":scope > [id^=seq-]");
+    const last = () => Array.from(messages()).at(-1);
+
+    function address() {
+      const query = new URLSearchParams(location.search);
+      const from = last()?.id.slice("seq-".length);
+      if (from && isAtEnd()) query.set("from", from);
+      return `${location.pathname}?${query}`;
+    }
+
+    function isAtEnd() {
+      return !document.querySelector("a[rel=next]") && messages().length < most;
+    }
+
+    function take(page) {
+      const facts = page.querySelector("main dl.facts");
+      if (facts) document.querySelector("main dl.facts")?.replaceWith(facts);
+      if (!isAtEnd()) {
+        fresh.hidden = false;
+        fresh.textContent = "New messages";
+        return;
+      }
+      document.querySelector("main p.empty")?.remove();
+      const from = last();
+      const known = [];
+      for (let node = from ?? events.firstElementChild; node; node = node.nextElementSibling) {
+        known.push(node);
+      }
+      for (const entry of Array.from(page.getElementById("live-events")?.children ?? [])) {
+        const old = known.shift();
+        if (!old) events.append(entry);
+        else if (!old.isEqualNode(entry)) old.replaceWith(entry);
+      }
+      known.forEach((old) => old.remove());
+      calls.forEach((call, id) => call.hasEnded && forget(id));
+    }
+
+    fresh.addEventListener("click", () => {
+      const query = new URLSearchParams({ from: "last" });
+      location.assign(`${location.pathname}?${query}`);
+    });
+    return { address, take };
+  }
+
+  /** Shows what a model call does, and the text that it writes. Only text becomes part of the page. */
+  function take(event) {
+    const calm = { "opened": 1, "lost": 1, "unwatched": 1 };
+    if (calm[event.live]) return;
+    const id = `${event.call} ${JSON.stringify(event.attempt)}`;
+    const call = calls.get(id) ?? begin(id, event);
+    if (event.live === "text") {
+      call.write(event.part, event.text);
+      return;
+    }
+    const [state] = typeof event.state === "string" ? [event.state] : Object.keys(event.state);
+    if (state === "requested") call.clear();
+    if (state === "ended") {
+      call.hasEnded = true;
+      if (version !== null) load(version);
+    }
+    call.state.textContent = state;
+  }
+
+  function forget(id) {
+    calls.get(id).part.remove();
+    calls.delete(id);
+    const section = document.getElementById("live-calls");
+    section.hidden = calls.size === 0;
+  }
+
+  function begin(id, event) {
+    const section = document.getElementById("live-calls");
+    const part = document.createElement("div");
+    const head = document.createElement("p");
+    const state = document.createElement("span");
+    const thoughts = document.createElement("details");
+    const summary = document.createElement("summary");
+    const texts = { reasoning: document.createElement("pre"), answer: document.createElement("pre") };
+    head.className = "head";
+    head.append(`${event.agent} in ${event.thread}: `, state);
+    summary.textContent = "thinking";
+    thoughts.hidden = true;
+    thoughts.append(summary, texts.reasoning);
+    Object.values(texts).forEach((text) => (text.className = "body"));
+    part.append(head, thoughts, texts.answer);
+    section.append(part);
+    section.hidden = false;
+
+    const most = 40000;
+    const call = {
+      part,
+      state,
+      hasEnded: false,
+      write(kind, text) {
+        if (kind === "reasoning") thoughts.hidden = false;
+        texts[kind].append(text);
+        if (texts[kind].textContent.length > most) {
+          texts[kind].textContent = "… " + texts[kind].textContent.slice(-most / 2);
+        }
+      },
+      clear() {
+        Object.values(texts).forEach((text) => (text.textContent = ""));
+      },
+    };
+    calls.set(id, call);
+    return call;
+  }
+
+  describe();
+  open();
+}

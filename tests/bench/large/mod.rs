@@ -56,6 +56,15 @@ fn written(bench: &Bench) -> LargeJournal {
     journal
 }
 
+/// Directory of the journal of this run, and ten words of each decile of frequency in it.
+pub fn data_and_words(bench: &Bench) -> (PathBuf, Vec<String>) {
+    with_journal(bench, |journal| {
+        took(journal, &["threads"]);
+        let step = (journal.words.len() / 100).max(1);
+        (journal.data(), journal.words.iter().step_by(step).cloned().collect())
+    })
+}
+
 /// Deletes the journal of this run.
 pub fn remove() {
     JOURNAL.with(|journal| {

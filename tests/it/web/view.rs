@@ -7,6 +7,7 @@ mod compare;
 mod conversation;
 #[cfg(target_os = "linux")]
 mod hosted;
+mod live;
 mod overview;
 mod questions;
 mod search;
@@ -28,7 +29,10 @@ const ON_TERMINAL: &str = "import pty, sys; \
 
 /// A running `organism serve`, which is killed at the end of the test at the latest.
 pub struct ViewServer {
-    terminal: Child,
+    /// The terminal of the command, unless another one has started it.
+    terminal: Option<Child>,
+    /// The process of the command on that terminal. `organism run` does not end with its terminal.
+    pid: String,
     pub at: SocketAddr,
     pub token: String,
     cookie: String,
@@ -79,7 +83,12 @@ impl ViewServer {
     /// Starts this `organism serve` on any port.
     pub fn start_command(mut organism: Command, directory: &Path) -> Self {
         organism.args(["--listen", "127.0.0.1:0"]);
-        let mut terminal = on_terminal(&organism, directory);
+        Self::start_on_terminal(&organism, directory)
+    }
+
+    /// Starts a command with a web view on a terminal.
+    pub fn start_on_terminal(organism: &Command, directory: &Path) -> Self {
+        let mut terminal = on_terminal(organism, directory);
         let mut line = String::new();
         BufReader::new(terminal.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let log = || std::fs::read_to_string(directory.join("view.log"));
@@ -87,17 +96,25 @@ impl ViewServer {
             line.trim().strip_prefix("http://").unwrap_or_else(|| panic!("{line}{:?}", log()));
         let (at, token) = address.split_once("/#token=").unwrap();
 
-        let mut server = Self {
-            terminal,
-            at: at.parse().unwrap(),
-            token: token.to_owned(),
-            cookie: String::new(),
-        };
-        let opened = server.open_session(token);
+        let mut server = Self::unopened(at.parse().unwrap(), token);
+        server.terminal = Some(terminal);
+        server.pid = std::fs::read_to_string(directory.join("view.pid")).unwrap();
+        server.open();
+        server
+    }
+
+    /// A view of another command, without a session.
+    pub fn unopened(at: SocketAddr, token: &str) -> Self {
+        let (pid, cookie) = (String::new(), String::new());
+        Self { terminal: None, pid, at, token: token.to_owned(), cookie }
+    }
+
+    /// Opens a session with the token.
+    pub fn open(&mut self) {
+        let opened = self.open_session(&self.token);
         assert_eq!(opened.status, 303, "{}", opened.head);
         let cookie = header(&opened, "set-cookie").unwrap();
-        server.cookie = cookie.split(';').next().unwrap().to_owned();
-        server
+        self.cookie = cookie.split(';').next().unwrap().to_owned();
     }
 
     /// The address with the token, as the terminal shows it.
@@ -157,9 +174,12 @@ impl ViewServer {
 
 impl Drop for ViewServer {
     fn drop(&mut self) {
-        // With its terminal, the server ends, too. The process may have exited already.
-        self.terminal.kill().ok();
-        self.terminal.wait().ok();
+        // The processes may have exited already.
+        if let Some(terminal) = &mut self.terminal {
+            Command::new("kill").arg(self.pid.trim()).status().ok();
+            terminal.kill().ok();
+            terminal.wait().ok();
+        }
     }
 }
 

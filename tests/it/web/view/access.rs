@@ -179,7 +179,7 @@ fn the_view_listens_on_loopback_alone_and_for_a_person_of_the_config() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:7717"] {
         let (shown, code) = refused_start(&house, &["--listen", address]);
         assert_eq!(code, Some(2), "{shown}");
-        assert!(shown.contains("no TLS yet; listen on 127.0.0.1"), "{shown}");
+        assert!(shown.contains("or listen on 127.0.0.1"), "{shown}");
     }
     let (shown, code) = refused_start(&house, &["--listen", &view.at.to_string()]);
     assert_eq!(code, Some(2), "{shown}");

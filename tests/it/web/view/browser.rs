@@ -29,12 +29,12 @@ const HOSTILE: [&str; 3] = [
     "\u{202e}gpj.exe\u{202c}\u{200b}\u{feff}\u{0}\u{7}",
 ];
 
-fn repository() -> &'static Path {
+pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The Chromium of this machine, if the packages that drive it are there as well.
-fn chromium() -> Option<PathBuf> {
+pub fn chromium() -> Option<PathBuf> {
     let named = std::env::var_os("CHROMIUM").unwrap_or_else(|| "chromium".into());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = std::env::split_paths(&path).map(|folder| folder.join(&named));

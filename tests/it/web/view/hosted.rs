@@ -20,13 +20,14 @@ replies = ["said"]
 /// Requests a page with a cookie, and prints the status of the response. The process may hide the
 /// socket of the connection before: `files` hides its open files from other processes of its user,
 /// `transit` leaves the socket on its way from itself to itself, and `thread` opens the socket in a
-/// thread with open files of its own.
+/// thread with open files of its own. With `live`, it requests the events of a live page.
 const ASK: &str = r#"#!/usr/bin/env -S python3 -S
 import array, ctypes, select, socket, sys, threading
 address, cookie, *hidden = sys.argv[1:]
 PR_SET_DUMPABLE, CLONE_FILES = 4, 0x400
 libc = ctypes.CDLL(None)
-request = f"GET /threads HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n".encode()
+path = "/live/threads" if hidden == ["live"] else "/threads"
+request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n".encode()
 
 def ask():
     if hidden == ["files"]:
@@ -74,7 +75,7 @@ fn a_hosted_process_gets_no_page_even_with_the_cookie() {
 
     let view = ViewServer::start(&house, &[]);
     let request = format!("{} {}", view.at, view.cookie);
-    for hidden in ["", " files", " thread"] {
+    for hidden in ["", " files", " thread", " live"] {
         let arguments = format!("{request}{hidden}");
         let own =
             std::process::Command::new(house.path("ask.py")).args(arguments.split(' ')).output();
@@ -82,7 +83,7 @@ fn a_hosted_process_gets_no_page_even_with_the_cookie() {
     }
 
     for mode in ["plain", "unmarked", "detached"] {
-        for hidden in ["", " files", " thread", " transit"] {
+        for hidden in ["", " files", " thread", " transit", " live"] {
             let sent = house.send_text(&say(&format!("{mode} {request}{hidden}")), &[]);
             let expected = format!("<said xmlns=\"{TALK}\">0 status 403</said>\n");
             assert_eq!(sent.out, expected, "{mode}{hidden}: {sent:?}");

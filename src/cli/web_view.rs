@@ -1,0 +1,175 @@
+//! The web view of `organism serve` and of `organism run --web`: its options, its token, and its
+//! threads.
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::audit::VerifyOptions;
+use crate::config::Config;
+use crate::ids::ListenerName;
+use crate::limits;
+use crate::web::{TlsFiles, ViewOptions, ViewPerson, ViewToken, WebView};
+
+use super::exit::{CommandExit, CommandFailure};
+use super::render::put;
+use super::startup;
+
+/// The address unless the command line names another one.
+pub(super) const LISTEN: &str = "127.0.0.1:7717";
+
+/// Options of a web view, whichever command shows it.
+#[derive(Debug, clap::Args)]
+pub(super) struct ViewArgs {
+    /// Operator or client of the config that the token belongs to. Default: a viewer without a name.
+    #[arg(long = "as", value_name = "NAME")]
+    pub person: Option<String>,
+    /// Certificate chain in PEM, which an address beyond loopback needs.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate in PEM, which no other user may read.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Name under which browsers reach the view, beside those of this machine. May be repeated.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+}
+
+/// What a web view shows.
+pub(super) struct ViewContent {
+    pub data: PathBuf,
+    pub organism: Option<String>,
+    pub proof: VerifyOptions,
+}
+
+/// A web view with its threads.
+pub(super) struct OpenView {
+    view: Option<WebView>,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for OpenView {
+    fn drop(&mut self) {
+        drop(self.view.take());
+        // A query that still runs must not hold up the end of the command.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl ViewArgs {
+    /// Whether any of these options stands on the command line.
+    pub fn is_given(&self) -> bool {
+        let is_tls_given = self.tls_cert.is_some() || self.tls_key.is_some();
+        self.person.is_some() || is_tls_given || !self.hosts.is_empty()
+    }
+
+    /// The person that `--as` names, and the token, if it is that person's configured secret. The
+    /// generated token is for a terminal alone.
+    pub fn person(
+        &self,
+        config: Option<&Config>,
+    ) -> anyhow::Result<(ViewPerson, Option<ViewToken>)> {
+        let person = match (&self.person, config) {
+            (Some(name), Some(config)) => named(config, name)?,
+            _ => ViewPerson::Viewer,
+        };
+        let secret = match (&person, config) {
+            (ViewPerson::Client(client), Some(config)) => config.secret_of(client),
+            _ => None,
+        };
+
+        let token = secret.as_ref().map(ViewToken::of_secret);
+        if token.is_none() && !std::io::stdout().is_terminal() {
+            let text = "standard output is no terminal, and the token of the web view is shown on a \
+                        terminal alone, so that no file keeps it; start the command in a terminal, \
+                        or name a client with a secret (secret_env, secret_file) with --as: the \
+                        secret is then the token";
+            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        }
+        Ok((person, token))
+    }
+
+    /// Opens the view, and shows its address: with the token, if the token was generated.
+    pub fn open(
+        &self,
+        listen: SocketAddr,
+        content: ViewContent,
+        (person, token): (ViewPerson, Option<ViewToken>),
+    ) -> anyhow::Result<OpenView> {
+        let files = self.tls_cert.clone().zip(self.tls_key.clone());
+        let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
+        if let Some(problem) = host_problem(&self.hosts) {
+            return Err(CommandFailure::new(CommandExit::Usage, problem).into());
+        }
+
+        let described = person.describe();
+        let is_generated = token.is_none();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let ViewContent { data, organism, proof } = content;
+        let hosts = self.hosts.clone();
+        let options = ViewOptions { listen, tls, hosts, token, data, organism, person, proof };
+
+        let runtime = runtime()?;
+        // On a thread of the runtime, so that what it starts has the priority of those threads.
+        let opened = runtime.block_on(runtime.spawn(WebView::open(options)))?;
+        let view =
+            opened.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+
+        let place = self.hosts.first().map_or_else(
+            || view.address().to_string(),
+            |host| format!("{host}:{}", view.address().port()),
+        );
+        if is_generated {
+            put(&format!("{scheme}://{place}/#token={}\n", view.token().reveal()))?;
+            note!("open this address in a browser ({described})");
+        } else {
+            note!("the web view is at {scheme}://{place}/ ({described}); the token is its secret");
+        }
+        Ok(OpenView { view: Some(view), runtime: Some(runtime) })
+    }
+}
+
+/// What is wrong with the names of `--host`.
+fn host_problem(hosts: &[String]) -> Option<String> {
+    if hosts.len() > limits::WEB_HOSTS_MAX {
+        return Some(format!("--host may be repeated {} times", limits::WEB_HOSTS_MAX));
+    }
+    let is_name = |host: &&String| {
+        !host.is_empty()
+            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte))
+    };
+    let wrong = hosts.iter().find(|host| !is_name(host))?;
+    Some(format!("`{wrong}` is no host name; --host takes one without scheme, port and path"))
+}
+
+/// The threads of a web view. They have a low priority, and the pump waits for none of them.
+fn runtime() -> anyhow::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(limits::WEB_THREADS).thread_name("web-view").enable_all();
+    builder.on_thread_start(|| {
+        // Linux has a niceness for each thread.
+        if let Err(error) = rustix::process::setpriority_process(None, limits::WEB_NICENESS) {
+            tracing::debug!("could not lower the priority of the web view: {error}");
+        }
+    });
+    Ok(builder.build()?)
+}
+
+/// The person with this name in a config.
+fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
+    let is_named = |known: &ListenerName| known.as_str() == name;
+    if let Some((operator, _)) = config.operators.iter().find(|(known, _)| is_named(known)) {
+        return Ok(ViewPerson::Operator(operator.clone()));
+    }
+    match startup::client(config, Some(name)) {
+        Ok(client) => Ok(ViewPerson::Client(client)),
+        Err(_) => {
+            let text = format!("`{name}` is neither an operator nor a client of this config");
+            Err(CommandFailure::new(CommandExit::Usage, text).into())
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Follows the growth of the journals for all live pages at once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use crate::ids::{Position, ThreadId};
+use crate::journal::partitions_in;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+use crate::organism::project;
+use crate::service::handshake::Handshake;
+use crate::service::{ServiceClient, ServiceTransport, SocketTransport};
+
+/// What a live page follows: one tree, or the list of all.
+pub(super) type FollowedTree = Option<ThreadId>;
+
+/// State of the content of a live page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ContentState {
+    /// Whether an organism runs that reports the growth of its journals.
+    pub is_running: bool,
+    /// Grows with the content.
+    pub version: u64,
+}
+
+/// The followed trees, each with the channel of its pages.
+type FollowedTrees = HashMap<FollowedTree, watch::Sender<ContentState>>;
+
+/// Follows the journals in a directory while there are live pages.
+pub(in super::super) struct GrowthFollower {
+    data: PathBuf,
+    /// Bounds the live pages.
+    permits: Arc<Semaphore>,
+    shared: Arc<FollowerShared>,
+    task: JoinHandle<()>,
+}
+
+/// State that the pages and the follower share.
+struct FollowerShared {
+    /// Held for a look at each followed tree, never across an await.
+    trees: Mutex<FollowedTrees>,
+    /// Notified when a page comes.
+    opened: Notify,
+}
+
+/// The place of a live page among the followers.
+pub(super) struct FollowedPage {
+    pub state: watch::Receiver<ContentState>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl GrowthFollower {
+    pub fn start(data: PathBuf) -> Self {
+        let permits = Arc::new(Semaphore::new(limits::WEB_LIVE_PAGES_MAX));
+        let shared = Arc::new(FollowerShared { trees: Mutex::default(), opened: Notify::new() });
+        let task = tokio::spawn(follow(data.clone(), Arc::clone(&shared)));
+        Self { data, permits, shared, task }
+    }
+
+    /// Adds a page; `None` if there are too many.
+    pub(super) fn add(&self, followed: FollowedTree) -> Option<FollowedPage> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        let state = self.shared.subscribe(followed);
+        self.shared.opened.notify_one();
+        Some(FollowedPage { state, _permit: permit })
+    }
+
+    /// A client of the organism that runs on these journals at the time of each request.
+    pub(super) fn client(&self) -> ServiceClient {
+        client(&self.data)
+    }
+}
+
+impl Drop for GrowthFollower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl std::fmt::Debug for GrowthFollower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GrowthFollower").field("data", &self.data).finish_non_exhaustive()
+    }
+}
+
+impl FollowerShared {
+    fn with_trees<T>(&self, take: impl FnOnce(&mut FollowedTrees) -> T) -> T {
+        take(&mut self.trees.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A receiver for a tree. A new tree begins with what is known of the others, and its version
+    /// follows with the next growth.
+    fn subscribe(&self, followed: FollowedTree) -> watch::Receiver<ContentState> {
+        self.with_trees(|trees| {
+            let is_running = trees.values().any(|known| known.borrow().is_running);
+            let begin = ContentState { is_running, version: 0 };
+            let sender = trees.entry(followed).or_insert_with(|| watch::Sender::new(begin));
+            sender.subscribe()
+        })
+    }
+
+    /// Whether a page is open. Forgets the trees of closed pages.
+    fn has_pages(&self) -> bool {
+        self.with_trees(|trees| {
+            trees.retain(|_, sender| sender.receiver_count() > 0);
+            !trees.is_empty()
+        })
+    }
+
+    fn trees(&self) -> Vec<FollowedTree> {
+        self.with_trees(|trees| trees.keys().cloned().collect())
+    }
+
+    /// Reports new states of trees to their pages.
+    fn publish(&self, versions: &HashMap<FollowedTree, u64>, is_running: bool) {
+        self.with_trees(|trees| {
+            for (followed, sender) in trees {
+                let known = *sender.borrow();
+                let version = versions.get(followed).copied().unwrap_or(known.version);
+                let state = ContentState { is_running, version };
+                sender.send_if_modified(|known| std::mem::replace(known, state) != state);
+            }
+        });
+    }
+}
+
+fn client(data: &Path) -> ServiceClient {
+    let project = project::stored(data).ok().flatten();
+    let handshake = project.as_deref().map(Handshake::of_path).unwrap_or_default();
+    ServiceClient::new(data, ServiceTransport::Socket(SocketTransport::new(data, handshake)))
+}
+
+/// Waits for growth while there are pages, and reports it at most once in each interval.
+async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
+    let mut known: BTreeMap<u32, Position> = BTreeMap::new();
+    loop {
+        while !shared.has_pages() {
+            shared.opened.notified().await;
+        }
+
+        let opened = shared.opened.notified();
+        let client = client(&data);
+        let grown = client.follow(|partition, position| {
+            let is_new = known.insert(partition, position) != Some(position);
+            if is_new { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        // A new page has no version yet, so it gets one as after a growth.
+        let is_running = tokio::select! {
+            followed = grown => followed.is_ok() && client_is_up(&data).await,
+            () = opened => client_is_up(&data).await,
+        };
+
+        let versions = versions_of(&data, shared.trees()).await;
+        shared.publish(&versions, is_running);
+        let pause = if is_running { limits::WEB_LIVE_INTERVAL } else { limits::WEB_LIVE_RETRY };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Whether an organism runs on these journals.
+async fn client_is_up(data: &Path) -> bool {
+    let found = SocketTransport::new(data, Handshake::default()).locate().await;
+    found.is_ok_and(|is_found| is_found)
+}
+
+/// The present version of each followed tree that can be read.
+async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedTree, u64> {
+    let data = data.to_owned();
+    let look = tokio::task::spawn_blocking(move || {
+        let journals = partitions_in(&data).into_iter();
+        let readers: Vec<_> =
+            journals.filter_map(|(_, journal)| JournalReader::open(&journal).ok()).collect();
+        let version = |tree: &FollowedTree| match tree {
+            None => readers.iter().map(|reader| reader.last().map_or(0, |last| last.0)).sum(),
+            Some(thread) => {
+                let heads = readers.iter().map(|reader| reader.head(&thread.root()));
+                heads.filter_map(|head| head.ok().flatten()).map(|head| head.0).max().unwrap_or(0)
+            }
+        };
+        trees.into_iter().map(|tree| (tree.clone(), version(&tree))).collect()
+    });
+    look.await.unwrap_or_default()
+}

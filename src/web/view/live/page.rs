@@ -1,0 +1,218 @@
+//! The events of one live page, as server-sent events: `state` (whether an organism runs), `grown`
+//! (the content has changed), and `live` (what model calls of the thread do now).
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::unfold;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::super::{ViewPerson, ViewState};
+use super::growth::{ContentState, FollowedPage};
+use crate::bus::live::{LiveEvent, LiveQueue};
+use crate::ids::ThreadId;
+use crate::limits;
+use crate::mutant::mutant;
+use crate::service::{LiveRequest, ServiceClient};
+use crate::xml::invisible_characters::visible;
+
+/// The events of a list of threads.
+pub(in super::super) async fn show_threads(State(view): State<Arc<ViewState>>) -> Response {
+    events(&view, None)
+}
+
+/// The events of a thread's page, with texts of its model calls.
+pub(in super::super) async fn show_thread(
+    State(view): State<Arc<ViewState>>,
+    Path(id): Path<String>,
+) -> Response {
+    match ThreadId::parse(&id) {
+        Ok(thread) => events(&view, Some(thread)),
+        Err(_) => (StatusCode::NOT_FOUND, "no such thread\n").into_response(),
+    }
+}
+
+fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
+    let root = thread.as_ref().map(ThreadId::root);
+    let Some(followed) = view.growth.add(root) else {
+        let text = format!(
+            "{} pages of this view are live already; this one shows what was recorded when it was \
+             loaded\n",
+            limits::WEB_LIVE_PAGES_MAX
+        );
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+
+    let calls = thread.map(|thread| {
+        let is_text_shown = shows_text(&view.person);
+        ModelCallFeed::start(view.growth.client(), thread, followed.state.clone(), is_text_shown)
+    });
+    let page = LivePage { followed, shown: None, calls, keep_alive: next_keep_alive() };
+    let lines = unfold(page, |mut page| async move {
+        let event = page.next_event().await?;
+        Some((Ok::<_, Infallible>(event), page))
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(lines)).into_response()
+}
+
+/// Whether a person sees what models write before any check. A viewer without a name has started the
+/// view, as an operator on this host does.
+fn shows_text(person: &ViewPerson) -> bool {
+    !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
+}
+
+fn next_keep_alive() -> Instant {
+    Instant::now() + limits::WEB_LIVE_KEEP_ALIVE
+}
+
+/// A page that is open in a browser.
+struct LivePage {
+    followed: FollowedPage,
+    /// The state that the page knows.
+    shown: Option<ContentState>,
+    calls: Option<ModelCallFeed>,
+    keep_alive: Instant,
+}
+
+impl LivePage {
+    /// The next event in its text form; `None` at the end of the view.
+    async fn next_event(&mut self) -> Option<String> {
+        loop {
+            if let Some(event) = self.next_state() {
+                return Some(event);
+            }
+            tokio::select! {
+                changed = self.followed.state.changed() => changed.ok()?,
+                event = next_call_event(self.calls.as_ref()) => {
+                    let json = serde_json::to_string(&event).ok()?;
+                    return Some(written("live", &json));
+                }
+                () = sleep_until(self.keep_alive) => {
+                    self.keep_alive = next_keep_alive();
+                    return Some(":\n\n".to_owned());
+                }
+            }
+        }
+    }
+
+    /// An event for what the page does not know yet. The page was drawn before its first event, so
+    /// that event makes it look again.
+    fn next_state(&mut self) -> Option<String> {
+        let state = *self.followed.state.borrow_and_update();
+        let shown = self.shown.replace(state);
+        if shown.is_none_or(|shown| shown.is_running != state.is_running) {
+            // The version follows as an event of its own.
+            let version = shown.map_or(u64::MAX, |shown| shown.version);
+            self.shown = Some(ContentState { version, ..state });
+            return Some(written("state", &format!("{{\"running\":{}}}", state.is_running)));
+        }
+        let is_grown = shown.is_none_or(|shown| shown.version != state.version);
+        is_grown.then(|| written("grown", &format!("{{\"version\":{}}}", state.version)))
+    }
+}
+
+async fn next_call_event(calls: Option<&ModelCallFeed>) -> LiveEvent {
+    match calls {
+        Some(calls) => calls.queue.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One event. JSON has no line breaks of its own.
+fn written(name: &str, json: &str) -> String {
+    format!("event: {name}\ndata: {json}\n\n")
+}
+
+/// What the model calls of a thread do now. Ends when it is dropped.
+struct ModelCallFeed {
+    queue: Arc<LiveQueue>,
+    task: JoinHandle<()>,
+}
+
+impl ModelCallFeed {
+    fn start(
+        client: ServiceClient,
+        thread: ThreadId,
+        state: watch::Receiver<ContentState>,
+        is_text_shown: bool,
+    ) -> Self {
+        let queue = Arc::new(LiveQueue::default());
+        let task = tokio::spawn(feed(client, thread, state, is_text_shown, Arc::clone(&queue)));
+        Self { queue, task }
+    }
+}
+
+impl Drop for ModelCallFeed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Subscribes to the live channel whenever an organism runs.
+async fn feed(
+    client: ServiceClient,
+    thread: ThreadId,
+    mut state: watch::Receiver<ContentState>,
+    is_text_shown: bool,
+    queue: Arc<LiveQueue>,
+) {
+    while state.wait_for(|state| state.is_running).await.is_ok() {
+        let request = LiveRequest { thread: Some(thread.clone()), ..LiveRequest::default() };
+        let followed = client.follow_live(request, None, |event| {
+            if let Some(event) = shown_event(event, is_text_shown) {
+                queue.push(event);
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = followed.await {
+            tracing::debug!("a live page gets no events of model calls: {error}");
+        }
+        sleep(limits::WEB_LIVE_RETRY).await;
+    }
+}
+
+/// An event as the page gets it, with hidden characters made visible.
+fn shown_event(event: LiveEvent, is_text_shown: bool) -> Option<LiveEvent> {
+    match event {
+        LiveEvent::Text { source, part, text } if is_text_shown => {
+            let text = visible(&text).to_string();
+            Some(LiveEvent::Text { source, part, text })
+        }
+        LiveEvent::Text { .. } => None,
+        LiveEvent::Opened { text } => Some(LiveEvent::Opened { text: text && is_text_shown }),
+        other => Some(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::live::{AnswerPart, LiveSource};
+    use crate::ids::{Attempt, CallId, ListenerName, MessageId};
+
+    #[test]
+    fn a_client_gets_no_text_and_an_operator_gets_it_without_hidden_characters() {
+        let source = LiveSource {
+            thread: ThreadId::parse("sess-1").unwrap(),
+            agent: ListenerName::parse("writer").unwrap(),
+            call: CallId(MessageId(uuid::Uuid::from_u128(7))),
+            attempt: Attempt { epoch: 1, n: 1 },
+        };
+        let text = "a\u{202e}b".to_owned();
+        let event = LiveEvent::Text { source, part: AnswerPart::Answer, text };
+        assert_eq!(shown_event(event.clone(), false), None);
+        let shown = shown_event(event, true);
+        assert!(matches!(shown, Some(LiveEvent::Text { text, .. }) if text == "a\\u{202e}b"));
+
+        let client = ViewPerson::Client(ListenerName::parse("desk").unwrap());
+        assert!(!shows_text(&client));
+        assert!(shows_text(&ViewPerson::Viewer));
+    }
+}

@@ -1,0 +1,73 @@
+//! Pages that live pages of one address load again at the same time. One of them makes the server
+//! draw the page, and the others get a copy.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use tokio::sync::OnceCell;
+
+use super::super::ViewState;
+use crate::limits;
+
+/// Header of a live page's request for its own content, with the version of the content.
+const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
+
+/// Address and version of a page.
+type PageKey = (String, u64);
+
+/// A page that was drawn once.
+#[derive(Debug)]
+struct DrawnPage {
+    cell: OnceCell<(StatusCode, Bytes)>,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+pub(in super::super) struct SharedPages {
+    /// Held for a look, never across an await.
+    pages: Mutex<HashMap<PageKey, Arc<DrawnPage>>>,
+}
+
+impl SharedPages {
+    /// The page under this key, which may still have to be drawn. Old pages are forgotten.
+    fn get(&self, key: PageKey) -> Arc<DrawnPage> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.retain(|_, page| page.since.elapsed() < limits::WEB_LIVE_INTERVAL);
+        if pages.len() >= limits::WEB_SHARED_PAGES_MAX {
+            pages.clear();
+        }
+        let new = || Arc::new(DrawnPage { cell: OnceCell::new(), since: Instant::now() });
+        Arc::clone(pages.entry(key).or_insert_with(new))
+    }
+}
+
+/// Answers the requests of live pages for the same version of the same page with one drawn page.
+/// All sessions of a view belong to one person, so each of them may see it. Only for pages in HTML.
+pub(in super::super) async fn share(
+    State(view): State<Arc<ViewState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let version = request.headers().get(VERSION_HEADER);
+    let version = version.and_then(|version| version.to_str().ok()?.parse().ok());
+    let Some(version) = version.filter(|_| request.method() == Method::GET) else {
+        return next.run(request).await;
+    };
+
+    let page = view.shared_pages.get((request.uri().to_string(), version));
+    let (status, bytes) = page.cell.get_or_init(|| draw(request, next)).await.clone();
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    (status, kind, Body::from(bytes)).into_response()
+}
+
+async fn draw(request: Request, next: Next) -> (StatusCode, Bytes) {
+    let (head, body) = next.run(request).await.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await;
+    (head.status, bytes.unwrap_or_default())
+}

@@ -1,0 +1,116 @@
+"""Opens live pages of a web view in a real Chromium.
+
+Reads a line of JSON from standard input: `chromium` (the program), `address` (with its token) and
+`thread` (the id of a thread that a model will write in). Then it writes what is to happen (`send`:
+one more thread; `write`: the model begins to write; `wait`: the model has finished), a line each, and
+reads a line when it has. Every other line is a fault, and ends with exit code 1.
+"""
+
+import json
+import sys
+
+from playwright.sync_api import TimeoutError as Late
+from playwright.sync_api import sync_playwright
+from walk import Walk, open_with_token
+
+ROWS = "#live-rows table tbody tr"
+
+
+def happen(what):
+    print(what, flush=True)
+    sys.stdin.readline()
+
+
+def shows(page, selector, text):
+    """Waits until an element contains a text."""
+    page.wait_for_function(
+        "([selector, text]) => { const all = Array.from(document.querySelectorAll(selector));"
+        " return all.some((one) => !one.hidden && one.textContent.includes(text)); }",
+        arg=[selector, text],
+    )
+
+
+def watch_list(walk, view, page):
+    other = page.context.new_page()
+    other.goto("/threads")
+    for one in (page, other):
+        shows(one, "#live-status", "Live.")
+    first = page.locator(ROWS).first.inner_text()
+    rows = page.locator(ROWS).count()
+
+    happen("send")
+    shows(page, "#live-new", "1 new")
+    walk.expect(page.locator(ROWS).first.inner_text() == first, "a new thread moves the rows")
+    page.locator("#live-new").click()
+    walk.expect(page.locator(ROWS).count() == rows + 1, "a click shows no new row")
+    walk.expect(page.locator("#live-new").is_hidden(), "the new row is still announced")
+
+    # A paused page stays as it is; the other page shows that the server has reported the growth.
+    page.keyboard.press("p")
+    shows(page, "#live-status", "Paused.")
+    other.locator("#live-new").click()
+    happen("send")
+    shows(other, "#live-new", "1 new")
+    walk.expect(page.locator("#live-new").is_hidden(), "a paused page is not still")
+    page.get_by_role("button", name="Go on").click()
+    shows(page, "#live-new", "1 new")
+    walk.check(page, "live list")
+    other.close()
+
+
+def watch_thread(walk, view, page, thread):
+    happen("write")
+    # The thread is on record before its page is there.
+    page.goto("/threads")
+    page.wait_for_function(
+        "(thread) => !document.getElementById('live-new')?.hidden"
+        " || document.getElementById('live-rows').textContent.includes(thread)",
+        arg=thread,
+    )
+    page.goto(f"/threads/{thread}")
+    shows(page, "#live-calls", "word word")
+    walk.check(page, "live thread")
+    happen("wait")
+    shows(page, "#live-events", "finished")
+    page.wait_for_function("() => document.getElementById('live-calls').hidden")
+    ids = page.eval_on_selector_all("#live-events [id]", "all => all.map((one) => one.id)")
+    walk.expect(len(ids) == len(set(ids)), f"messages stand twice: {ids}")
+    whole = page.locator("#live-events").inner_text()
+    page.reload()
+    walk.expect(page.locator("#live-events").inner_text() == whole, "a reload shows something else")
+
+
+def watch_without_script(walk, view):
+    address, token = view["address"].split("#token=")
+    page = walk.page_of(view, java_script_enabled=False)
+    page.goto(address)
+    page.get_by_label("Token of this view").fill(token)
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_url("**/threads")
+    page.has_token = True
+    walk.expect(page.locator("main button").count() <= 1, "buttons do nothing without the script")
+    page.get_by_role("link", name="Reload").click()
+    walk.expect(page.locator(ROWS).count() > 0, "a reload shows nothing")
+
+
+def main():
+    order = json.loads(sys.stdin.readline())
+    view = {"name": "live", "address": order["address"]}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=order["chromium"])
+        walk = Walk(browser, "/nonexistent")
+        try:
+            page = open_with_token(walk, view)
+            page.set_default_timeout(60_000)
+            watch_list(walk, view, page)
+            watch_thread(walk, view, page, order["thread"])
+            watch_without_script(walk, view)
+        except Late as late:
+            walk.fault(f"{page.url}: {late.message}")
+        browser.close()
+    for fault in walk.faults:
+        print("fault:", fault)
+    sys.exit(1 if walk.faults else 0)
+
+
+main()
