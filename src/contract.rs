@@ -218,6 +218,13 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
+    /// Whether calls to a listener get the recorded results of a fork's source, because it is
+    /// neither agent nor workflow.
+    pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
+        let role = self.get(name).map(|contract| contract.role);
+        !matches!(role, Some(Role::Agent | Role::Workflow))
+    }
+
     pub fn get(&self, name: &ListenerName) -> Option<&Contract> {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }

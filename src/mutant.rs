@@ -46,6 +46,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
         "take-the-record-as-it-comes",
         "what a fork's source has on record happens in the order of the source",
     ),
+    (
+        "go-on-with-a-spawned-thread",
+        "a spawned thread that still ran at a turn ends in a fork there",
+    ),
     ("repeat-an-effect-in-a-fork", "no call of a fork that its source has reaches a listener"),
     ("count-the-time-of-a-pause", "no time of a pause counts against undelivered calls"),
     ("deliver-before-durable", "record first, then deliver"),

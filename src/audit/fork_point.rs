@@ -1,19 +1,28 @@
 //! Fork points: the places in a thread tree at which a fork can begin, because nothing is open
-//! there.
+//! there, or because an agent takes a turn.
 
+use std::collections::BTreeSet;
+
+use crate::agent::PastTurn;
 use crate::envelope::{Message, MessageKind, Payload};
-use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
-use crate::thread::{Fact, ForkSource, InheritedThread, Opener, Record, State};
+use crate::system;
+use crate::thread::{
+    Fact, ForkSource, InheritedThread, Input, Opener, Record, ReopenedCall, ReopenedWork,
+    Reopening, State,
+};
 
 /// A place at which a fork can begin.
 #[derive(Debug, Clone)]
 pub struct ForkPoint {
     pub source: ForkSource,
-    /// The client's request with which the fork begins; `None` for a fork after a closed call.
+    /// The client's request with which the fork begins; `None` for any other place.
     pub request: Option<PointRequest>,
+    /// The call of the agent whose turn the fork takes again, if it begins at a turn.
+    pub turn: Option<CallId>,
     /// The client that opened the source.
     pub client: ListenerName,
 }
@@ -26,51 +35,101 @@ pub struct PointRequest {
     pub payload: Option<Payload>,
 }
 
+/// A turn on record, which a fork takes again.
+struct RecordedTurn {
+    call: CallId,
+    note: MessageId,
+    seq: u64,
+    /// Position up to which its prompt shows the thread.
+    prompt: Position,
+}
+
+impl RecordedTurn {
+    fn of(record: &Record) -> Option<Self> {
+        let Input::Outcome { call, turn: Some(_), .. } = record.input else { return None };
+        let word = system::name("model-turn");
+        let note = accepted(record).find(|own| own.name == word && own.from.is_core())?;
+        let past = PastTurn::read(note.payload.as_str()).filter(|past| past.call == call)?;
+        let prompt = past.position;
+        (prompt < record.position).then_some(Self { call, note: note.id, seq: note.seq, prompt })
+    }
+}
+
 impl ForkPoint {
     /// Finds the place at `message`, which the record at `position` contains, or the last one
     /// before it. `None` if that record does not contain the message, or the tree can have no fork.
+    /// Calls to listeners for which `is_answered` holds get recorded results in a fork.
     pub fn find(
         reader: &JournalReader,
         position: Position,
         message: MessageId,
+        is_answered: impl Fn(&ListenerName) -> bool,
     ) -> Result<Option<Self>, Error> {
         let records = reader.walk(position)?;
         let Some(last) = records.last() else { return Ok(None) };
         let root = last.record.tree.clone();
-        let is_here = accepted(&last.record).any(|own| own.id == message);
-        if !is_here || root.as_str() == ThreadId::ORGANISM {
+        let named = accepted(&last.record).find(|own| own.id == message);
+        let Some(named) = named.filter(|_| root.as_str() != ThreadId::ORGANISM) else {
             return Ok(None);
-        }
+        };
 
         let mut state = State::default();
-        let mut found = None;
+        let mut found = Vec::new();
         for sealed in &records {
             let was_at_rest = is_at_rest(&state, &root);
             let is_last = sealed.record.position == position;
             apply(&mut state, &sealed.record);
             if let Some(request) = first_request(&sealed.record).filter(|_| was_at_rest) {
-                found = Some(Self::before(&state, sealed, request));
+                found.extend(Self::before(&state, sealed, request));
                 // The message itself is the request, and not a result in the same record.
                 if is_last && request.id == message {
                     break;
                 }
             }
+            if let Some(turn) = RecordedTurn::of(&sealed.record) {
+                found.extend(Self::at_turn(&state, sealed, &turn));
+            }
+            // A note belongs to the turn before the result.
+            if is_last && named.kind == MessageKind::Note {
+                break;
+            }
             if let Some(result) = last_result(&sealed.record, message)
                 && is_at_rest(&state, &root)
             {
-                found = Some(Self::after(&state, sealed, result));
+                found.extend(Self::after(&state, sealed, result));
             }
         }
-        Ok(found.flatten())
+        Ok(found.into_iter().rev().find(|point| point.can_begin(&records, &is_answered)))
     }
 
-    /// The threads that a fork with the root `fork` takes over here.
-    pub fn inherited(
+    /// Whether a fork can represent the work that is open here.
+    fn can_begin(
+        &self,
+        records: &[HashedRecord],
+        is_answered: impl Fn(&ListenerName) -> bool,
+    ) -> bool {
+        let Some(turn) = self.turn else { return true };
+        let source = &self.source.thread;
+        let past = state_at(records, self.source.history);
+        past.reopened_work((source, source), turn, is_answered).is_some()
+    }
+
+    /// The threads that a fork with the root `fork` takes over here, and the work that it opens
+    /// again. `None` if a fork cannot represent the work.
+    pub fn taken_over(
         &self,
         reader: &JournalReader,
         fork: &ThreadId,
-    ) -> Result<Vec<InheritedThread>, Error> {
-        inherited_threads(reader, &self.source, fork)
+        is_answered: impl Fn(&ListenerName) -> bool,
+    ) -> Result<Option<(Vec<InheritedThread>, ReopenedWork)>, Error> {
+        taken_over(reader, &self.source, fork, self.turn.map(|turn| (turn, is_answered)))
+    }
+
+    fn at_turn(state: &State, sealed: &HashedRecord, turn: &RecordedTurn) -> Option<Self> {
+        let record = &sealed.record;
+        let source = source(sealed, (turn.note, turn.seq), turn.prompt);
+        let client = state.thread(&record.tree)?.by.clone();
+        Some(Self { source, request: None, turn: Some(turn.call), client })
     }
 
     fn before(state: &State, sealed: &HashedRecord, request: &Message) -> Option<Self> {
@@ -78,7 +137,8 @@ impl ForkPoint {
         let is_whole = Digest::of(request.payload.as_str().as_bytes()) == request.payload.digest;
         let payload = is_whole.then(|| request.payload.clone());
         Some(Self {
-            source: source(sealed, request, record.previous),
+            source: source(sealed, (request.id, request.seq), record.previous),
+            turn: None,
             request: Some(PointRequest { sender: request.from.clone(), payload }),
             client: state.thread(&record.tree)?.by.clone(),
         })
@@ -87,25 +147,37 @@ impl ForkPoint {
     fn after(state: &State, sealed: &HashedRecord, result: &Message) -> Option<Self> {
         let record = &sealed.record;
         Some(Self {
-            source: source(sealed, result, record.position),
+            source: source(sealed, (result.id, result.seq), record.position),
+            turn: None,
             request: None,
             client: state.thread(&record.tree)?.by.clone(),
         })
     }
 }
 
-fn inherited_threads(
+fn state_at(records: &[HashedRecord], position: Position) -> State {
+    let mut state = State::default();
+    for sealed in records.iter().filter(|sealed| sealed.record.position <= position) {
+        apply(&mut state, &sealed.record);
+    }
+    state
+}
+
+fn taken_over(
     reader: &JournalReader,
     source: &ForkSource,
     fork: &ThreadId,
-) -> Result<Vec<InheritedThread>, Error> {
-    let mut state = State::default();
-    if source.history > Position(0) {
-        for sealed in reader.walk(source.history)? {
-            apply(&mut state, &sealed.record);
-        }
-    }
-    Ok(state.inherited_threads(&source.thread, fork))
+    turn: Option<(CallId, impl Fn(&ListenerName) -> bool)>,
+) -> Result<Option<(Vec<InheritedThread>, ReopenedWork)>, Error> {
+    let records =
+        if source.history > Position(0) { reader.walk(source.history)? } else { Vec::new() };
+    let state = state_at(&records, source.history);
+    let place = (&source.thread, fork);
+    let work = match turn {
+        Some((turn, is_answered)) => state.reopened_work(place, turn, is_answered),
+        None => Some(ReopenedWork::default()),
+    };
+    Ok(work.map(|work| (state.inherited_threads(place, &work.calls), work)))
 }
 
 /// A fork on record, which its source has to prove.
@@ -115,25 +187,45 @@ pub(super) struct RecordedFork {
     thread: ThreadId,
     source: ForkSource,
     threads: Vec<InheritedThread>,
+    calls: Vec<ReopenedCall>,
+    /// The messages that the fork has opened again.
+    messages: Vec<Message>,
 }
 
 impl RecordedFork {
-    /// The fork that a fact of the record at `position` opens.
-    pub fn of(position: Position, fact: &Fact) -> Option<Self> {
-        let Fact::Forked { thread, source, threads, .. } = fact else { return None };
-        let thread = thread.clone();
-        let source = source.clone();
-        Some(Self { position, thread, source, threads: threads.clone() })
+    /// The fork that this record opens.
+    pub fn of(record: &Record) -> Option<Self> {
+        let forked = record.facts.iter().find_map(|fact| match fact {
+            Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
+            _ => None,
+        });
+        let (thread, source, threads) = forked?;
+        let calls = record.facts.iter().filter_map(|fact| match fact {
+            Fact::Reopened(call) => Some((**call).clone()),
+            _ => None,
+        });
+        let calls: Vec<_> = calls.collect();
+        let again: BTreeSet<_> =
+            calls.iter().flat_map(ReopenedCall::messages).map(|(own, _)| own).collect();
+        let messages = accepted(record).filter(|own| again.contains(&own.id)).cloned();
+        Some(Self {
+            position: record.position,
+            thread: thread.clone(),
+            source: source.clone(),
+            threads: threads.clone(),
+            messages: messages.collect(),
+            calls,
+        })
     }
 
     /// Proves that the fork begins where it states: its source has that record, and exactly the
-    /// threads that the fork has taken over.
+    /// threads and the open calls that the fork has taken over.
     ///
     /// # Errors
     ///
     /// [`Error::Broken`] at the position of the fork, if it does not.
     pub fn prove(&self, reader: &JournalReader) -> Result<(), Error> {
-        let Self { position, thread, source, threads } = self;
+        let Self { position, thread, source, threads, calls, .. } = self;
         let broken = |detail: &str| {
             let source = &source.thread;
             Err(Error::broken(position.0, format!("{thread} is a fork of {source}, and {detail}")))
@@ -146,24 +238,64 @@ impl RecordedFork {
         if !is_same && !mutant("trust-a-lineage") {
             return broken("the record of its source is another one");
         }
-        if ![record.position, record.previous].contains(&source.history) {
+        let turn = RecordedTurn::of(record).filter(|turn| turn.note == source.message);
+        let is_at_turn = turn.as_ref().is_some_and(|turn| turn.prompt == source.history);
+        let is_at_rest =
+            calls.is_empty() && [record.position, record.previous].contains(&source.history);
+        if !is_at_turn && !is_at_rest {
             return broken("its history does not end at that record");
         }
-        if inherited_threads(reader, source, thread)? != *threads {
+
+        let answered = self.answered();
+        let turn = turn.filter(|_| is_at_turn);
+        let turn = turn.map(|turn| (turn.call, |name: &ListenerName| answered.contains(name)));
+        let Some((expected, work)) = taken_over(reader, source, thread, turn)? else {
+            return broken("its open calls are not those of its history");
+        };
+        if expected != *threads {
             return broken("its threads are not those of its history");
+        }
+        if !self.is_same_work(&work) {
+            return broken("its open calls are not those of its history");
         }
         Ok(())
     }
+
+    /// The listeners whose calls the fork answers from the record, as far as it has any.
+    fn answered(&self) -> BTreeSet<ListenerName> {
+        let again = self.calls.iter().filter(|call| call.how == Reopening::Again);
+        let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
+        let requests = self.messages.iter().filter(|own| again.contains(&own.id));
+        requests.map(|own| own.to.clone()).collect()
+    }
+
+    /// Whether the fork has opened exactly this work again.
+    fn is_same_work(&self, work: &ReopenedWork) -> bool {
+        let same_messages = work.messages.len() == self.messages.len()
+            && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
+                let Message { seq, time, .. } = own;
+                let stamped = Message { seq: *seq, time: *time, ..expected.clone() };
+                let digest = stamped.payload.digest;
+                digest == own.payload.digest
+                    && Message { payload: own.payload.clone(), ..stamped } == *own
+            });
+        work.calls == self.calls && same_messages
+    }
 }
 
-fn source(sealed: &HashedRecord, message: &Message, history: Position) -> ForkSource {
+fn source(
+    sealed: &HashedRecord,
+    (message, seq): (MessageId, u64),
+    history: Position,
+) -> ForkSource {
     ForkSource {
         thread: sealed.record.tree.clone(),
-        message: message.id,
-        seq: message.seq,
+        message,
+        seq,
         record: sealed.record.position,
         hash: sealed.hash,
         history,
+        unpinned: false,
     }
 }
 

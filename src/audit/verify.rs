@@ -279,8 +279,8 @@ impl JournalProof {
             self.take_action(action);
         }
 
+        self.forks.extend(RecordedFork::of(&sealed.record));
         for fact in &sealed.record.facts {
-            self.forks.extend(RecordedFork::of(position, fact));
             match fact {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
                     self.redacted.push(RedactedPayload { position, message: message.id });

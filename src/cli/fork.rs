@@ -28,7 +28,8 @@ pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     /// Id of the message, or its first 8 digits at least: a client's request, which the fork sends
-    /// again, or the result after which a new request continues.
+    /// again, the turn of an agent, which it takes again, or the result after which a new request
+    /// continues.
     #[arg(value_name = "MESSAGE")]
     message: String,
     /// Send the payload of this file, or of `-` for standard input, instead of the recorded one.
@@ -79,7 +80,7 @@ struct ForkOutput<'a> {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
-    let point = fork_point(&args)?;
+    let point = fork_point(&config, &args)?;
     let payload = payload(&args, &point)?;
     let signer = args.sign.as_deref().map(decision::signer_of).transpose()?;
     let request = ForkRequest {
@@ -91,6 +92,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         client: client(&config, &args, &point)?,
         payload,
         live: live(&config, &args.live)?,
+        unpinned: args.config.config.is_some(),
         allotment: allotment(&args)?,
         origin: Some(DecisionOrigin {
             who: operator::this_user(),
@@ -131,14 +133,18 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
 }
 
 /// The place that the message names, or the last one before it.
-fn fork_point(args: &Args) -> anyhow::Result<ForkPoint> {
+fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;
     let id = report.message.id;
     let thread = &report.message.thread;
+    let is_answered = |name: &ListenerName| {
+        let contract = config.contracts.iter().find(|contract| contract.name == *name);
+        !contract.is_some_and(|own| matches!(own.role, Role::Agent | Role::Workflow))
+    };
     let mut found = None;
     for reader in journal_target::readers_of(&place, &thread.root())? {
-        let point = ForkPoint::find(&reader, report.record.position, id);
+        let point = ForkPoint::find(&reader, report.record.position, id, is_answered);
         found = found.or(point.map_err(|error| journal_target::failed_in(&reader, error))?);
     }
 
@@ -148,7 +154,7 @@ fn fork_point(args: &Args) -> anyhow::Result<ForkPoint> {
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     };
     if point.source.message != id {
-        let what = if point.request.is_some() { "the request" } else { "the result" };
+        let what = kind_of(&point);
         let taken = point.source.message;
         if args.edit.is_some() {
             let text = format!(
@@ -162,9 +168,25 @@ fn fork_point(args: &Args) -> anyhow::Result<ForkPoint> {
     Ok(point)
 }
 
-/// The payload with which the fork begins; `None` if it begins after a result.
+fn kind_of(point: &ForkPoint) -> &'static str {
+    match (&point.request, point.turn) {
+        (Some(_), _) => "the request",
+        (None, Some(_)) => "the turn",
+        (None, None) => "the result",
+    }
+}
+
+/// The payload with which the fork begins; `None` if it begins with no request.
 fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
     let Some(request) = &point.request else {
+        if args.edit.is_some() && point.turn.is_some() {
+            let text = format!(
+                "{} is a turn, which the agent takes again, and --edit replaces a client's \
+                 request; fork there without it, or name the request before it",
+                point.source.message
+            );
+            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        }
         if args.edit.is_some() {
             let text = format!(
                 "{} is a result, and --edit replaces a client's request; fork there without it, \

@@ -10,7 +10,7 @@ use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
-use crate::thread::{ForkSource, Record};
+use crate::thread::{ForkSource, Record, ReopenedNames};
 
 /// Reads threads from the journal in one data directory. All listeners of a process share it.
 pub struct JournalMemory {
@@ -91,6 +91,7 @@ impl ThreadHistory for JournalMemory {
         let mut index = locked(&shared);
         let records = self.reading(|reader| index.records(reader, thread, after, up_to));
         let source = index.source_of(thread).filter(|source| after < source.history).cloned();
+        let names = index.reopened();
         let bytes = index.bytes();
         drop(index);
 
@@ -104,9 +105,10 @@ impl ThreadHistory for JournalMemory {
         }
         drop(trees);
 
-        let Some(source) = source else { return records };
-        let mut inherited = self.inherited(thread, &source, (after, up_to))?;
-        inherited.extend(records?);
+        let records = records?.into_iter().map(Record::without_reopened);
+        let Some(source) = source else { return Ok(records.collect()) };
+        let mut inherited = self.inherited(thread, (&source, &names), (after, up_to))?;
+        inherited.extend(records);
         Ok(inherited)
     }
 
@@ -123,13 +125,13 @@ impl JournalMemory {
     fn inherited(
         &self,
         thread: &ThreadId,
-        source: &ForkSource,
+        (source, names): (&ForkSource, &ReopenedNames),
         (after, up_to): (Position, Position),
     ) -> Result<Vec<Record>, Error> {
         let Some(original) = thread.under(&source.thread) else { return Ok(Vec::new()) };
         let records = self.records(&original, after, up_to.min(source.history))?;
         let root = thread.root();
-        Ok(records.into_iter().map(|record| record.under(&root)).collect())
+        Ok(records.into_iter().map(|record| record.under(&root, names)).collect())
     }
 }
 

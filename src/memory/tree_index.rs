@@ -5,11 +5,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::sqlite::{JournalReader, WalkedRecord};
 use crate::journal::{Error, HashedRecord};
-use crate::thread::{Fact, ForkSource, Record};
+use crate::thread::{Fact, ForkSource, Record, ReopenedNames};
 
 /// Approximate bytes that a thread takes in the index besides its positions.
 const THREAD_BYTES: usize = 256;
@@ -30,6 +31,8 @@ pub(super) struct TreeIndex {
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
     /// The source of the tree if it is a fork and the index contains its first record.
     source: Option<ForkSource>,
+    /// The messages that the fork has opened again.
+    reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
 }
@@ -41,6 +44,7 @@ struct VisitedRecord {
     threads: Vec<ThreadId>,
     opened: Vec<ThreadId>,
     source: Option<ForkSource>,
+    reopened: ReopenedNames,
 }
 
 impl TreeIndex {
@@ -53,6 +57,11 @@ impl TreeIndex {
     /// taken the thread over and the index has reached the beginning of the tree.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
+    }
+
+    /// The messages of the source that the tree has opened again, if it is a fork.
+    pub fn reopened(&self) -> Arc<ReopenedNames> {
+        Arc::clone(&self.reopened)
     }
 
     /// The records of `thread` after `after`, up to and including `up_to`, which is a position in
@@ -164,6 +173,9 @@ impl TreeIndex {
         }
         self.opened.extend(entry.opened);
         self.source = self.source.take().or(entry.source);
+        if !entry.reopened.is_empty() {
+            self.reopened = Arc::new(entry.reopened);
+        }
     }
 }
 
@@ -192,8 +204,18 @@ fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Er
 impl VisitedRecord {
     fn of(record: &Record, hash: Digest) -> Self {
         let position = record.position;
-        let mut entry =
-            Self { position, hash, threads: Vec::new(), opened: Vec::new(), source: None };
+        let calls = record.facts.iter().filter_map(|fact| match fact {
+            Fact::Reopened(call) => Some(&**call),
+            _ => None,
+        });
+        let mut entry = Self {
+            position,
+            hash,
+            threads: Vec::new(),
+            opened: Vec::new(),
+            source: None,
+            reopened: ReopenedNames::of(calls),
+        };
         for fact in &record.facts {
             let concerned = match fact {
                 Fact::ThreadOpened { thread, .. } => {

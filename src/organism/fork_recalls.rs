@@ -59,6 +59,8 @@ struct SearchedCalls {
     openers: HashMap<CallId, Opener>,
     /// Positions of the records that closed calls.
     closed: HashMap<CallId, Position>,
+    /// The calls that the tree has opened again, if it is a fork, with the calls of its source.
+    reopened: HashMap<CallId, CallId>,
 }
 
 /// Keeps the calls of the trees that were searched last.
@@ -79,6 +81,11 @@ impl SourceSearch {
         let key = (order.listener.clone(), order.payload);
 
         let own = self.calls(&reader, &order.fork, Position(0))?;
+        if let Some(call) = own.reopened.get(&order.call).copied() {
+            // It was open at the place of the fork, so its request stands before it.
+            let source = self.calls(&reader, &order.source, Position(0))?;
+            return source.result(&reader, call, order);
+        }
         let number =
             own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == order.call));
         let Some(number) = number else { return Ok(None) };
@@ -87,12 +94,7 @@ impl SourceSearch {
         let Some(call) = source.same.get(&key).and_then(|calls| calls.get(number)).copied() else {
             return Ok(None);
         };
-        let (Some(opener), Some(position)) = (source.openers.get(&call), source.closed.get(&call))
-        else {
-            return Ok(None);
-        };
-        let record = reader.existing_record(*position)?.record;
-        Ok(recollection(&record, order.listener.clone(), call, opener))
+        source.result(&reader, call, order)
     }
 
     /// The calls of a tree after a position.
@@ -132,9 +134,29 @@ impl SearchedCalls {
                 Fact::CallClosed { call, .. } => {
                     self.closed.insert(*call, record.position);
                 }
+                Fact::Reopened(call) => {
+                    self.reopened.insert(call.call, call.source);
+                    // Only calls after the place of the fork are counted.
+                    self.same.values_mut().for_each(|same| same.retain(|own| *own != call.call));
+                }
                 _ => {}
             }
         }
+    }
+
+    /// The result with which a call of this tree was closed.
+    fn result(
+        &self,
+        reader: &JournalReader,
+        call: CallId,
+        order: &RecallOrder,
+    ) -> Result<Option<CallRecollection>, Error> {
+        let (Some(opener), Some(position)) = (self.openers.get(&call), self.closed.get(&call))
+        else {
+            return Ok(None);
+        };
+        let record = reader.existing_record(*position)?.record;
+        Ok(recollection(&record, order.listener.clone(), call, opener))
     }
 
     fn bytes(&self) -> usize {

@@ -19,7 +19,8 @@ use crate::mutant::mutant;
 use crate::pump::core::{ForkRuling, PauseRuling, Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle, HeldPreview, HeldRequest, PumpStopped};
 use crate::thread::{
-    Allotment, ForkAction, ForkedRequest, PauseAction, PauseTarget, Verdict, client_result,
+    Allotment, ForkAction, ForkSource, ForkedRequest, PauseAction, PauseTarget, Verdict,
+    client_result,
 };
 
 #[derive(Clone)]
@@ -120,20 +121,22 @@ impl PumpService {
     /// Forks a thread. The fork point is read from the journal, whatever the requester knows of it.
     async fn fork(&self, request: ForkRequest) -> Result<ServiceResponse, Error> {
         let ForkRequest { thread, source, message, record, client, payload, live, .. } = request;
-        let ForkRequest { allotment, origin, .. } = request;
+        let ForkRequest { allotment, origin, unpinned, .. } = request;
         let data = self.data.clone();
         let fork = thread.clone();
+        let contracts = self.pump.contracts();
+        let is_answered = move |name: &ListenerName| contracts.is_answered_in_forks(name);
         let find = move || -> Result<_, journal::Error> {
             let reader = JournalReader::open(&data)?;
-            let point = ForkPoint::find(&reader, record, message)?;
+            let point = ForkPoint::find(&reader, record, message, &is_answered)?;
             let point = point
                 .filter(|point| point.source.message == message && point.source.thread == source);
             let Some(point) = point else { return Ok(None) };
-            let threads = point.inherited(&reader, &fork)?;
-            Ok(Some((point, threads)))
+            let taken_over = point.taken_over(&reader, &fork, &is_answered)?;
+            Ok(taken_over.map(|taken_over| (point, taken_over)))
         };
         let found = tokio::task::spawn_blocking(find).await.map_err(|_| Error::Stopped)??;
-        let Some((point, threads)) = found else {
+        let Some((point, taken_over)) = found else {
             let text = format!("the message {message} is no place at which a thread can be forked");
             return Ok(ServiceResponse::failed(text));
         };
@@ -150,10 +153,10 @@ impl PumpService {
         let allotment = Allotment { until: None, ..allotment };
         let allotment = (allotment != Allotment::default()).then_some(allotment);
         let by = ListenerName::operator();
-        let source = point.source;
+        let source = ForkSource { unpinned, ..point.source };
         let action = ForkAction { thread, source, client, live, allotment, request, by, origin };
         let payload = payload.as_deref().map(str::as_bytes);
-        Ok(match self.pump.fork(action, threads, payload).await? {
+        Ok(match self.pump.fork(action, taken_over, payload).await? {
             ForkRuling::Forked { thread, calls } => ServiceResponse::Forked { thread, calls },
             ForkRuling::Refused(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
         })

@@ -241,6 +241,10 @@ pub struct ForkRequest {
     /// Listeners that get the calls that the source does not have.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
+    /// Whether new runs of workflows take the definitions of the config, instead of those that
+    /// their runs in the source recorded.
+    #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
     /// The operator and the operator's note. The control socket adds the user that the operating

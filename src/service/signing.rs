@@ -181,8 +181,8 @@ fn with_statement<T>(
         }
         ServiceRequest::Fork(fork) => {
             let payload = fork.payload.as_ref().map(|payload| Digest::of(payload.as_bytes()));
-            let ForkRequest { message, client, live, allotment, origin, .. } = &**fork;
-            let text = fork_text(*message, client, payload, live, allotment);
+            let ForkRequest { message, unpinned, client, live, allotment, origin, .. } = &**fork;
+            let text = fork_text((*message, *unpinned), client, payload, live, allotment);
             Some(then(&DecisionStatement::fork(&text, &note(origin))))
         }
         ServiceRequest::FollowLive(live) => {

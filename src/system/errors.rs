@@ -39,10 +39,12 @@ pub enum ErrorCode {
     UnknownOutcome,
     #[serde(rename = "stale-preview")]
     StalePreview,
+    #[serde(rename = "forked")]
+    Forked,
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Timeout,
         Self::ListenerFailed,
         Self::Undeliverable,
@@ -59,6 +61,7 @@ impl ErrorCode {
         Self::UnknownTimer,
         Self::UnknownOutcome,
         Self::StalePreview,
+        Self::Forked,
     ];
 
     pub const fn code(self) -> &'static str {
@@ -79,6 +82,7 @@ impl ErrorCode {
             Self::UnknownTimer => "unknown-timer",
             Self::UnknownOutcome => "unknown-outcome",
             Self::StalePreview => "stale-preview",
+            Self::Forked => "forked",
         }
     }
 

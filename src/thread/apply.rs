@@ -57,6 +57,7 @@ impl State {
                 home.open_thread(thread, by, *bound, *allotment);
             }
             Fact::Forked { .. } => home.fork(fact),
+            Fact::Reopened(call) => home.reopen(call),
             Fact::NotOnRecord { call } => home.set_unrecorded(*call),
             Fact::Disposed { message, how } => {
                 self.in_flight = self.in_flight.saturating_sub(1);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Allotment, ForkSource, InheritedThread, PauseTarget};
+use super::{Allotment, ForkSource, InheritedThread, PauseTarget, ReopenedCall};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{AttemptFailure, Disposition, Message, Money, Refusal, Spending};
@@ -166,6 +166,10 @@ pub enum Fact {
         #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
         threads: Vec<InheritedThread>,
     },
+    /// A call that was open in the source of a fork is open again in the fork. The same record has
+    /// accepted its messages, under ids of the fork.
+    #[serde(rename = "reopened")]
+    Reopened(Box<ReopenedCall>),
     /// A call of a fork gets the recorded result of a call of its source. No listener is given it.
     #[serde(rename = "recalled")]
     Recalled {

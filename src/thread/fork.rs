@@ -1,7 +1,6 @@
 //! Forks: root threads whose history is the history of another root up to one of its records, by
 //! reference.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{Record, Verdict};
 use super::state::{ByListener, State, Thread, Tree};
-use super::{Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, Opener};
-use crate::envelope::{Message, Payload, Spending};
-use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
-use crate::system;
+use super::{
+    Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, ReopenedCall, ReopenedNames,
+};
+use crate::envelope::Spending;
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
 /// The place in another tree of the same journal at which a fork begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,10 @@ pub struct ForkSource {
     /// with the first message of the source.
     #[serde(rename = "history")]
     pub history: Position,
+    /// Whether new runs of workflows take the definitions of the config, instead of those that
+    /// their runs in the source recorded.
+    #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpinned: bool,
 }
 
 /// A thread that a fork has taken over from its source, under its own root.
@@ -50,6 +54,9 @@ pub struct InheritedThread {
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
+    /// The reopened call whose close cancels the thread.
+    #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<CallId>,
     /// Number of items that the prompt of each agent would show.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
@@ -101,13 +108,14 @@ impl ForkAction {
             Verdict::Passed(digest) | Verdict::Refused(digest) => *digest,
         });
         let allotment = self.allotment.unwrap_or_default();
-        fork_text(self.source.message, &self.client, payload, &self.live, &allotment)
+        let place = (self.source.message, self.source.unpinned);
+        fork_text(place, &self.client, payload, &self.live, &allotment)
     }
 }
 
-/// The form in which an operator signs a fork.
+/// The form in which an operator signs a fork. `unpinned`: see [`ForkSource::unpinned`].
 pub fn fork_text(
-    message: MessageId,
+    (message, unpinned): (MessageId, bool),
     client: &ListenerName,
     payload: Option<Digest>,
     live: &[ListenerName],
@@ -116,6 +124,9 @@ pub fn fork_text(
     let mut text = format!("message {message} for {client}");
     if let Some(payload) = payload {
         text.push_str(&format!(", payload {payload}"));
+    }
+    if unpinned {
+        text.push_str(", workflows of the config");
     }
     for listener in live {
         text.push_str(&format!(", live {listener}"));
@@ -140,7 +151,16 @@ pub struct TreeLineage {
 
 impl State {
     /// The threads that a fork with the root `fork` takes over from the tree of `source`, sorted.
-    pub fn inherited_threads(&self, source: &ThreadId, fork: &ThreadId) -> Vec<InheritedThread> {
+    /// The fork opens the calls `reopened` again.
+    pub fn inherited_threads(
+        &self,
+        (source, fork): (&ThreadId, &ThreadId),
+        reopened: &[ReopenedCall],
+    ) -> Vec<InheritedThread> {
+        let bound = |thread: &Thread| {
+            let own = reopened.iter().find(|own| Some(own.source) == thread.bound)?;
+            Some(own.call)
+        };
         let threads = self.trees.get(source).into_iter().flat_map(|tree| &tree.threads);
         let inherited = threads.filter_map(|(id, thread)| {
             Some(InheritedThread {
@@ -148,6 +168,7 @@ impl State {
                 by: thread.by.clone(),
                 seq: thread.seq,
                 result: thread.result,
+                bound: bound(thread),
                 shown: thread.shown.clone(),
             })
         });
@@ -164,10 +185,11 @@ impl Tree {
         };
 
         for inherited in threads {
-            let InheritedThread { thread, by, seq, result, shown } = inherited;
+            let InheritedThread { thread, by, seq, result, bound, shown } = inherited;
             let mut own = Thread::new(by.clone());
             own.seq = *seq;
             own.result = *result;
+            own.bound = *bound;
             own.shown = shown.clone();
             own.children = labels_beneath(thread, threads);
             self.threads.insert(thread.clone(), own.into());
@@ -192,39 +214,46 @@ fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> BTreeSet<St
 }
 
 impl Record {
-    /// The same record as history of a fork with the root `root`. What the core wrote names the
-    /// threads as the fork has them, so that an agent can address them.
+    /// The same record as history of a fork with the root `root`, which has opened the calls of
+    /// `names` again.
     #[must_use]
-    pub fn under(mut self, root: &ThreadId) -> Self {
+    pub fn under(mut self, root: &ThreadId, names: &ReopenedNames) -> Self {
         let rename = |thread: &mut ThreadId| {
             if let Some(renamed) = thread.under(root) {
                 *thread = renamed;
             }
         };
 
-        let source = self.tree.clone();
         rename(&mut self.tree);
         for fact in &mut self.facts {
             match fact {
                 Fact::Accepted { message, opening, .. } => {
-                    let mut own = Message::clone(message);
-                    rename(&mut own.thread);
-                    if own.from.is_core()
-                        && own.name != system::name("model-turn")
-                        && let Cow::Owned(text) = source.replaced_by(root, own.payload.as_str())
-                    {
-                        own.payload = Payload::new(text);
-                    }
-                    *message = Arc::new(own);
-                    if let Some(Opener::Call { thread, .. }) =
-                        opening.as_mut().map(|opening| &mut opening.opener)
-                    {
-                        rename(thread);
+                    *message = Arc::new(names.message(message, root));
+                    if let Some(opening) = opening {
+                        names.rename_opening(opening, root);
                     }
                 }
                 Fact::ThreadOpened { thread, .. } | Fact::Window { thread, .. } => rename(thread),
                 _ => {}
             }
+        }
+        self
+    }
+
+    /// The same record without the messages of the calls that it opens again: they are history.
+    #[must_use]
+    pub fn without_reopened(mut self) -> Self {
+        let calls = self.facts.iter().filter_map(|fact| match fact {
+            Fact::Reopened(call) => Some(&**call),
+            _ => None,
+        });
+        let again: BTreeSet<_> =
+            calls.flat_map(ReopenedCall::messages).map(|(own, _)| own).collect();
+        if !again.is_empty() {
+            self.facts.retain(|fact| match fact {
+                Fact::Accepted { message, .. } => !again.contains(&message.id),
+                _ => true,
+            });
         }
         self
     }

@@ -16,6 +16,7 @@ mod message_text;
 mod operator;
 mod pauses;
 mod record;
+mod reopened;
 mod request_counts;
 mod reservations;
 mod resident_map;
@@ -38,6 +39,9 @@ pub use operator::{
 };
 pub use pauses::{Pause, PauseAction, PauseTarget, PauseVerb, Pauses};
 pub use record::{Input, RecalledResult, Record, Verdict};
+pub use reopened::{
+    ReopenedCall, ReopenedMessage, ReopenedNames, ReopenedWork, Reopening, reopened_id,
+};
 pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use reservations::ModelReservation;
 pub use resident_map::ResidentMap;

@@ -19,6 +19,7 @@ use crate::schema::Schemas;
 use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource, called_once};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::delegation;
+use super::forked_run::source_definition;
 use super::graph::{GoalGraph, GoalIndex};
 use super::payloads;
 use super::questions;
@@ -133,7 +134,7 @@ impl WorkflowHandler {
         let messages = delivery.messages.as_slice();
         let known = messages.len().saturating_sub(delivery.fresh);
         let request = messages.first().ok_or_else(|| FoldError::crashed("it has no request"))?;
-        let found = self.definition_of(request, messages, known)?;
+        let found = self.definition_of(request, delivery, known)?;
         let RunDefinition { digest, definition, record } = found;
         let graph = self.graph(digest, &definition);
         let (mut fold, folded) = self.fold(&definition, &graph, delivery, request, known)?;
@@ -207,15 +208,15 @@ impl WorkflowHandler {
         Ok(self.failed(goal.unwrap_or_default(), &failure))
     }
 
-    /// The definition on which the run of these messages continues. The first `known` messages came
+    /// The definition on which the run of this delivery continues. Its first `known` messages came
     /// with earlier deliveries.
     fn definition_of(
         &self,
         request: &Message,
-        messages: &[Arc<Message>],
+        delivery: &Delivery,
         known: usize,
     ) -> Result<RunDefinition, FoldError> {
-        if let Some(digest) = self.recorded_in(messages) {
+        if let Some(digest) = self.recorded_in(&delivery.messages) {
             let definition = self.definition(digest)?;
             return Ok(RunDefinition { digest, definition, record: None });
         }
@@ -225,6 +226,14 @@ impl WorkflowHandler {
         if let Some(digest) = self.retried_definition(request)? {
             let definition = self.definition(digest)?;
             return Ok(RunDefinition { digest, definition, record: record(digest) });
+        }
+
+        if let Some(source) = delivery.source.as_deref().filter(|source| !source.unpinned) {
+            let found = source_definition(&*self.archive, &self.workflow, request, source);
+            if let Some(digest) = found.map_err(FoldError::unreadable)? {
+                let definition = self.definition(digest)?;
+                return Ok(RunDefinition { digest, definition, record: record(digest) });
+            }
         }
 
         let current = self.definitions.current.as_ref().ok_or_else(|| {

@@ -18,6 +18,7 @@ mod drawing;
 mod dry_run;
 mod expression;
 mod expression_literals;
+mod forked_run;
 mod graph;
 mod handler;
 mod input;

@@ -124,6 +124,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::forks::results_on_record_come_in_the_order_of_the_source",
     ),
     (
+        "go-on-with-a-spawned-thread",
+        "pump::forks::a_spawned_thread_that_still_ran_ends_in_the_fork",
+    ),
+    (
         "repeat-an-effect-in-a-fork",
         "pump::forks::a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls",
     ),

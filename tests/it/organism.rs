@@ -24,6 +24,7 @@ pub mod examples;
 mod follow;
 mod forged_tails;
 mod forgers;
+mod fork_points;
 mod forks;
 mod gate;
 mod groups;

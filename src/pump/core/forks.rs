@@ -21,7 +21,7 @@ use crate::pump::gate::{Checked, Gate};
 use crate::system::{ActionReport, CorePayload};
 use crate::thread::{
     Call, Closing, DecisionOrigin, DecisionStatement, Fact, ForkAction, InheritedThread, Input,
-    RecalledResult, Tree, TreeLineage, Verdict,
+    RecalledResult, ReopenedWork, Tree, TreeLineage, Verdict,
 };
 
 /// An operator's request to fork a thread, with what the source holds up to there.
@@ -31,6 +31,8 @@ pub struct ForkOrder {
     pub ticket: Uuid,
     pub action: ForkAction,
     pub threads: Vec<InheritedThread>,
+    /// The work that was open there. None is, if the fork begins with a request.
+    pub work: ReopenedWork,
     /// The payload of the fork's first request, after the gate accepted or refused it.
     pub payload: Option<Result<Checked, Refusal>>,
 }
@@ -88,7 +90,7 @@ pub struct RecallOrder {
 impl Core {
     /// Opens a fork. A fork that is refused leaves no thread.
     pub(super) fn fork(&mut self, step: &mut Step, order: ForkOrder) {
-        let ForkOrder { ticket, mut action, threads, payload } = order;
+        let ForkOrder { ticket, mut action, threads, work, payload } = order;
         action.origin = action.origin.map(DecisionOrigin::shortened);
         action.by = ListenerName::operator();
         let (payload, refused) = match payload {
@@ -127,7 +129,8 @@ impl Core {
         let ruling = match proved {
             Ok((by, peers)) => {
                 let thread = action.thread.clone();
-                let calls = self.open_fork(step, (&by, action), threads, payload.zip(peers));
+                let calls =
+                    self.open_fork(step, (&by, action), (threads, work), payload.zip(peers));
                 ForkRuling::Forked { thread, calls }
             }
             Err(refusal) => {
@@ -181,7 +184,7 @@ impl Core {
         &mut self,
         step: &mut Step,
         (by, action): (&ListenerName, ForkAction),
-        threads: Vec<InheritedThread>,
+        (threads, work): (Vec<InheritedThread>, ReopenedWork),
         request: Option<(Checked, Vec<ListenerName>)>,
     ) -> Vec<CallId> {
         let ForkAction { thread, source, client, live, allotment, .. } = action;
@@ -227,7 +230,7 @@ impl Core {
                 };
                 self.open_client_calls(step, &origin, &checked, &peers)
             }
-            _ => Vec::new(),
+            _ => self.reopen(step, &client, work),
         }
     }
 

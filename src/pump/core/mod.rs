@@ -32,6 +32,7 @@ mod primitives;
 mod recorded_events;
 mod refusals;
 mod reload;
+mod reopened_calls;
 pub mod replay;
 mod reservations;
 mod residency;

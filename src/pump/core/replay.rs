@@ -10,6 +10,7 @@ use super::event::{
 };
 use super::forks::{CallRecollection, ForkOrder};
 use super::pauses::PauseChange;
+use super::reopened_calls::recorded_work;
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
 use crate::ids::{CallId, Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
@@ -123,7 +124,9 @@ fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
         None => None,
     };
     let threads = threads.unwrap_or_default();
-    Some(Event::Fork(Box::new(ForkOrder { ticket: Uuid::nil(), action, threads, payload })))
+    let work = recorded_work(record);
+    let ticket = Uuid::nil();
+    Some(Event::Fork(Box::new(ForkOrder { ticket, action, threads, work, payload })))
 }
 
 /// Rebuilds what the source of a fork had for a call. A reply passes the gate again.

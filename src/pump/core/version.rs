@@ -95,6 +95,7 @@ const CHANGES: &[(u32, &str)] = &[
         50,
         "the generated label of a subthread depends on the labels above it and their number alone",
     ),
+    (51, "a fork begins at a turn, and opens the calls again that were open there"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -16,6 +16,7 @@ use super::submission_limit::{InboxBound, InboxPermit, SubmissionLimiter};
 use crate::bus::Delivery;
 use crate::bus::live::LiveChannel;
 use crate::clock::Time;
+use crate::contract::Contracts;
 use crate::envelope::{Message, NotReserved, Refusal, RefusalRule, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
@@ -27,7 +28,7 @@ use crate::pump::core::{
 use crate::system::AlertReport;
 use crate::thread::{
     Closing, Decision, DecisionOrigin, ForkAction, InheritedThread, OperatorAction, PauseAction,
-    Verdict,
+    ReopenedWork, Verdict,
 };
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
@@ -365,7 +366,7 @@ impl Handle {
     pub async fn fork(
         &self,
         action: ForkAction,
-        threads: Vec<InheritedThread>,
+        (threads, work): (Vec<InheritedThread>, ReopenedWork),
         payload: Option<&[u8]>,
     ) -> Result<ForkRuling, PumpStopped> {
         let Some(permit) = self.inbox.try_permit() else {
@@ -388,10 +389,16 @@ impl Handle {
         };
 
         let (ruling, ruled) = oneshot::channel();
-        let order = ForkOrder { ticket: Uuid::now_v7(), action, threads, payload };
+        let order = ForkOrder { ticket: Uuid::now_v7(), action, threads, work, payload };
         let fork = Box::new(Fork { order, ruling, permit });
         self.outbox.send(PumpCommand::Fork(fork)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
+    }
+
+    /// The contracts of the config in force.
+    pub fn contracts(&self) -> Arc<Contracts> {
+        let (gate, _) = self.gates.current();
+        Arc::clone(&gate.contracts)
     }
 
     /// Reports what the source of a fork has for a call. A reply that the gate does not pass today

@@ -20,8 +20,8 @@ fn forked(change: impl FnOnce(&mut ForkSource, &mut Vec<InheritedThread>)) -> Pl
         _ => None,
     });
     let fork = thread("sess-forked01");
-    let point = ForkPoint::find(&reader, head, message.unwrap()).unwrap().unwrap();
-    let mut threads = point.inherited(&reader, &fork).unwrap();
+    let point = ForkPoint::find(&reader, head, message.unwrap(), |_| true).unwrap().unwrap();
+    let (mut threads, _) = point.taken_over(&reader, &fork, |_| true).unwrap().unwrap();
     assert!(threads.iter().any(|own| own.thread == fork && own.seq > 0), "{threads:?}");
     let mut source = point.source;
     change(&mut source, &mut threads);

@@ -241,3 +241,58 @@ fn a_run_of_a_workflow_is_forked() {
     assert_eq!(compared["equal_results"], true, "{compared}");
     house.verified();
 }
+
+/// The digests of the definitions that runs recorded, in the order of the record.
+fn run_definitions(house: &House) -> Vec<String> {
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let recorded = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if message.payload.as_str().contains(" digest=\"") => {
+            (&*message.name.local == "run-definition").then(|| message.payload.as_str().to_owned())
+        }
+        _ => None,
+    });
+    recorded.collect()
+}
+
+/// A run of a fork has the definition of the source's run, whatever the config has by now, unless
+/// `--config` names one. A run that the source does not have takes that of the config.
+#[test]
+fn a_run_of_a_fork_keeps_the_definition_of_its_source() {
+    let essay = ESSAY.replace("name = \"essay\"", "name = \"talk\"");
+    let house = House::with(&essay);
+    std::fs::create_dir(house.path("essay")).unwrap();
+    house.write("essay/recording.toml", RECORDING);
+    let request = "<essay xmlns=\"https://xml-pipeline.org/ns/workflow/v1/essay\">\
+        <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
+    let sent = house.send_text(request, &["--new", "sess-essay000"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let (id, _) = messages(&house, "essay")[0].clone();
+    let (result, _) = messages(&house, "essay-output").pop().unwrap();
+
+    house.write("organism.toml", essay.replace("Write the whole essay", "Write a whole essay"));
+    house.write("essay/recording.toml", "recorded = \"empty\"\n");
+    let forked = fork(&house, id, &[]);
+    assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{forked:?}");
+    let pinned = run_definitions(&house);
+    assert_eq!(pinned.len(), 2);
+    assert_eq!(pinned[0], pinned[1], "no model is called: every prompt is that of the source");
+
+    house.write("essay/recording.toml", RECORDING);
+    let forked = fork(&house, id, &["--config", "organism.toml"]);
+    assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{forked:?}");
+    let definitions = run_definitions(&house);
+    assert_ne!(definitions[2], definitions[0], "the config changes it");
+
+    let after = fork(&house, result, &["--json"]);
+    assert_eq!(after.code, Some(0), "{after:?}");
+    let thread = after.json()[0]["fork"].as_str().unwrap().to_owned();
+    // Its subthreads have other labels, for which the recording has no turn.
+    let more = house.send_text(request, &["--thread", &thread]);
+    assert!(more.out.contains("outline-1"), "{more:?}");
+    assert_eq!(run_definitions(&house)[3], definitions[2], "the source has no run after it");
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}

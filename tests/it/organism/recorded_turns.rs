@@ -91,7 +91,7 @@ text = '<{{nonce}}-FINAL format="text">second</{{nonce}}-FINAL>'
 "#;
 
 /// A recording without the turns of the tests.
-const NO_TURNS: &str = "recorded = \"empty\"\n";
+pub const NO_TURNS: &str = "recorded = \"empty\"\n";
 
 fn house(transport: &str, last: &str, recording: &str) -> House {
     let config = AGENT.replace("TRANSPORT", transport).replace("FINAL", last);
@@ -266,4 +266,108 @@ fn another_prompt_gets_no_recorded_answer() {
     let spawned = messages(&house, &thread, "thread-spawned");
     assert!(spawned[0].1.contains(&thread) && spawned[0].1.contains(system::NAMESPACE));
     house.verified();
+}
+
+/// An agent whose peer is an agent with a peer of its own.
+const CHAIN: &str = r#"
+recorded = "for a test"
+[[turn]]
+agent = "lead"
+turn = 1
+text = '<order><n>1</n></order>'
+[[turn]]
+agent = "thinker"
+turn = 1
+text = '<ping><n>1</n></ping>'
+[[turn]]
+agent = "thinker"
+turn = 2
+text = '<done><n>2</n></done>'
+[[turn]]
+agent = "lead"
+turn = 2
+text = '<ping><n>2</n></ping>'
+[[turn]]
+agent = "lead"
+turn = 3
+text = '<done><n>3</n></done>'
+"#;
+
+const LEAD: &str = r#"
+[agents.lead]
+schema = "talk.xsd"
+accepts = ["work"]
+final = "done"
+peers = ["thinker", "solo"]
+model = "recorded"
+"#;
+
+pub fn chain() -> House {
+    let config = AGENT.replace("TRANSPORT", "xml").replace("FINAL", "final = \"done\"");
+    let config = config.replace("peers = [\"thinker\"]", "peers = [\"lead\"]");
+    // Tests that kill the organism lose many attempts.
+    let config =
+        (config + LEAD).replace("transport = \"xml\"", "transport = \"xml\"\nattempts = 100");
+    let house = House::with(
+        &config.replace("accepts = [\"work\"]", "accepts = [\"work\"]\nattempts = 100"),
+    );
+    house.write("turns.toml", CHAIN);
+    house
+}
+
+/// Forks at every turn of a run, also those of an agent beneath another one: what follows is what
+/// the source has, no model is called, and no listener is given anything.
+#[test]
+fn a_fork_at_any_turn_has_the_course_of_its_source() {
+    let house = chain();
+    let run = |house: &House| {
+        let mut command = house.command(&["run"]);
+        command.env("EFFECTS", house.path("effects"));
+        house.run_with(command)
+    };
+    let effects = || std::fs::read_to_string(house.path("effects")).unwrap_or_default();
+    let running = run(&house);
+    let sent = house.send_text(&numbered("work", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    let done = effects();
+    assert_eq!(done.lines().count(), 2);
+
+    house.write("turns.toml", NO_TURNS);
+    let running = run(&house);
+    let turns = messages(&house, "sess-source01", "model-turn");
+    assert_eq!(turns.len(), 5);
+    let mut last = String::new();
+    for (number, (id, _)) in turns.iter().enumerate() {
+        let (thread, forked) = fork(&house, *id);
+        assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{number}: {forked:?}");
+        let own = messages(&house, &thread, "model-turn");
+        assert_eq!(own.len(), turns.len() - number, "{number}");
+        for ((_, own), (id, _)) in own.iter().zip(&turns[number..]) {
+            assert!(own.contains(&format!(" recorded=\"{id}\"")), "{own}");
+        }
+        if number == 1 {
+            last = thread;
+        }
+    }
+
+    // A reply of a listener is no place for a fork: the turn before it is.
+    let (pong, _) = messages(&house, "sess-source01", "pong")[0].clone();
+    let (_, forked) = fork(&house, pong);
+    let named = format!("so the fork begins at the turn {} before it", turns[1].0);
+    assert!(forked.err.contains(&named), "{forked:?}");
+    let edited = house.organism(&["fork", &turns[1].0.to_string(), "--edit", "organism.toml"]);
+    assert_eq!(edited.code, Some(2), "{edited:?}");
+    assert!(edited.err.contains("is a turn"), "{edited:?}");
+
+    // A fork of a fork, at each of its turns.
+    for (id, _) in messages(&house, &last, "model-turn") {
+        let (_, forked) = fork(&house, id);
+        assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{forked:?}");
+    }
+    assert_eq!(effects(), done, "no effect happened twice");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }

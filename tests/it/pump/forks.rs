@@ -283,3 +283,113 @@ fn a_fork_that_cannot_be_is_refused_and_leaves_no_thread() {
     assert_eq!(world.core.state().trees.len(), trees);
     assert!(world.deliveries.is_empty());
 }
+
+/// The position up to which the next delivery to `who` shows the thread.
+fn prompt_of(world: &World, who: &str) -> (CallId, Position) {
+    let next = world.deliveries.iter().find(|delivery| delivery.listener.as_str() == who).unwrap();
+    (next.call, next.position)
+}
+
+/// 1.5: a fork at a turn opens the agent's call again, with what it has handled, and the turn runs
+/// anew. A restart changes nothing.
+#[test]
+fn a_fork_at_a_turn_goes_on_from_there() {
+    for restarts in [false, true] {
+        let mut world = world();
+        let (source, _) = world.open("desk", &word("plan", "p"));
+        world.play("thinker", &[look("q")]);
+        world.play("finder", &[word("found", "f")]);
+        let (turn, history) = prompt_of(&world, "thinker");
+        let was = world.delivery("thinker");
+        world.answer(&was, &[word("answer", "a")]);
+        let before = world.core.state().tree(&source).unwrap().clone();
+
+        let ruling = world.fork_at((&source, history, Some(turn)), ("other", None), &[]);
+        let (fork, call) = forked(ruling);
+        if restarts {
+            world.restart();
+            world.pass(Duration::from_millis(10));
+        }
+        let again = world.delivery("thinker");
+        assert_ne!(again.call, turn, "the call has an id of its own");
+        assert_eq!((again.thread.clone(), again.call), (fork.clone(), call.unwrap()));
+        assert_eq!((again.messages.len(), again.fresh), (was.messages.len(), was.fresh));
+        for (own, of_source) in again.messages.iter().zip(&was.messages) {
+            assert_eq!(own.payload, of_source.payload);
+            assert_eq!(own.call, Some(again.call));
+        }
+        assert!(world.recalls.is_empty() && world.deliveries.is_empty(), "nothing is done again");
+
+        world.answer(&again, &[look("new")]);
+        world.recall(None);
+        assert!(world.deliveries.is_empty(), "it is held");
+        world.cancel(&fork);
+        assert!(world.result(call.unwrap()).starts_with("cancelled"));
+        assert_eq!(world.core.state().tree(&source).unwrap(), &before, "the source is untouched");
+        world.check_replay();
+    }
+}
+
+/// 1.5, 1.6: a call to a listener that was open there gets its recorded result, and otherwise it is
+/// held.
+#[test]
+fn an_open_call_to_a_listener_gets_its_recorded_result() {
+    for is_recorded in [true, false] {
+        let mut world = world();
+        let (source, _) = world.open("desk", &look("z"));
+        world.say("desk", &source, &word("plan", "p"));
+        let finder = world.delivery("finder");
+        let (turn, history) = prompt_of(&world, "thinker");
+        world.play("thinker", &[word("answer", "a")]);
+        world.answer(&finder, &[word("found", "f")]);
+
+        let ruling = world.fork_at((&source, history, Some(turn)), ("desk", None), &[]);
+        let ForkRuling::Forked { calls, .. } = ruling else { panic!("not forked") };
+        let [asked, planned] = calls[..] else { panic!("{calls:?}") };
+        world.play("thinker", &[word("answer", "b")]);
+        assert_eq!(world.result(planned), "completed: answer(b)");
+        let result = word("found", "f");
+        let order = world.recall(is_recorded.then_some((MessageKind::Reply, &result)));
+        assert_eq!(order.call, asked);
+        assert!(world.deliveries.is_empty(), "no listener is given it");
+        let ended = if is_recorded { "completed: found(f)" } else { "none" };
+        assert_eq!(world.result(asked), ended);
+        assert_eq!(world.core.state().call(asked).is_some(), !is_recorded, "it is held");
+        world.check_replay();
+    }
+}
+
+/// 1.5: a spawned thread that still ran ends in the fork, and its opener gets the reason. The turn
+/// of the spawned thread itself goes on.
+#[test]
+fn a_spawned_thread_that_still_ran_ends_in_the_fork() {
+    let mut world = world();
+    let (source, _) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("plan", "side"));
+    world.play("thinker", &[core("spawn-thread", "suggested_sub_id=\"side\"", &inner), look("q")]);
+    let side = world.delivery("thinker");
+    world.play("finder", &[word("found", "f")]);
+    let (turn, history) = prompt_of(&world, "thinker");
+    let root = world.delivery("thinker");
+    assert_eq!(root.thread, source);
+
+    let ruling = world.fork_at((&source, history, Some(turn)), ("desk", None), &[]);
+    let (fork, _) = forked(ruling);
+    let again = world.delivery("thinker");
+    assert_eq!(again.thread, fork);
+    let woken = fresh(&again);
+    assert!(woken.iter().any(|text| text.contains("found(f)")), "{woken:?}");
+    assert!(woken.contains(&"thread-result failed".to_owned()), "{woken:?}");
+    let ended = again.messages.iter().any(|own| own.payload.as_str().contains("code=\"forked\""));
+    assert!(ended, "{:?}", again.messages);
+    assert!(world.deliveries.is_empty(), "nobody goes on with it");
+
+    let place = (&source, side.position, Some(side.call));
+    let (fork, _) = forked(world.fork_at(place, ("desk", None), &[]));
+    world.recall(None);
+    let again = world.delivery("thinker");
+    assert_eq!(again.thread, fork.child("side"));
+    world.answer(&again, &[word("answer", "s")]);
+    assert!(world.transcript(&fork).contains("thread-result"));
+    world.check_replay();
+}

@@ -624,6 +624,16 @@ impl World {
         (who, text): (&str, Option<&str>),
         live: &[&str],
     ) -> ForkRuling {
+        self.fork_at((source, history, None), (who, text), live)
+    }
+
+    /// As [`Self::fork`], at the turn of a call if there is one.
+    pub fn fork_at(
+        &mut self,
+        (source, history, turn): (&ThreadId, Position, Option<CallId>),
+        (who, text): (&str, Option<&str>),
+        live: &[&str],
+    ) -> ForkRuling {
         let mut past = State::default();
         for record in self.records.iter().filter(|record| record.tree == *source) {
             if record.position <= history {
@@ -649,6 +659,7 @@ impl World {
             record: history,
             hash: Digest::of(b"record"),
             history,
+            unpinned: false,
         };
         let action = ForkAction {
             thread: thread.clone(),
@@ -660,8 +671,14 @@ impl World {
             by: name("whoever"),
             origin: None,
         };
-        let threads = past.inherited_threads(&source.thread, &thread);
-        let order = ForkOrder { ticket: Uuid::nil(), action, threads, payload: checked };
+        let contracts = Arc::clone(&self.gate.contracts);
+        let is_answered = |name: &ListenerName| contracts.is_answered_in_forks(name);
+        let place = (&source.thread, &thread);
+        let work = turn.map(|turn| past.reopened_work(place, turn, is_answered).unwrap());
+        let work = work.unwrap_or_default();
+        let threads = past.inherited_threads(place, &work.calls);
+        let ticket = Uuid::nil();
+        let order = ForkOrder { ticket, action, threads, work, payload: checked };
         self.step(Event::Fork(Box::new(order)));
         self.fork_ruling.take().unwrap()
     }

@@ -1,0 +1,151 @@
+//! Calls that were open at the place of a fork: the fork accepts their messages again, under ids of
+//! its own, and their listeners go on.
+
+use super::event::{Alarm, Effect};
+use super::message::NewMessage;
+use super::{Core, Step};
+use crate::envelope::{Disposition, Message, MessageKind};
+use crate::ids::{CallId, ListenerName};
+use crate::mutant::mutant;
+use crate::system::ErrorCode;
+use crate::thread::{Fact, Opener, Opening, Record, ReopenedCall, ReopenedWork, Reopening, Timer};
+
+/// Text of the error with which work of a spawned thread ends in a fork.
+const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
+
+impl Core {
+    /// Opens the work of a fork's source again, for the client of the fork. Returns the calls that
+    /// this client waits for.
+    pub(super) fn reopen(
+        &mut self,
+        step: &mut Step,
+        client: &ListenerName,
+        work: ReopenedWork,
+    ) -> Vec<CallId> {
+        let ReopenedWork { calls, messages, timers, waiting } = work;
+        let mut awaited = Vec::new();
+        for (message, opening) in messages {
+            let opening = opening.map(|opening| for_client(opening, client));
+            let is_client = |own: &Opening| matches!(own.opener, Opener::Client { .. });
+            if opening.as_ref().is_some_and(is_client) {
+                awaited.push(CallId(message.id));
+            }
+            self.accept_again(step, &message, opening);
+        }
+
+        let handled = calls.iter().flat_map(|call| &call.handled);
+        for (message, _) in handled {
+            self.dispose(step, *message, Disposition::Handled);
+        }
+        for (timer, set) in timers {
+            let Timer { call, fires_at, label, at } = set;
+            self.fact(step, Fact::TimerSet { timer, call, fires_at, label, at });
+            let alarm = Alarm::Timer { timer, call };
+            step.effect(Effect::Alarm { at: fires_at, alarm });
+        }
+        for (call, until) in waiting {
+            self.fact(step, Fact::Waiting { call, until });
+        }
+        for call in &calls {
+            self.fact(step, Fact::Reopened(Box::new(call.clone())));
+        }
+        self.continue_reopened(step, &calls);
+        awaited
+    }
+
+    fn accept_again(&mut self, step: &mut Step, message: &Message, opening: Option<Opening>) {
+        let Message { kind, from, to, thread, name, payload, .. } = message;
+        let again = NewMessage::new(*kind, from, to, thread, (name, payload));
+        let again = again.with_id(message.id).caused_by(message.cause).in_call(message.call);
+        let again = match opening {
+            Some(opening) => again.opening(opening),
+            None => again,
+        };
+        self.accept(step, again);
+    }
+
+    /// Has each reopened call go on, after all of them are open.
+    fn continue_reopened(&mut self, step: &mut Step, calls: &[ReopenedCall]) {
+        for ReopenedCall { call, turns, .. } in calls {
+            let Some(open) = self.state.call(*call) else { continue };
+            let callee = open.callee.clone();
+            let thread = open.thread.clone();
+            let contract = self.contracts.get(&callee);
+            if *turns > 0 && contract.is_some_and(|contract| contract.is_serial()) {
+                self.scheduler.hold_thread(&callee, &thread, *call);
+            }
+        }
+
+        for ReopenedCall { call, how, .. } in calls {
+            match how {
+                Reopening::Continued => self.continue_call(step, *call),
+                Reopening::Again => self.start_again(step, *call),
+                Reopening::Ended if mutant("go-on-with-a-spawned-thread") => {
+                    self.start_call(step, *call);
+                }
+                Reopening::Ended => self.fail(step, *call, ErrorCode::Forked, ENDED),
+            }
+        }
+    }
+}
+
+impl Core {
+    fn continue_call(&mut self, step: &mut Step, call: CallId) {
+        self.count_turn(call);
+        if let Some(open) = self.state.call(call) {
+            let thread = open.thread.clone();
+            self.pick_up_call(step, &thread, call);
+        }
+    }
+
+    /// Begins a call again, whose listener the config may have lost.
+    fn start_again(&mut self, step: &mut Step, call: CallId) {
+        let callee = self.state.call(call).map(|open| open.callee.clone());
+        if callee.is_some_and(|callee| self.contracts.get(&callee).is_some()) {
+            self.start_call(step, call);
+        } else {
+            self.continue_call(step, call);
+        }
+    }
+}
+
+/// The result of the fork goes to its client.
+fn for_client(opening: Opening, client: &ListenerName) -> Opening {
+    match opening.opener {
+        Opener::Client { .. } => {
+            let opener = Opener::Client { name: client.clone() };
+            Opening { opener, ..opening }
+        }
+        Opener::Call { .. } => opening,
+    }
+}
+
+/// The work that a recorded fork has opened again.
+pub(super) fn recorded_work(record: &Record) -> ReopenedWork {
+    let mut work = ReopenedWork::default();
+    for fact in &record.facts {
+        match fact {
+            Fact::Reopened(call) => work.calls.push((**call).clone()),
+            Fact::TimerSet { timer, call, fires_at, label, at } => {
+                let set = Timer { call: *call, fires_at: *fires_at, label: label.clone(), at: *at };
+                work.timers.insert(*timer, set);
+            }
+            Fact::Waiting { call, until } => work.waiting.push((*call, *until)),
+            _ => {}
+        }
+    }
+
+    let is_again = |message: &Message| {
+        let mut messages = work.calls.iter().flat_map(ReopenedCall::messages);
+        messages.any(|(own, _)| own == message.id)
+    };
+    let again = record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, opening, .. } if is_again(message) => {
+            debug_assert!(message.kind != MessageKind::Note, "notes are not delivered");
+            Some((Message::clone(message), opening.clone()))
+        }
+        _ => None,
+    });
+    work.messages = again.collect();
+    work
+}

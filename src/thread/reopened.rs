@@ -1,0 +1,367 @@
+//! Calls that were open in the source at the place of a fork, opened again in the fork.
+//!
+//! The fork has their messages under ids of its own. What the facts of these messages do not say of
+//! a call, such as the actions whose answers it awaits, stands in a fact of its own.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::awaited_answers::{AwaitedAction, PendingMessage, ReplyOrder};
+use super::state::{Call, State, Timer, Tree};
+use super::{Opener, Opening};
+use crate::envelope::{Message, Payload};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
+use crate::system::{self, WaitFor};
+
+/// What becomes of a call of the source in the fork.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reopening {
+    /// The call of an agent or a workflow goes on where it was.
+    #[serde(rename = "continued")]
+    Continued,
+    /// The call of any other listener begins again, and gets the recorded result of the source.
+    #[serde(rename = "again")]
+    Again,
+    /// The call belongs to a spawned thread that still ran. It ends at once.
+    #[serde(rename = "ended")]
+    Ended,
+}
+
+/// A call of the source that is opened again in a fork.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReopenedCall {
+    /// The call in the fork.
+    #[serde(rename = "call")]
+    pub call: CallId,
+    /// The call in the source.
+    #[serde(rename = "source")]
+    pub source: CallId,
+    #[serde(rename = "how")]
+    pub how: Reopening,
+    /// Messages of the call that its listener has handled, as `(fork, source)`.
+    #[serde(rename = "handled", default, skip_serializing_if = "Vec::is_empty")]
+    pub handled: Vec<(MessageId, MessageId)>,
+    /// Messages that wait for their delivery, in its order.
+    #[serde(rename = "pending", default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<ReopenedMessage>,
+    #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
+    pub awaiting: Vec<AwaitedAction>,
+    #[serde(rename = "next_slot")]
+    pub next_slot: u32,
+    #[serde(rename = "turns")]
+    pub turns: u32,
+    #[serde(rename = "failed_rounds")]
+    pub failed_rounds: u32,
+    #[serde(rename = "delegations")]
+    pub delegations: u32,
+    /// Number of items that the prompt of the call's agent would show.
+    #[serde(rename = "shown")]
+    pub shown: u32,
+}
+
+/// A message of a reopened call that waits for its delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReopenedMessage {
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    #[serde(rename = "source")]
+    pub source: MessageId,
+    #[serde(rename = "slot")]
+    pub slot: ReplyOrder,
+    #[serde(rename = "answers_call")]
+    pub answers_call: bool,
+}
+
+impl ReopenedCall {
+    /// The messages of the call, each in the fork and in the source.
+    pub fn messages(&self) -> impl Iterator<Item = (MessageId, MessageId)> {
+        let pending = self.pending.iter().map(|own| (own.message, own.source));
+        self.handled.iter().copied().chain(pending)
+    }
+}
+
+/// The work that was open in the source at the place of a fork, as the fork has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReopenedWork {
+    /// The calls, each after the one that opened it.
+    pub calls: Vec<ReopenedCall>,
+    /// The messages of these calls in the order in which they are accepted, with what they open.
+    /// Their `seq` and times are those of the source.
+    pub messages: Vec<(Message, Option<Opening>)>,
+    pub timers: BTreeMap<TimerId, Timer>,
+    pub waiting: Vec<(CallId, WaitFor)>,
+}
+
+/// The id of a source's message in the fork that opens it again.
+pub fn reopened_id(fork: &ThreadId, source: MessageId) -> MessageId {
+    MessageId(Uuid::new_v5(&source.0, fork.as_str().as_bytes()))
+}
+
+/// Names of the same messages and calls in a fork and in its source.
+#[derive(Debug, Clone, Default)]
+pub struct ReopenedNames(BTreeMap<MessageId, MessageId>);
+
+impl ReopenedNames {
+    pub fn of<'c>(calls: impl IntoIterator<Item = &'c ReopenedCall>) -> Self {
+        let messages = calls.into_iter().flat_map(ReopenedCall::messages);
+        Self(messages.map(|(own, source)| (source, own)).collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn rename(&self, id: &mut MessageId) {
+        if let Some(own) = self.0.get(id) {
+            *id = *own;
+        }
+    }
+
+    fn call(&self, call: CallId) -> CallId {
+        CallId(self.0.get(&call.0).copied().unwrap_or(call.0))
+    }
+
+    /// The text with the ids of the fork in place of those of the source.
+    fn in_text(&self, text: &str) -> Option<String> {
+        let mut renamed: Option<String> = None;
+        for (source, own) in &self.0 {
+            let known = renamed.as_deref().unwrap_or(text);
+            let source = source.to_string();
+            if known.contains(&source) {
+                renamed = Some(known.replace(&source, &own.to_string()));
+            }
+        }
+        renamed
+    }
+
+    /// The message of a source with the root `source` as the fork with the root `fork` has it. What
+    /// the core wrote names the threads as the fork has them, so that an agent can address them.
+    pub(super) fn message(&self, of_source: &Message, fork: &ThreadId) -> Message {
+        let mut message = of_source.clone();
+        let source = message.thread.root();
+        if let Some(renamed) = message.thread.under(fork) {
+            message.thread = renamed;
+        }
+        for id in [Some(&mut message.id), message.cause.as_mut()].into_iter().flatten() {
+            self.rename(id);
+        }
+        message.call = message.call.map(|call| self.call(call));
+        if !message.from.is_core() {
+            return message;
+        }
+
+        let text = message.payload.as_str();
+        let renamed = if message.name == system::name("model-turn") {
+            self.in_text(text)
+        } else {
+            match source.replaced_by(fork, text) {
+                Cow::Owned(text) => Some(text),
+                Cow::Borrowed(_) => None,
+            }
+        };
+        if let Some(text) = renamed {
+            message.payload = Payload::new(text);
+        }
+        message
+    }
+
+    /// Renames what opens a call.
+    pub(super) fn rename_opening(&self, opening: &mut Opening, root: &ThreadId) {
+        if let Some((group, _)) = &mut opening.group {
+            *group = self.call(*group);
+        }
+        if let Opener::Call { call, thread, .. } = &mut opening.opener {
+            *call = self.call(*call);
+            *thread = thread.under(root).unwrap_or_else(|| thread.clone());
+        }
+    }
+}
+
+/// The open calls of a tree, and what a fork does with each.
+struct OpenWork<'s> {
+    tree: &'s Tree,
+    fork: &'s ThreadId,
+    /// The calls, by what becomes of them.
+    calls: BTreeMap<CallId, (Reopening, &'s Call)>,
+}
+
+impl State {
+    /// The open work of the tree of `source` as a fork with the root `fork` has it, in which the
+    /// call `turn` takes its next turn. The listeners for which `is_answered` holds get recorded
+    /// results. `None` if a fork cannot represent the work: the turn belongs to the call of such a
+    /// listener, or a group of which the first reply counts keeps a fault.
+    pub fn reopened_work(
+        &self,
+        (source, fork): (&ThreadId, &ThreadId),
+        turn: CallId,
+        is_answered: impl Fn(&ListenerName) -> bool,
+    ) -> Option<ReopenedWork> {
+        let tree = self.trees.get(source).filter(|tree| tree.kept_faults.is_empty())?;
+        let above_turn: BTreeSet<CallId> = tree.openers(turn).map(|call| call.id).collect();
+        let is_turn_answered = tree.openers(turn).any(|call| is_answered(&call.callee));
+        if is_turn_answered || tree.call(turn).is_none() {
+            return None;
+        }
+
+        let mut calls = BTreeMap::new();
+        for call in tree.open_calls() {
+            let ends = |own: &Call| !above_turn.contains(&own.id) && tree.is_spawned(own);
+            let mut openers = tree.openers(call.id).skip(1);
+            if openers.any(|own| is_answered(&own.callee) || ends(own)) {
+                continue;
+            }
+            let how = if ends(call) {
+                Reopening::Ended
+            } else if is_answered(&call.callee) {
+                Reopening::Again
+            } else {
+                Reopening::Continued
+            };
+            calls.insert(call.id, (how, call));
+        }
+        Some(OpenWork { tree, fork, calls }.reopened())
+    }
+}
+
+impl Tree {
+    /// A call and the open calls above it, each after the one that it opened.
+    fn openers(&self, call: CallId) -> impl Iterator<Item = &Call> {
+        std::iter::successors(self.call(call), |call| match &call.opening.opener {
+            Opener::Call { call, .. } => self.call(*call),
+            Opener::Client { .. } => None,
+        })
+    }
+
+    /// Whether a call was opened from another thread, which does not end the call's thread.
+    fn is_spawned(&self, call: &Call) -> bool {
+        let is_elsewhere = matches!(&call.opening.opener,
+            Opener::Call { thread, .. } if *thread != call.thread);
+        let thread = self.threads.get(&call.thread);
+        is_elsewhere && thread.is_some_and(|thread| thread.bound.is_none())
+    }
+
+    /// Restores what the messages of a reopened call do not say of it.
+    pub(super) fn reopen(&mut self, reopened: &ReopenedCall) {
+        let has_bound = self.threads.values().any(|own| own.bound == Some(reopened.call));
+        let Some(call) = self.calls.get_mut(&reopened.call) else { return };
+        let mut waiting = std::mem::take(&mut call.pending);
+        let pending = reopened.pending.iter().filter_map(|own| {
+            let at = waiting.iter().position(|waiting| waiting.message.id == own.message)?;
+            let message = waiting.swap_remove(at).message;
+            Some(PendingMessage { slot: own.slot, answers_call: own.answers_call, message })
+        });
+        call.pending = pending.collect();
+        call.awaiting = reopened.awaiting.clone();
+        call.next_slot = reopened.next_slot;
+        call.turns = reopened.turns;
+        call.failed_rounds = reopened.failed_rounds;
+        call.delegations = reopened.delegations;
+        call.has_bound = has_bound;
+
+        let callee = call.callee.clone();
+        if let Some(thread) = self.threads.get_mut(&call.thread.clone()) {
+            *thread.shown.of(&callee) = reopened.shown;
+        }
+    }
+}
+
+impl OpenWork<'_> {
+    fn reopened(self) -> ReopenedWork {
+        let mut order: Vec<_> = self.calls.values().collect();
+        order.sort_by_key(|(_, call)| {
+            let seq = call.request().map_or(0, |request| request.seq);
+            (self.tree.openers(call.id).count(), call.thread.clone(), seq)
+        });
+
+        let calls: Vec<_> = order.iter().map(|(how, call)| self.call(*how, call)).collect();
+        let names = ReopenedNames::of(&calls);
+        let continued = order.iter().filter(|(how, _)| *how == Reopening::Continued);
+        let waiting =
+            continued.clone().filter_map(|(_, call)| Some((names.call(call.id), call.waiting?)));
+        let timers = self.tree.timers.iter().filter(|(_, timer)| {
+            let call = self.calls.get(&timer.call);
+            call.is_some_and(|(how, _)| *how == Reopening::Continued)
+        });
+        let timers = timers
+            .map(|(id, timer)| (*id, Timer { call: names.call(timer.call), ..timer.clone() }));
+
+        let requests = order.iter().filter_map(|(_, call)| Some((*call, call.request()?)));
+        let opened = requests.map(|(call, request)| {
+            let mut opening = call.opening.clone();
+            names.rename_opening(&mut opening, self.fork);
+            (names.message(request, self.fork), Some(opening))
+        });
+        let later = continued.flat_map(|(_, call)| {
+            let pending = call.pending.iter().map(|own| &own.message);
+            call.handled.iter().chain(pending).filter(|own| own.id != call.id.0)
+        });
+        let later = later.map(|message| (names.message(message, self.fork), None));
+        ReopenedWork {
+            messages: opened.chain(later).collect(),
+            timers: timers.collect(),
+            waiting: waiting.collect(),
+            calls,
+        }
+    }
+
+    fn id(&self, source: MessageId) -> MessageId {
+        reopened_id(self.fork, source)
+    }
+
+    fn call(&self, how: Reopening, call: &Call) -> ReopenedCall {
+        let shown = self.tree.threads.get(&call.thread).and_then(|own| own.shown.get(&call.callee));
+        let shown = shown.copied().unwrap_or_default();
+        let begun = ReopenedCall {
+            call: CallId(self.id(call.id.0)),
+            source: call.id,
+            how,
+            handled: Vec::new(),
+            pending: vec![ReopenedMessage {
+                message: self.id(call.id.0),
+                source: call.id.0,
+                slot: ReplyOrder { action: 0, leg: 0 },
+                answers_call: false,
+            }],
+            awaiting: Vec::new(),
+            next_slot: 1,
+            turns: 0,
+            failed_rounds: 0,
+            delegations: call.delegations,
+            shown,
+        };
+        if how != Reopening::Continued {
+            return begun;
+        }
+
+        let pending = call.pending.iter().map(|own| ReopenedMessage {
+            message: self.id(own.message.id),
+            source: own.message.id,
+            slot: own.slot,
+            answers_call: own.answers_call,
+        });
+        let handled = call.handled.iter().map(|own| (self.id(own.id), own.id));
+        ReopenedCall {
+            handled: handled.collect(),
+            pending: pending.collect(),
+            awaiting: self.awaiting(call),
+            next_slot: call.next_slot,
+            turns: call.turns,
+            failed_rounds: call.failed_rounds,
+            ..begun
+        }
+    }
+
+    fn awaiting(&self, call: &Call) -> Vec<AwaitedAction> {
+        let leg = |call: CallId| CallId(self.id(call.0));
+        let awaiting = call.awaiting.iter().map(|own| AwaitedAction {
+            // The first leg of a group may have ended, and then has no other id in the fork.
+            group: if self.calls.contains_key(&own.group) { leg(own.group) } else { own.group },
+            open: own.open.iter().map(|(call, number)| (leg(*call), *number)).collect(),
+            ..own.clone()
+        });
+        awaiting.collect()
+    }
+}

@@ -1,0 +1,232 @@
+//! Forks of every message of recorded runs, and kill -9 in the midst of them (issue 18, part 1).
+//! `ORGANISM_TORTURE=1` takes every message and every point, otherwise a part of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use organism::audit::{ForkPoint, VerifyOptions, verify_with};
+use organism::envelope::{Message, Payload};
+use organism::ids::{ListenerName, MessageId, Position, ThreadId};
+use organism::journal::Journal as _;
+use organism::journal::sqlite::SqliteJournal;
+use organism::thread::{Fact, Input};
+
+use super::recorded_turns::{NO_TURNS, chain};
+use super::{House, Running, numbered, until};
+use crate::journal::script::{Script, name, thread};
+
+const ESSAY: &str = include_str!("../../../config/essay.toml");
+const RECORDING: &str = include_str!("../../../config/essay/recording.toml");
+
+fn is_torture() -> bool {
+    std::env::var_os("ORGANISM_TORTURE").is_some()
+}
+
+/// All messages of a tree, each with its local name, in the order of the record.
+fn messages(house: &House, root: &str) -> Vec<(MessageId, String)> {
+    let reader = house.reader();
+    let root = ThreadId::parse(root).unwrap();
+    let records = reader.tree(&root, None).unwrap();
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let accepted = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some((message.id, message.name.local.to_string())),
+        _ => None,
+    });
+    accepted.collect()
+}
+
+fn extent(house: &House, root: &str) -> (Option<Position>, usize) {
+    let reader = house.reader();
+    let root = ThreadId::parse(root).unwrap();
+    (reader.head(&root).unwrap(), reader.tree(&root, None).unwrap().len())
+}
+
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    house.run_with(command)
+}
+
+fn effects(house: &House) -> usize {
+    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
+}
+
+fn until_all_ended(house: &House) {
+    until("all forks have ended", || {
+        let open = house.organism(&["threads", "--status", "running", "--json"]);
+        let page = open.json().first().cloned();
+        page.is_none_or(|page| page["threads"] == serde_json::json!([])).then_some(())
+    });
+}
+
+/// Forks every message of the tree, or one of each name: the result is that of the source, or there
+/// is nothing more to do.
+fn fork_every_message(house: &House, root: &str, result: &str) {
+    let before = extent(house, root);
+    let mut names = BTreeSet::new();
+    for (id, name) in messages(house, root) {
+        if !names.insert(name.clone()) && !is_torture() {
+            continue;
+        }
+        let forked = house.organism(&["fork", &id.to_string()]);
+        assert_eq!(forked.code, Some(0), "{name} {id}: {forked:?}");
+        let is_after = forked.err.contains("continue it with");
+        let expected = if is_after { "" } else { result };
+        assert_eq!(forked.out, expected, "{name} {id}: {forked:?}");
+    }
+    assert_eq!(extent(house, root), before, "the source is untouched");
+}
+
+/// Every message of a workflow's run with its goals, and of the runs of a fork. No model is called.
+#[test]
+fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
+    let house = House::with(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
+    std::fs::create_dir(house.path("essay")).unwrap();
+    house.write("essay/recording.toml", RECORDING);
+    let request = "<essay xmlns=\"https://xml-pipeline.org/ns/workflow/v1/essay\">\
+        <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
+    let sent = house.send_text(request, &["--new", "sess-essay000"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
+    house.write("essay/recording.toml", NO_TURNS);
+    let running = run(&house);
+    fork_every_message(&house, "sess-essay000", &sent.out);
+    let turns = messages(&house, "sess-essay000").into_iter();
+    let (turn, _) = turns.filter(|(_, name)| name == "model-turn").nth(2).unwrap();
+    let forked = house.organism(&["fork", &turn.to_string(), "--json"]).json().remove(0);
+    fork_every_message(&house, forked["fork"].as_str().unwrap(), &sent.out);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// kill -9 at every step of a fork at a turn: it is there once or not at all, it goes on after the
+/// next start, and no effect happens twice.
+#[test]
+fn a_fork_at_a_turn_survives_kill_9_at_every_point() {
+    let all = [
+        "after-append",
+        "stepped",
+        "after-commit",
+        "before-append",
+        "before-commit",
+        "before-result",
+        "after-result",
+    ];
+    let points = if is_torture() { &all[..] } else { &all[..3] };
+    let house = chain();
+    let running = run(&house);
+    let sent = house.send_text(&numbered("work", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.write("turns.toml", NO_TURNS);
+    let before = extent(&house, "sess-source01");
+    let turns = messages(&house, "sess-source01").into_iter();
+    let turns: Vec<_> = turns.filter(|(_, name)| name == "model-turn").collect();
+
+    for point in points {
+        // The boot of the pump steps and appends, too.
+        for (nth, (turn, _)) in (2..=if is_torture() { 8 } else { 4 }).zip(turns.iter().cycle()) {
+            let mut command = house.command(&["fork", &turn.to_string()]);
+            command.env("EFFECTS", house.path("effects"));
+            command.env("ORGANISM_FAILPOINT", format!("{point}:{nth}"));
+            command.output().unwrap();
+        }
+        let running = run(&house);
+        until_all_ended(&house);
+        assert_eq!(effects(&house), 2, "{point}");
+        assert_eq!(extent(&house, "sess-source01"), before, "the source is untouched");
+        assert_eq!(running.stop(), Some(0));
+        house.verified();
+    }
+    let all = house.organism(&["threads", "--json"]).out;
+    assert!(!all.contains("\"failed\""), "every fork has the result of its source: {all}");
+}
+
+/// Appends a fork at the thinker's second turn, whose facts `change` has changed. Returns why the
+/// journal is not proved; `None` if it is.
+fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> Option<String> {
+    let reader = house.reader();
+    let records = reader.tree(&ThreadId::parse("sess-source01").unwrap(), None).unwrap();
+    let is_turn = |fact: &Fact| match fact {
+        Fact::Accepted { message, .. } if &*message.name.local == "model-turn" => Some(message.id),
+        _ => None,
+    };
+    let turns = records.iter().filter_map(|sealed| {
+        Some((sealed.record.position, sealed.record.facts.iter().find_map(is_turn)?))
+    });
+    let (position, turn) = turns.into_iter().nth(2).unwrap();
+    let fork = thread(fork);
+    let is_answered = |name: &ListenerName| name.as_str() == "solo";
+    let point = ForkPoint::find(&reader, position, turn, is_answered).unwrap().unwrap();
+    assert_eq!(point.source.message, turn);
+    let (threads, work) = point.taken_over(&reader, &fork, is_answered).unwrap().unwrap();
+    let last = reader.last().unwrap();
+    let time = reader.existing_record(last).unwrap().record.time;
+    drop(reader);
+
+    let mut seq = threads[0].seq;
+    let mut facts = vec![Fact::Forked {
+        thread: fork.clone(),
+        by: name("desk"),
+        source: point.source,
+        live: Vec::new(),
+        allotment: None,
+        threads,
+    }];
+    for (message, opening) in work.messages {
+        seq += 1;
+        let message = Message { seq, time, ..message }.into();
+        facts.push(Fact::Accepted { message, opening, key: None });
+    }
+    facts.extend(work.calls.into_iter().map(|call| Fact::Reopened(Box::new(call))));
+    change(&mut facts);
+
+    let mut journal = SqliteJournal::open(&house.data(), &house.state(), &mut |_| Ok(())).unwrap();
+    let mut script = Script::default();
+    let step = script.step(&fork, Input::Shutdown { detail: "a fork".to_owned() });
+    let mut record = step.end();
+    record.facts = facts;
+    record.time = time;
+    journal.append(&mut [record]).unwrap();
+    journal.close(time).unwrap();
+
+    let options = VerifyOptions { state: Some(house.state()), ..VerifyOptions::default() };
+    let report = verify_with(&house.data(), &options, &mut |_, _| {}).unwrap();
+    report.broken.map(|broken| broken.detail)
+}
+
+/// `verify` makes the open work of a fork from its source again, and compares it.
+#[test]
+fn verify_compares_what_a_fork_has_opened_again() {
+    let change_call = |facts: &mut Vec<Fact>| {
+        for fact in facts {
+            if let Fact::Reopened(call) = fact {
+                call.turns += 1;
+            }
+        }
+    };
+    let change_payload = |facts: &mut Vec<Fact>| {
+        let accepted = facts.iter_mut().rev().find_map(|fact| match fact {
+            Fact::Accepted { message, .. } => Some(message),
+            _ => None,
+        });
+        let message = Arc::make_mut(accepted.unwrap());
+        message.payload = Payload::new(numbered("pong", "8"));
+    };
+    let drop_call = |facts: &mut Vec<Fact>| {
+        facts.retain(|fact| !matches!(fact, Fact::Reopened(_)));
+    };
+
+    let changes: [fn(&mut Vec<Fact>); 3] = [change_call, change_payload, drop_call];
+    for change in changes {
+        let house = chain();
+        let sent = house.send_text(&numbered("work", "1"), &["--new", "sess-source01"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        assert_eq!(appended(&house, "sess-forked01", |_| {}), None);
+        let detail = appended(&house, "sess-forked02", change).unwrap();
+        let expected = ["open calls are not those of its history", "threads are not those"];
+        assert!(expected.iter().any(|text| detail.contains(text)), "{detail}");
+    }
+}
