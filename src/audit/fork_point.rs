@@ -11,8 +11,8 @@ use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
 use crate::system;
 use crate::thread::{
-    Fact, ForkSource, InheritedThread, Input, Opener, Record, ReopenedCall, ReopenedWork,
-    Reopening, State,
+    Fact, ForkSource, InheritedThread, Input, Opener, Record, ReopenedCall, ReopenedCalls,
+    ReopenedKind, State,
 };
 
 /// A place at which a fork can begin.
@@ -36,7 +36,7 @@ pub struct PointRequest {
 }
 
 /// A turn on record, which a fork takes again.
-struct RecordedTurn {
+struct ForkedTurn {
     call: CallId,
     note: MessageId,
     seq: u64,
@@ -44,7 +44,7 @@ struct RecordedTurn {
     prompt: Position,
 }
 
-impl RecordedTurn {
+impl ForkedTurn {
     fn of(record: &Record) -> Option<Self> {
         let Input::Outcome { call, turn: Some(_), .. } = record.input else { return None };
         let word = system::name("model-turn");
@@ -86,7 +86,7 @@ impl ForkPoint {
                     break;
                 }
             }
-            if let Some(turn) = RecordedTurn::of(&sealed.record) {
+            if let Some(turn) = ForkedTurn::of(&sealed.record) {
                 found.extend(Self::at_turn(&state, sealed, &turn));
             }
             // A note belongs to the turn before the result.
@@ -121,11 +121,11 @@ impl ForkPoint {
         reader: &JournalReader,
         fork: &ThreadId,
         is_answered: impl Fn(&ListenerName) -> bool,
-    ) -> Result<Option<(Vec<InheritedThread>, ReopenedWork)>, Error> {
+    ) -> Result<Option<(Vec<InheritedThread>, ReopenedCalls)>, Error> {
         taken_over(reader, &self.source, fork, self.turn.map(|turn| (turn, is_answered)))
     }
 
-    fn at_turn(state: &State, sealed: &HashedRecord, turn: &RecordedTurn) -> Option<Self> {
+    fn at_turn(state: &State, sealed: &HashedRecord, turn: &ForkedTurn) -> Option<Self> {
         let record = &sealed.record;
         let source = source(sealed, (turn.note, turn.seq), turn.prompt);
         let client = state.thread(&record.tree)?.by.clone();
@@ -168,14 +168,14 @@ fn taken_over(
     source: &ForkSource,
     fork: &ThreadId,
     turn: Option<(CallId, impl Fn(&ListenerName) -> bool)>,
-) -> Result<Option<(Vec<InheritedThread>, ReopenedWork)>, Error> {
+) -> Result<Option<(Vec<InheritedThread>, ReopenedCalls)>, Error> {
     let records =
         if source.history > Position(0) { reader.walk(source.history)? } else { Vec::new() };
     let state = state_at(&records, source.history);
     let place = (&source.thread, fork);
     let work = match turn {
         Some((turn, is_answered)) => state.reopened_work(place, turn, is_answered),
-        None => Some(ReopenedWork::default()),
+        None => Some(ReopenedCalls::default()),
     };
     Ok(work.map(|work| (state.inherited_threads(place, &work.calls), work)))
 }
@@ -238,7 +238,7 @@ impl RecordedFork {
         if !is_same && !mutant("trust-a-lineage") {
             return broken("the record of its source is another one");
         }
-        let turn = RecordedTurn::of(record).filter(|turn| turn.note == source.message);
+        let turn = ForkedTurn::of(record).filter(|turn| turn.note == source.message);
         let is_at_turn = turn.as_ref().is_some_and(|turn| turn.prompt == source.history);
         let is_at_rest =
             calls.is_empty() && [record.position, record.previous].contains(&source.history);
@@ -263,14 +263,14 @@ impl RecordedFork {
 
     /// The listeners whose calls the fork answers from the record, as far as it has any.
     fn answered(&self) -> BTreeSet<ListenerName> {
-        let again = self.calls.iter().filter(|call| call.how == Reopening::Again);
+        let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
         let requests = self.messages.iter().filter(|own| again.contains(&own.id));
         requests.map(|own| own.to.clone()).collect()
     }
 
     /// Whether the fork has opened exactly this work again.
-    fn is_same_work(&self, work: &ReopenedWork) -> bool {
+    fn is_same_work(&self, work: &ReopenedCalls) -> bool {
         let same_messages = work.messages.len() == self.messages.len()
             && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
                 let Message { seq, time, .. } = own;

@@ -40,7 +40,7 @@ pub use operator::{
 pub use pauses::{Pause, PauseAction, PauseTarget, PauseVerb, Pauses};
 pub use record::{Input, RecalledResult, Record, Verdict};
 pub use reopened::{
-    ReopenedCall, ReopenedMessage, ReopenedNames, ReopenedWork, Reopening, reopened_id,
+    ReopenedCall, ReopenedCalls, ReopenedKind, ReopenedMessage, ReopenedNames, reopened_id,
 };
 pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use reservations::ModelReservation;

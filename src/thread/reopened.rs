@@ -16,9 +16,9 @@ use crate::envelope::{Message, Payload};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::system::{self, WaitFor};
 
-/// What becomes of a call of the source in the fork.
+/// How a fork goes on with a call that was open in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reopening {
+pub enum ReopenedKind {
     /// The call of an agent or a workflow goes on where it was.
     #[serde(rename = "continued")]
     Continued,
@@ -40,7 +40,7 @@ pub struct ReopenedCall {
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
-    pub how: Reopening,
+    pub how: ReopenedKind,
     /// Messages of the call that its listener has handled, as `(fork, source)`.
     #[serde(rename = "handled", default, skip_serializing_if = "Vec::is_empty")]
     pub handled: Vec<(MessageId, MessageId)>,
@@ -85,7 +85,7 @@ impl ReopenedCall {
 
 /// The work that was open in the source at the place of a fork, as the fork has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ReopenedWork {
+pub struct ReopenedCalls {
     /// The calls, each after the one that opened it.
     pub calls: Vec<ReopenedCall>,
     /// The messages of these calls in the order in which they are accepted, with what they open.
@@ -181,11 +181,11 @@ impl ReopenedNames {
 }
 
 /// The open calls of a tree, and what a fork does with each.
-struct OpenWork<'s> {
+struct ReopenedTree<'s> {
     tree: &'s Tree,
     fork: &'s ThreadId,
     /// The calls, by what becomes of them.
-    calls: BTreeMap<CallId, (Reopening, &'s Call)>,
+    calls: BTreeMap<CallId, (ReopenedKind, &'s Call)>,
 }
 
 impl State {
@@ -198,7 +198,7 @@ impl State {
         (source, fork): (&ThreadId, &ThreadId),
         turn: CallId,
         is_answered: impl Fn(&ListenerName) -> bool,
-    ) -> Option<ReopenedWork> {
+    ) -> Option<ReopenedCalls> {
         let tree = self.trees.get(source).filter(|tree| tree.kept_faults.is_empty())?;
         let above_turn: BTreeSet<CallId> = tree.openers(turn).map(|call| call.id).collect();
         let is_turn_answered = tree.openers(turn).any(|call| is_answered(&call.callee));
@@ -214,15 +214,15 @@ impl State {
                 continue;
             }
             let how = if ends(call) {
-                Reopening::Ended
+                ReopenedKind::Ended
             } else if is_answered(&call.callee) {
-                Reopening::Again
+                ReopenedKind::Again
             } else {
-                Reopening::Continued
+                ReopenedKind::Continued
             };
             calls.insert(call.id, (how, call));
         }
-        Some(OpenWork { tree, fork, calls }.reopened())
+        Some(ReopenedTree { tree, fork, calls }.reopened())
     }
 }
 
@@ -268,8 +268,8 @@ impl Tree {
     }
 }
 
-impl OpenWork<'_> {
-    fn reopened(self) -> ReopenedWork {
+impl ReopenedTree<'_> {
+    fn reopened(self) -> ReopenedCalls {
         let mut order: Vec<_> = self.calls.values().collect();
         order.sort_by_key(|(_, call)| {
             let seq = call.request().map_or(0, |request| request.seq);
@@ -278,12 +278,12 @@ impl OpenWork<'_> {
 
         let calls: Vec<_> = order.iter().map(|(how, call)| self.call(*how, call)).collect();
         let names = ReopenedNames::of(&calls);
-        let continued = order.iter().filter(|(how, _)| *how == Reopening::Continued);
+        let continued = order.iter().filter(|(how, _)| *how == ReopenedKind::Continued);
         let waiting =
             continued.clone().filter_map(|(_, call)| Some((names.call(call.id), call.waiting?)));
         let timers = self.tree.timers.iter().filter(|(_, timer)| {
             let call = self.calls.get(&timer.call);
-            call.is_some_and(|(how, _)| *how == Reopening::Continued)
+            call.is_some_and(|(how, _)| *how == ReopenedKind::Continued)
         });
         let timers = timers
             .map(|(id, timer)| (*id, Timer { call: names.call(timer.call), ..timer.clone() }));
@@ -299,7 +299,7 @@ impl OpenWork<'_> {
             call.handled.iter().chain(pending).filter(|own| own.id != call.id.0)
         });
         let later = later.map(|message| (names.message(message, self.fork), None));
-        ReopenedWork {
+        ReopenedCalls {
             messages: opened.chain(later).collect(),
             timers: timers.collect(),
             waiting: waiting.collect(),
@@ -311,7 +311,7 @@ impl OpenWork<'_> {
         reopened_id(self.fork, source)
     }
 
-    fn call(&self, how: Reopening, call: &Call) -> ReopenedCall {
+    fn call(&self, how: ReopenedKind, call: &Call) -> ReopenedCall {
         let shown = self.tree.threads.get(&call.thread).and_then(|own| own.shown.get(&call.callee));
         let shown = shown.copied().unwrap_or_default();
         let begun = ReopenedCall {
@@ -332,7 +332,7 @@ impl OpenWork<'_> {
             delegations: call.delegations,
             shown,
         };
-        if how != Reopening::Continued {
+        if how != ReopenedKind::Continued {
             return begun;
         }
 

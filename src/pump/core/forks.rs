@@ -21,7 +21,7 @@ use crate::pump::gate::{Checked, Gate};
 use crate::system::{ActionReport, CorePayload};
 use crate::thread::{
     Call, Closing, DecisionOrigin, DecisionStatement, Fact, ForkAction, InheritedThread, Input,
-    RecalledResult, ReopenedWork, Tree, TreeLineage, Verdict,
+    RecalledResult, ReopenedCalls, Tree, TreeLineage, Verdict,
 };
 
 /// An operator's request to fork a thread, with what the source holds up to there.
@@ -32,7 +32,7 @@ pub struct ForkOrder {
     pub action: ForkAction,
     pub threads: Vec<InheritedThread>,
     /// The work that was open there. None is, if the fork begins with a request.
-    pub work: ReopenedWork,
+    pub work: ReopenedCalls,
     /// The payload of the fork's first request, after the gate accepted or refused it.
     pub payload: Option<Result<Checked, Refusal>>,
 }
@@ -184,7 +184,7 @@ impl Core {
         &mut self,
         step: &mut Step,
         (by, action): (&ListenerName, ForkAction),
-        (threads, work): (Vec<InheritedThread>, ReopenedWork),
+        (threads, work): (Vec<InheritedThread>, ReopenedCalls),
         request: Option<(Checked, Vec<ListenerName>)>,
     ) -> Vec<CallId> {
         let ForkAction { thread, source, client, live, allotment, .. } = action;

@@ -8,7 +8,9 @@ use crate::envelope::{Disposition, Message, MessageKind};
 use crate::ids::{CallId, ListenerName};
 use crate::mutant::mutant;
 use crate::system::ErrorCode;
-use crate::thread::{Fact, Opener, Opening, Record, ReopenedCall, ReopenedWork, Reopening, Timer};
+use crate::thread::{
+    Fact, Opener, Opening, Record, ReopenedCall, ReopenedCalls, ReopenedKind, Timer,
+};
 
 /// Text of the error with which work of a spawned thread ends in a fork.
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
@@ -20,9 +22,9 @@ impl Core {
         &mut self,
         step: &mut Step,
         client: &ListenerName,
-        work: ReopenedWork,
+        work: ReopenedCalls,
     ) -> Vec<CallId> {
-        let ReopenedWork { calls, messages, timers, waiting } = work;
+        let ReopenedCalls { calls, messages, timers, waiting } = work;
         let mut awaited = Vec::new();
         for (message, opening) in messages {
             let opening = opening.map(|opening| for_client(opening, client));
@@ -78,12 +80,12 @@ impl Core {
 
         for ReopenedCall { call, how, .. } in calls {
             match how {
-                Reopening::Continued => self.continue_call(step, *call),
-                Reopening::Again => self.start_again(step, *call),
-                Reopening::Ended if mutant("go-on-with-a-spawned-thread") => {
+                ReopenedKind::Continued => self.continue_call(step, *call),
+                ReopenedKind::Again => self.start_again(step, *call),
+                ReopenedKind::Ended if mutant("go-on-with-a-spawned-thread") => {
                     self.start_call(step, *call);
                 }
-                Reopening::Ended => self.fail(step, *call, ErrorCode::Forked, ENDED),
+                ReopenedKind::Ended => self.fail(step, *call, ErrorCode::Forked, ENDED),
             }
         }
     }
@@ -121,8 +123,8 @@ fn for_client(opening: Opening, client: &ListenerName) -> Opening {
 }
 
 /// The work that a recorded fork has opened again.
-pub(super) fn recorded_work(record: &Record) -> ReopenedWork {
-    let mut work = ReopenedWork::default();
+pub(super) fn recorded_work(record: &Record) -> ReopenedCalls {
+    let mut work = ReopenedCalls::default();
     for fact in &record.facts {
         match fact {
             Fact::Reopened(call) => work.calls.push((**call).clone()),

@@ -28,7 +28,7 @@ use crate::pump::core::{
 use crate::system::AlertReport;
 use crate::thread::{
     Closing, Decision, DecisionOrigin, ForkAction, InheritedThread, OperatorAction, PauseAction,
-    ReopenedWork, Verdict,
+    ReopenedCalls, Verdict,
 };
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
@@ -366,7 +366,7 @@ impl Handle {
     pub async fn fork(
         &self,
         action: ForkAction,
-        (threads, work): (Vec<InheritedThread>, ReopenedWork),
+        (threads, work): (Vec<InheritedThread>, ReopenedCalls),
         payload: Option<&[u8]>,
     ) -> Result<ForkRuling, PumpStopped> {
         let Some(permit) = self.inbox.try_permit() else {
