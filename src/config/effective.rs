@@ -34,6 +34,9 @@ pub(super) struct EffectiveConfig<'a> {
     /// Public keys of operators by name.
     #[serde(rename = "operators", skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<ListenerName, OperatorPublicKey>,
+    /// Public keys in browsers of operators by name.
+    #[serde(rename = "operators_in_browsers", skip_serializing_if = "BTreeMap::is_empty")]
+    pub browser_keys: BTreeMap<ListenerName, OperatorPublicKey>,
     /// Clients that see what models write in their own threads.
     #[serde(rename = "clients_with_steps", skip_serializing_if = "Vec::is_empty")]
     pub clients_with_steps: Vec<ListenerName>,
@@ -107,7 +110,18 @@ pub(super) fn workflows(configured: &[ConfiguredWorkflow]) -> BTreeMap<&str, Dig
 }
 
 pub(super) fn operators(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorPublicKey> {
-    keys.iter().cloned().collect()
+    let mut first = BTreeMap::new();
+    for (name, key) in keys.iter() {
+        first.entry(name.clone()).or_insert(*key);
+    }
+    first
+}
+
+/// The keys with which operators sign in browsers.
+pub(super) fn browser_keys(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorPublicKey> {
+    let first = operators(keys);
+    let others = keys.iter().filter(|(name, key)| first.get(name) != Some(key));
+    others.cloned().collect()
 }
 
 impl EffectiveConfig<'_> {

@@ -70,8 +70,11 @@ pub(super) const CLIENTS: KnownSection = KnownSection {
     ],
 };
 
-pub(super) const OPERATORS: KnownSection =
-    KnownSection { name: "operators", member: Some("operator"), keys: &[("key", Text)] };
+pub(super) const OPERATORS: KnownSection = KnownSection {
+    name: "operators",
+    member: Some("operator"),
+    keys: &[("key", Text), ("browser_key", Text)],
+};
 
 pub(super) const LISTENERS: KnownSection = KnownSection {
     name: "listeners",

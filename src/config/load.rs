@@ -383,6 +383,7 @@ fn effective_text(
         agents,
         models: models.iter().map(models::shown).collect(),
         operators: effective::operators(&sections.operators.keys()),
+        browser_keys: effective::browser_keys(&sections.operators.keys()),
         clients_with_steps: with_steps(&sections.members),
         schemas: payloads.digests(),
         workflows: effective::workflows(workflows),

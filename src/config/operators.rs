@@ -6,7 +6,7 @@ use crate::thread::{OperatorKeys, OperatorPublicKey};
 use super::config_problem::{ConfigProblem, ProblemCode};
 use super::members::member_name;
 use super::read::TableReader;
-use super::tree::Located;
+use super::tree::{ExpandedText, Located};
 use super::variables;
 
 /// The declared operators whose keys could be read.
@@ -27,6 +27,18 @@ impl DeclaredOperators {
     pub fn read(&mut self, name: &Located<String>, read: &mut TableReader<'_>) {
         let name = member_name(name, read);
         let Some(text) = read.required_text("key", "\"ed25519:…\"") else { return };
+        let browser = read.text("browser_key");
+        for text in [Some(text), browser].into_iter().flatten() {
+            self.add(name.as_ref(), &text, read);
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: Option<&Located<ListenerName>>,
+        text: &Located<ExpandedText>,
+        read: &mut TableReader<'_>,
+    ) {
         self.variables.extend(variables::named(&text.value.written).map(str::to_owned));
         if text.value.failed {
             return;
@@ -44,6 +56,6 @@ impl DeclaredOperators {
             return read.problem(problem.help("give each operator a key of their own"));
         }
 
-        self.keys.extend(name.map(|name| (name.value, key)));
+        self.keys.extend(name.map(|name| (name.value.clone(), key)));
     }
 }

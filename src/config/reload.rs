@@ -7,7 +7,7 @@ use crate::ids::ListenerName;
 use super::{ComparedConfig, Config, ConfigChange, config_changes};
 
 /// Sections that take effect at a start alone, as `organism config diff` names them.
-const SECTIONS_OF_START: [&str; 9] = [
+const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",
     "journal",
@@ -15,6 +15,7 @@ const SECTIONS_OF_START: [&str; 9] = [
     "http",
     "telemetry",
     "operators",
+    "operators_in_browsers",
     "workflows",
     "schedules",
 ];

@@ -4,6 +4,7 @@
 mod fork;
 mod live;
 mod pause;
+mod signature_place;
 
 pub use fork::OpenedFork;
 pub use pause::PauseError;

@@ -126,6 +126,52 @@ impl OperatorSigner {
     }
 }
 
+/// Journal, thread, time and nonce of a signature that a browser makes.
+#[derive(Debug, Clone)]
+pub struct SignaturePlace {
+    pub journal: Uuid,
+    pub thread: ThreadId,
+    pub time: Time,
+    pub nonce: Uuid,
+}
+
+impl SignaturePlace {
+    /// The place for a signature that is made now.
+    pub fn now(journal: Uuid, thread: ThreadId) -> Self {
+        let mut random = [0; 16];
+        OsRng.fill_bytes(&mut random);
+        let nonce = uuid::Builder::from_random_bytes(random).into_uuid();
+        Self { journal, thread, time: Time::now(), nonce }
+    }
+
+    /// The text whose bytes an operator signs for this request. An answer and a fork are first
+    /// shortened to what the journal records of them. `None` if requests of this kind are not
+    /// signed.
+    pub fn text_to_sign(&self, ask: &mut ServiceRequest) -> Option<String> {
+        shorten(ask);
+        let place = (self.journal, &self.thread);
+        let moment = (self.time, self.nonce);
+        let bytes = with_statement(ask, |statement| statement.signed_bytes(place, moment))?;
+        String::from_utf8(bytes).ok()
+    }
+
+    /// Adds a signature to the request. The pump checks it.
+    pub fn add_signature(
+        &self,
+        ask: &mut ServiceRequest,
+        key: OperatorPublicKey,
+        signature: [u8; 64],
+    ) {
+        shorten(ask);
+        let place = (self.journal, self.thread.clone());
+        let moment = (self.time, self.nonce);
+        let signed = DecisionSignature::made_elsewhere(key, place, moment, signature);
+        if let Some(origin) = origin_of(ask) {
+            origin.get_or_insert_default().signature = Some(Box::new(signed));
+        }
+    }
+}
+
 /// Reads a file if only its owner may read it. Otherwise returns an error.
 pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     const OTHERS_READ: u32 = 0o044;

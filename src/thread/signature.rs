@@ -95,7 +95,9 @@ impl OperatorKeys {
 
     /// The names of all operators for error messages, such as `ana, ben`.
     pub fn names(&self) -> String {
-        self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+        let mut names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.dedup();
+        names.join(", ")
     }
 }
 
@@ -158,6 +160,55 @@ impl<'a> DecisionStatement<'a> {
     pub fn watch(note: &'a str) -> Self {
         Self { verb: "watch", call: None, digest: None, preview: None, reason: "", note }
     }
+
+    /// The bytes that a signature of this statement covers.
+    pub fn signed_bytes(
+        &self,
+        (journal, thread): (Uuid, &ThreadId),
+        (time, nonce): (Time, Uuid),
+    ) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct SignedFields<'a> {
+            #[serde(rename = "journal")]
+            journal: Uuid,
+            #[serde(rename = "verb")]
+            verb: &'a str,
+            #[serde(rename = "thread")]
+            thread: &'a ThreadId,
+            #[serde(rename = "call")]
+            call: Option<MessageId>,
+            #[serde(rename = "digest")]
+            digest: Option<Digest>,
+            #[serde(rename = "preview", skip_serializing_if = "Option::is_none")]
+            preview: Option<Digest>,
+            #[serde(rename = "reason")]
+            reason: &'a str,
+            #[serde(rename = "note")]
+            note: &'a str,
+            #[serde(rename = "time")]
+            time: Time,
+            #[serde(rename = "nonce")]
+            nonce: Uuid,
+        }
+
+        let DecisionStatement { verb, call, digest, preview, reason, note } = *self;
+        let signed = SignedFields {
+            journal,
+            verb,
+            thread,
+            call,
+            digest,
+            preview,
+            reason,
+            note,
+            time,
+            nonce,
+        };
+
+        let mut message = SCHEME.as_bytes().to_vec();
+        message.extend(serde_json::to_vec(&signed).expect("plain data is JSON"));
+        message
+    }
 }
 
 /// An operator's signature on one decision.
@@ -191,6 +242,16 @@ impl DecisionSignature {
         let mut signed = Self { key: public, journal, thread, time, nonce, signature: [0; 64] };
         signed.signature = key.sign(&signed.message(statement)).to_bytes();
         signed
+    }
+
+    /// A signature that was made elsewhere, which [`DecisionSignature::holds`] has yet to check.
+    pub fn made_elsewhere(
+        key: OperatorPublicKey,
+        (journal, thread): (Uuid, ThreadId),
+        (time, nonce): (Time, Uuid),
+        signature: [u8; 64],
+    ) -> Self {
+        Self { key, journal, thread, time, nonce, signature }
     }
 
     /// Whether the signature was made by `key` over exactly this statement.
@@ -235,51 +296,7 @@ impl DecisionSignature {
 
     /// The bytes that the signature covers.
     fn message(&self, statement: &DecisionStatement<'_>) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct SignedFields<'a> {
-            #[serde(rename = "journal")]
-            journal: Uuid,
-            #[serde(rename = "verb")]
-            verb: &'a str,
-            #[serde(rename = "thread")]
-            thread: &'a ThreadId,
-            #[serde(rename = "call")]
-            call: Option<MessageId>,
-            #[serde(rename = "digest")]
-            digest: Option<Digest>,
-            #[serde(rename = "preview", skip_serializing_if = "Option::is_none")]
-            preview: Option<Digest>,
-            #[serde(rename = "reason")]
-            reason: &'a str,
-            #[serde(rename = "note")]
-            note: &'a str,
-            #[serde(rename = "time")]
-            time: Time,
-            #[serde(rename = "nonce")]
-            nonce: Uuid,
-        }
-
-        let DecisionStatement { verb, call, digest, preview, reason, note } = *statement;
-        let Self { journal, thread, time, nonce, .. } = self;
-        let journal = *journal;
-        let time = *time;
-        let nonce = *nonce;
-        let signed = SignedFields {
-            journal,
-            verb,
-            thread,
-            call,
-            digest,
-            preview,
-            reason,
-            note,
-            time,
-            nonce,
-        };
-
-        let mut message = SCHEME.as_bytes().to_vec();
-        message.extend(serde_json::to_vec(&signed).expect("plain data is JSON"));
-        message
+        statement.signed_bytes((self.journal, &self.thread), (self.time, self.nonce))
     }
 }
 

@@ -1,0 +1,29 @@
+//! The journal and the thread that a signature names, for signatures that a browser makes.
+
+use super::ServiceClient;
+use crate::service::signing::SignaturePlace;
+use crate::service::{Error, ServiceRequest};
+
+impl ServiceClient {
+    /// Finds the journal and the thread that a signature of this request names. `None` if the
+    /// request concerns no thread on record; the pump refuses it then.
+    pub async fn signature_place(
+        &self,
+        request: &ServiceRequest,
+    ) -> Result<Option<SignaturePlace>, Error> {
+        let thread = match request {
+            ServiceRequest::Decide(decision) => self.held_thread(decision.message).await?,
+            ServiceRequest::Cancel { thread, .. } => Some(thread.clone()),
+            ServiceRequest::Pause(pause) => Some(pause.target.home()),
+            ServiceRequest::Fork(fork) => Some(fork.source.clone()),
+            _ => None,
+        };
+        let Some(thread) = thread else { return Ok(None) };
+
+        let journal = match request {
+            ServiceRequest::Pause(pause) => Some(self.journal_in_partition(pause.partition).await?),
+            _ => self.journal_of(&thread).await?,
+        };
+        Ok(journal.map(|journal| SignaturePlace::now(journal, thread)))
+    }
+}
