@@ -586,6 +586,14 @@ pub const WEB_TLS_FILE_BYTES_MAX: u64 = 1 << 20;
 pub const WEB_HOSTS_MAX: usize = 64;
 /// Maximum bytes of a form that the web view takes.
 pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
+/// Maximum bytes of a form with an action, such as an answer. A form escapes some bytes.
+pub const WEB_ACTION_BYTES_MAX: usize = 4 << 20;
+/// Maximum fields of a form for a payload; a longer payload is written as XML.
+pub const WEB_FORM_FIELDS_MAX: usize = 200;
+/// Maximum actions that wait for a confirmation in the web view; the oldest gives way.
+pub const WEB_PENDING_ACTIONS_MAX: usize = 32;
+/// How long the page of an action can be confirmed.
+pub const WEB_CONFIRMATION_VALIDITY: Duration = Duration::from_secs(30 * 60);
 
 // Telemetry.
 /// Maximum spans that wait for export; further spans are dropped and counted.

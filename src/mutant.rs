@@ -132,6 +132,11 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("leave-memory-open", "no other process of the user looks into one that may hold keys"),
     ("trust-the-process", "a process that the organism hosts sends and decides nothing"),
     ("answer-any-host", "the web view answers requests to addresses of this machine alone"),
+    ("let-a-client-operate", "a client acts in no web view as an operator"),
+    ("act-without-a-confirmation", "the web view acts only on a page that a person confirmed"),
+    ("act-twice", "a confirmation in the web view counts once"),
+    ("approve-another-hash", "an approval in the web view posts the hash of its page back"),
+    ("act-with-the-key-of-another", "a person of the web view signs with a key of their own"),
     ("answer-any-origin", "the web view answers no request that another site sent"),
     ("trust-the-browser", "a process that the organism hosts gets no page, even with the token"),
     (

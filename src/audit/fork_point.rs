@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::agent::PastTurn;
+use crate::contract::{Contracts, Role};
 use crate::envelope::{Message, MessageKind, Payload};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
@@ -53,6 +54,13 @@ impl ForkedTurn {
         let prompt = past.position;
         (prompt < record.position).then_some(Self { call, note: note.id, seq: note.seq, prompt })
     }
+}
+
+/// Whether the calls to this listener get recorded results in a fork. Agents and workflows run
+/// anew.
+pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bool {
+    let contract = contracts.iter().find(|contract| contract.name == *name);
+    !contract.is_some_and(|own| matches!(own.role, Role::Agent | Role::Workflow))
 }
 
 impl ForkPoint {

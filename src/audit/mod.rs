@@ -36,7 +36,7 @@ pub use comparison::{
 };
 pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFilter, ExportFormat, export};
-pub use fork_point::{ForkPoint, PointRequest};
+pub use fork_point::{ForkPoint, PointRequest, is_answered_from_record};
 pub use held::{CallPreviewView, HeldCall, held, held_in};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use message_report::{

@@ -7,7 +7,7 @@ use crate::index::{Error, IndexReader};
 use crate::thread::Fact;
 use crate::xml::element::Element;
 
-/// What the note of a turn states besides its numbers.
+/// The texts that the note of a turn states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnText {
     /// The model's text, byte for byte.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::audit::ForkPoint;
+use crate::audit::{ForkPoint, is_answered_from_record};
 use crate::config::{Config, nearest};
 use crate::contract::{Contract, Role};
 use crate::envelope::Money;
@@ -138,10 +138,7 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let report = message_lookup::find(&place, &args.message, 0)?;
     let id = report.message.id;
     let thread = &report.message.thread;
-    let is_answered = |name: &ListenerName| {
-        let contract = config.contracts.iter().find(|contract| contract.name == *name);
-        !contract.is_some_and(|own| matches!(own.role, Role::Agent | Role::Workflow))
-    };
+    let is_answered = |name: &ListenerName| is_answered_from_record(&config.contracts, name);
     let mut found = None;
     for reader in journal_target::readers_of(&place, &thread.root())? {
         let point = ForkPoint::find(&reader, report.record.position, id, is_answered);

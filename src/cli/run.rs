@@ -77,7 +77,8 @@ fn open_view(
     let data = config.data.clone();
     let place = JournalTarget { config: path, ..JournalTarget::default() };
     let proof = journal_target::proof_options(&place)?;
-    let content = ViewContent { data, organism: Some(config.name.clone()), proof };
+    let organism = Some(config.name.clone());
+    let content = ViewContent { data, organism, operate: None, proof };
     args.open(listen, content, person)
 }
 

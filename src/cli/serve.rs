@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{self, Config, ConfigEnvironment};
+use crate::web::{OperateOptions, ViewPerson};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
@@ -15,11 +16,11 @@ use super::web_view::{LISTEN, ViewArgs, ViewContent};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The view shows what is on record, and changes nothing. It needs no running \
-                        organism. The address with its token stands on this terminal alone: whoever \
-                        has it reads the record until the command ends. With --as, the secret of a \
-                        client that has one is the token. From another machine, use \
-                        `ssh -L 7717:127.0.0.1:7717 HOST`, or TLS."
+    after_help = "The view shows what is on record, and changes nothing without --operate. It needs \
+                        no running organism to show it. The address with its token stands on this \
+                        terminal alone: whoever has it reads the record until the command ends. With \
+                        --as, the secret of a client that has one is the token. From another machine, \
+                        use `ssh -L 7717:127.0.0.1:7717 HOST`, or TLS."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -29,6 +30,10 @@ pub struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     view: ViewArgs,
+    /// Let the operator that --as names act in the browser: decide, answer, pause, cancel and fork.
+    /// Without --as, or for a client, the view stays read-only.
+    #[arg(long)]
+    operate: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -42,8 +47,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let data = journal_target::data_dir(&args.place)?;
     let proof = journal_target::proof_options(&args.place)?;
+    let operate = operate(&args, &person.0);
     let organism = config.map(|config| config.name);
-    let content = ViewContent { data, organism, proof };
+    let content = ViewContent { data, organism, operate, proof };
     let view = args.view.open(args.listen, content, person)?;
     note!("Ctrl-C ends the view");
     startup::runtime()?.block_on(ended())?;
@@ -79,4 +85,23 @@ fn config(args: &Args) -> anyhow::Result<Option<Config>> {
             Err(CommandFailure::silent(CommandExit::Config).into())
         }
     }
+}
+
+/// Options for actions, if `--operate` was given.
+fn operate(args: &Args, person: &ViewPerson) -> Option<OperateOptions> {
+    if !args.operate {
+        return None;
+    }
+    match person {
+        ViewPerson::Operator(_) => {}
+        ViewPerson::Viewer => {
+            note!("the view is read-only without a named person; --as names an operator");
+        }
+        ViewPerson::Client(name) => {
+            note!("the view is read-only, because `{name}` is a client; --as names an operator");
+        }
+    }
+    let around = ConfigEnvironment::of_process();
+    let config = config::locate(args.place.config.as_deref(), &around).ok();
+    config.map(|config| OperateOptions { config })
 }

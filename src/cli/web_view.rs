@@ -11,7 +11,8 @@ use crate::audit::VerifyOptions;
 use crate::config::Config;
 use crate::ids::ListenerName;
 use crate::limits;
-use crate::web::{TlsFiles, ViewOptions, ViewPerson, ViewToken, WebView};
+use crate::organism::operator;
+use crate::web::{OperateOptions, TlsFiles, ViewOptions, ViewPerson, ViewToken, WebView};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::render::put;
@@ -23,7 +24,8 @@ pub(super) const LISTEN: &str = "127.0.0.1:7717";
 /// Options of a web view, whichever command shows it.
 #[derive(Debug, clap::Args)]
 pub(super) struct ViewArgs {
-    /// Operator or client of the config that the token belongs to. Default: a viewer without a name.
+    /// Operator or client of the config that the token belongs to. Where the config names no
+    /// operators, the login name of the user of this command. Default: a viewer without a name.
     #[arg(long = "as", value_name = "NAME")]
     pub person: Option<String>,
     /// Certificate chain in PEM, which an address beyond loopback needs.
@@ -41,6 +43,8 @@ pub(super) struct ViewArgs {
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
+    /// `None` if the pages change nothing.
+    pub operate: Option<OperateOptions>,
     pub proof: VerifyOptions,
 }
 
@@ -109,9 +113,10 @@ impl ViewArgs {
         let described = person.describe();
         let is_generated = token.is_none();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let ViewContent { data, organism, proof } = content;
+        let ViewContent { data, organism, operate, proof } = content;
         let hosts = self.hosts.clone();
-        let options = ViewOptions { listen, tls, hosts, token, data, organism, person, proof };
+        let options =
+            ViewOptions { listen, tls, hosts, token, data, organism, person, operate, proof };
 
         let runtime = runtime()?;
         // On a thread of the runtime, so that what it starts has the priority of those threads.
@@ -165,11 +170,23 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     if let Some((operator, _)) = config.operators.iter().find(|(known, _)| is_named(known)) {
         return Ok(ViewPerson::Operator(operator.clone()));
     }
-    match startup::client(config, Some(name)) {
-        Ok(client) => Ok(ViewPerson::Client(client)),
-        Err(_) => {
-            let text = format!("`{name}` is neither an operator nor a client of this config");
+    if let Ok(client) = startup::client(config, Some(name)) {
+        return Ok(ViewPerson::Client(client));
+    }
+
+    let own = own_name().filter(|_| config.operators.is_empty());
+    match own {
+        Some(own) if is_named(&own) => Ok(ViewPerson::Operator(own)),
+        own => {
+            let hint = own.map(|own| format!("; your login name is `{own}`")).unwrap_or_default();
+            let text = format!("`{name}` is neither an operator nor a client of this config{hint}");
             Err(CommandFailure::new(CommandExit::Usage, text).into())
         }
     }
+}
+
+/// Login name of the user of this process. The organism sees the same user behind each request.
+fn own_name() -> Option<ListenerName> {
+    let login = operator::this_user().login?;
+    ListenerName::parse(&login).ok()
 }

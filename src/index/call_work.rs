@@ -21,7 +21,7 @@ pub struct CallWork {
     pub outcome: Option<String>,
     /// Payload of the core that ended the call, such as `timed-out`.
     pub fault: Option<String>,
-    /// What happened in the call on this page, by its beginning.
+    /// Stretches of work in the call on this page, by their beginning.
     pub spans: Vec<WorkSpan>,
     /// Whether the call has more attempts, waits or turns than a page shows.
     pub is_cut: bool,
@@ -40,7 +40,7 @@ pub struct WorkSpan {
     pub end: Option<Time>,
 }
 
-/// What a call spent its time on. A model's time is part of the work of its agent.
+/// Use of a call's time. A model's time is part of the work of its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKind {
     /// Ready, and not handed over yet.

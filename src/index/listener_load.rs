@@ -6,7 +6,7 @@ use crate::limits;
 
 use super::{Error, IndexReader};
 
-/// What is with a listener, and what it got lately.
+/// Queue, recent messages and failures of a listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListenerLoad {
     pub listener: String,

@@ -17,7 +17,7 @@ pub enum ComparedSide {
     Right,
 }
 
-/// What was found out about the prompts before the first other difference.
+/// Result of a comparison of the prompts before the first other difference.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
     /// The first pair of requests that differ in more than ids and dates.

@@ -416,7 +416,7 @@ fn parameter(
 }
 
 /// The built-in type `xs:boolean` in prose.
-pub(super) const BOOLEAN_WORDS: &str = "true or false";
+pub const BOOLEAN_WORDS: &str = "true or false";
 
 /// Names of the attributes and children of an element, each once.
 pub fn parts_of(model: &SchemaModel, outline: &ElementOutline) -> UndescribedParts {

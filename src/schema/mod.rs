@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use describe::{PayloadDescription, PayloadParameter, TextContent};
+pub use describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
 pub use file::{SchemaFile, SchemaVerdict, parse_check};
 pub use form::{FormField, fill};
 pub use from::{

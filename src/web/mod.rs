@@ -27,7 +27,7 @@ use crate::journal;
 use crate::limits;
 use crate::organism::{Error, HealthMonitor};
 use connections::HttpListener;
-pub use view::{TlsFiles, ViewError, ViewOptions, ViewPerson, ViewToken, WebView};
+pub use view::{OperateOptions, TlsFiles, ViewError, ViewOptions, ViewPerson, ViewToken, WebView};
 
 /// Source of health reports. Empty until the organism has started.
 type HealthSource = Arc<OnceLock<HealthMonitor>>;

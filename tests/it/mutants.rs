@@ -449,6 +449,17 @@ const GUARDS: &[(&str, &str)] = &[
     ("take-old-signatures", "pump::signed::a_signature_holds_for_five_minutes"),
     ("use-a-signature-twice", "pump::signed::a_signature_is_used_once_also_after_a_restart"),
     #[cfg(target_os = "linux")]
+    (
+        "let-a-client-operate",
+        "web::view::operate::attacks::a_view_without_a_named_operator_changes_nothing",
+    ),
+    ("act-without-a-confirmation", "web::view::operate::attacks::no_forged_confirmation_decides"),
+    ("act-twice", "web::view::operate::a_pause_a_resume_and_the_kill_switch_reach_the_organism"),
+    ("approve-another-hash", "web::view::operate::attacks::no_forged_confirmation_decides"),
+    (
+        "act-with-the-key-of-another",
+        "web::view::operate::signed::a_decision_that_must_be_signed_needs_the_key_of_the_person",
+    ),
     ("trust-the-browser", "web::view::hosted::a_hosted_process_gets_no_page_even_with_the_cookie"),
     #[cfg(target_os = "linux")]
     (

@@ -25,7 +25,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub struct ViewToken(String);
 
 impl ViewToken {
-    fn generate() -> Self {
+    pub(super) fn generate() -> Self {
         let mut bytes = [0; SECRET_BYTES];
         rand_core::OsRng.fill_bytes(&mut bytes);
         Self(URL_SAFE_NO_PAD.encode(bytes))
@@ -166,6 +166,11 @@ impl RequestGuard {
             let named = cookie.trim().split_once('=');
             named.is_some_and(|(name, value)| name == self.cookie_name && self.session.is(value))
         })
+    }
+
+    /// Digest of the secret of the session that a request belongs to.
+    pub fn session_of(&self, headers: &HeaderMap) -> Option<Digest> {
+        self.has_session(headers).then(|| Digest::of(self.session.reveal().as_bytes()))
     }
 
     /// The cookie for a person who knows the token.

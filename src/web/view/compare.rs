@@ -42,7 +42,7 @@ struct FoundThread {
     timeline: ThreadTimeline,
 }
 
-/// What one journal has of the threads to compare, and its newest trees.
+/// The threads to compare, as far as one journal has them, and its newest trees.
 struct JournalShare {
     left: Option<FoundThread>,
     right: Option<FoundThread>,

@@ -95,7 +95,8 @@ impl GoalLayout {
         }
         let own = GoalBox { goal, x: 0, y: 0, width: drawn.width, height: drawn.height };
         drawn.boxes.push(own);
-        let (width, height) = (drawn.width, drawn.height);
+        let width = drawn.width;
+        let height = drawn.height;
         drawn.add(members, GAP / 2, HEIGHT);
         drawn.width = width;
         drawn.height = height;

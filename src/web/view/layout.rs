@@ -44,6 +44,8 @@ pub(super) struct PageFrame<'p> {
     pub organism: Option<&'p str>,
     /// The person that the session belongs to; `None` before the token is known.
     pub person: Option<&'p ViewPerson>,
+    /// Whether actions of this person are carried out.
+    pub may_act: bool,
 }
 
 /// Draws a whole page.
@@ -73,7 +75,15 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
                                 }
                             }
                         }
-                        p.person { (person.describe()) }
+                        p.person {
+                            (person.describe())
+                            @if frame.may_act {
+                                " · " a href="/operate"
+                                    aria-current=[(frame.section == "/operate").then_some("page")] {
+                                    "Operate"
+                                }
+                            }
+                        }
                     }
                 }
                 main #content tabindex="-1" { (content) }

@@ -55,7 +55,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     .await
 }
 
-/// What one journal has of the listeners.
+/// The listeners of one journal.
 struct FoundListeners {
     stats: Stats,
     called: Vec<CalledPeer>,

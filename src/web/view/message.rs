@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use super::layout::{grouped, inline};
 use super::payload_text::Excerpt;
 use super::thread::{path as thread_path, signature};
-use super::{ViewState, turn_text, url_query};
+use super::{ViewState, operate, turn_text, url_query};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
     CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, RefusalView,
@@ -36,7 +36,8 @@ pub(super) fn link(id: MessageId) -> Markup {
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     respond(view, id, |view, found| {
         let id = found.report.message.id.to_string();
-        view.page(id.get(..8).unwrap_or(&id), "/threads", &content(found))
+        let bar = operate::message_bar(view, found.report.message.id);
+        view.page(id.get(..8).unwrap_or(&id), "/threads", &html! { (bar) (content(found)) })
     })
     .await
 }

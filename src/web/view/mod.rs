@@ -1,6 +1,7 @@
 //! The web view: pages about the record for a person with a browser, drawn on the server.
 //!
-//! **Invariant:** the pages change nothing. Their content comes from [`crate::audit`] and
+//! **Invariant:** the pages change nothing, but for those of [`operate`], which send a request of a
+//! named person to the running organism. Their content comes from [`crate::audit`] and
 //! [`crate::index`], as that of the commands does. A person needs the token of this server. Beyond
 //! loopback, the server needs TLS.
 
@@ -19,6 +20,7 @@ mod layout;
 mod listeners;
 mod live;
 mod message;
+mod operate;
 mod payload_text;
 mod prompt;
 mod record;
@@ -63,6 +65,8 @@ use connection_peer::ConnectionPeer;
 use journals::{PartitionAnswer, ViewedJournals};
 use layout::{PageFrame, page};
 use live::{GrowthFollower, SharedPages};
+use operate::OperateAccess;
+pub use operate::OperateOptions;
 use record::RecordProver;
 use tls::TlsFileError;
 pub use tls::TlsFiles;
@@ -86,9 +90,10 @@ const HEADERS: [(HeaderName, &str); 7] = [
 ];
 
 /// Files of the view that contain nothing of a record, with their types.
-const FILES: [(&str, &str, &str); 3] = [
+const FILES: [(&str, &str, &str); 4] = [
     ("/view.css", "text/css; charset=utf-8", include_str!("view.css")),
     ("/view.js", "text/javascript; charset=utf-8", include_str!("view.js")),
+    ("/operate.js", "text/javascript; charset=utf-8", include_str!("operate/operate.js")),
     ("/icon.svg", "image/svg+xml", include_str!("icon.svg")),
 ];
 
@@ -126,6 +131,8 @@ pub struct ViewOptions {
     /// Name of the organism, if its config is known.
     pub organism: Option<String>,
     pub person: ViewPerson,
+    /// For a view in which an operator may act.
+    pub operate: Option<OperateOptions>,
     /// Evidence with which the view proves the record.
     pub proof: VerifyOptions,
 }
@@ -167,6 +174,8 @@ struct ViewState {
     person: ViewPerson,
     growth: GrowthFollower,
     shared_pages: SharedPages,
+    /// `None` if the view is read-only.
+    operate: Option<OperateAccess>,
 }
 
 impl WebView {
@@ -177,8 +186,17 @@ impl WebView {
     /// If the address is beyond loopback without TLS, or in use, or if the files for TLS are unusable.
     pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
         check_address(&options)?;
-        let ViewOptions { listen: address, tls, hosts, token, data, organism, person, proof } =
-            options;
+        let ViewOptions {
+            listen: address,
+            tls,
+            hosts,
+            token,
+            data,
+            organism,
+            person,
+            operate,
+            proof,
+        } = options;
         let has_tls = tls.is_some();
         let tls = tls.map(|files| files.acceptor()).transpose()?;
 
@@ -192,6 +210,7 @@ impl WebView {
             journals: ViewedJournals::new(data.clone()),
             prover,
             organism,
+            operate: OperateAccess::of(operate, &person),
             person,
             growth: GrowthFollower::start(data),
             shared_pages: SharedPages::default(),
@@ -261,6 +280,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/messages/{id}", get(message::show))
         .route("/messages/{id}/raw", get(message::raw))
         .route("/messages/{id}/prompt", get(prompt::show))
+        .merge(operate::router(&state))
         .fallback(missing)
         .layer(from_fn_with_state(Arc::clone(&state), require_session));
 
@@ -338,12 +358,14 @@ impl ViewState {
     fn page(&self, title: &str, section: &str, content: &Markup) -> Response {
         let organism = self.organism.as_deref();
         let person = Some(&self.person);
-        written(page(&PageFrame { title, section, organism, person }, content))
+        let may_act = self.operate.is_some();
+        written(page(&PageFrame { title, section, organism, person, may_act }, content))
     }
 
     /// A page without a session. It names neither the organism nor a person.
     fn page_without_person(&self, content: &Markup) -> Response {
-        let frame = PageFrame { title: "Token", section: "", organism: None, person: None };
+        let frame =
+            PageFrame { title: "Token", section: "", organism: None, person: None, may_act: false };
         written(page(&frame, content))
     }
 

@@ -223,7 +223,7 @@ fn message(message: &MessageView, lanes: &SequenceLanes<'_>, y: usize, room: &Pa
     }
 }
 
-/// Who sends what to whom, and the beginning of the payload.
+/// Sender, recipient and name of a message, and the beginning of the payload.
 fn hint(message: &MessageView) -> Markup {
     let payload = message.payload.as_deref().unwrap_or("redacted");
     let is_short = payload.len() <= limits::WEB_READ_BYTES;

@@ -8,13 +8,12 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::ViewState;
 use super::layout::{grouped, inline, moment};
 use super::live;
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use super::{sequence, timeline_chart};
+use super::{ViewState, operate, sequence, timeline_chart};
 use crate::audit::amounts::{count, duration, offset};
 use crate::audit::{
     BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage, ThreadTimeline,
@@ -90,8 +89,9 @@ pub(super) async fn show(
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
             Some(found) => {
+                let bar = operate::thread_bar(view, &id);
                 let content = content(&query, &found, shown_view);
-                view.page(&id, "/threads", &content)
+                view.page(&id, "/threads", &html! { (bar) (content) })
             }
             None => missing(view, &id),
         }

@@ -26,7 +26,7 @@ pub(super) fn path(thread: &str) -> String {
 }
 
 /// A row of the tree.
-struct TreeRow {
+struct BranchRow {
     branch: ThreadBranch,
     depth: usize,
     is_open: bool,
@@ -60,20 +60,20 @@ impl OpenBranches {
 }
 
 /// Reads the rows of a tree until the page is full.
-struct TreeReader<'i> {
+struct BranchReader<'i> {
     index: &'i IndexReader,
     open: OpenBranches,
-    rows: Vec<TreeRow>,
+    rows: Vec<BranchRow>,
 }
 
-impl TreeReader<'_> {
+impl BranchReader<'_> {
     /// Adds a branch, and what it opened if it is open. The depth of threads is bounded.
     fn add(&mut self, branch: ThreadBranch, depth: usize, skip: u64) -> Result<(), index::Error> {
         let is_open = branch.children > 0 && (depth == 0 || self.open.has(&branch.thread));
         let thread = ThreadId::parse(&branch.thread).ok().filter(|_| is_open);
         let children = branch.children;
         let at = self.rows.len();
-        self.rows.push(TreeRow { branch, depth, is_open, left: 0 });
+        self.rows.push(BranchRow { branch, depth, is_open, left: 0 });
         let Some(thread) = thread else { return Ok(()) };
 
         let room = limits::WEB_ROWS_MAX.saturating_sub(self.rows.len());
@@ -111,7 +111,7 @@ pub(super) async fn show(
     let open = OpenBranches::read(&query);
     let find = move |_, index: &mut IndexReader| {
         let Some(branch) = index.branch(&thread)? else { return Ok(None) };
-        let mut reader = TreeReader { index, open: open.clone(), rows: Vec::new() };
+        let mut reader = BranchReader { index, open: open.clone(), rows: Vec::new() };
         reader.add(branch, 0, skip)?;
         Ok(Some(reader.rows))
     };
@@ -124,7 +124,7 @@ pub(super) async fn show(
     .await
 }
 
-fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[TreeRow]) -> Markup {
+fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[BranchRow]) -> Markup {
     let open = OpenBranches::read(query);
     let parent = ThreadId::parse(id).ok().and_then(|thread| thread.parent());
     let left = rows.first().map_or(0, |row| row.left);
@@ -175,7 +175,7 @@ fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[TreeRow]) -> Markup {
     }
 }
 
-fn row(query: &UrlQuery, open: &OpenBranches, id: &str, row: &TreeRow) -> Markup {
+fn row(query: &UrlQuery, open: &OpenBranches, id: &str, row: &BranchRow) -> Markup {
     let branch = &row.branch;
     let indent = format!("depth-{}", row.depth.min(INDENTS));
     let toggle = query.with("open", open.toggled(&branch.thread).as_deref()).link(&path(id));
@@ -209,7 +209,7 @@ fn row(query: &UrlQuery, open: &OpenBranches, id: &str, row: &TreeRow) -> Markup
     }
 }
 
-fn more(row: &TreeRow) -> Markup {
+fn more(row: &BranchRow) -> Markup {
     html! {
         tr {
             td.(format!("depth-{}", (row.depth + 1).min(INDENTS))) colspan="11" {

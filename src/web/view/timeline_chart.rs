@@ -17,7 +17,7 @@ use crate::index::{CallWork, WorkKind, WorkSpan};
 /// Width of a bar in units of its own.
 const BAR_UNITS: u32 = 1_000;
 
-/// What the kinds of work are called.
+/// Names of the kinds of work.
 const fn name_of(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Queue => "Queued",

@@ -30,6 +30,18 @@ impl UrlQuery {
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
+    /// Value of the first parameter with this name exactly as it was written, with the ends of lines
+    /// that a text has, where a form has two characters.
+    pub fn written(&self, name: &str) -> String {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.replace("\r\n", "\n")).unwrap_or_default()
+    }
+
+    /// Values of all parameters with this name.
+    pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// The same parameters with another value of `name`, or without it.
     #[must_use]
     pub fn with(&self, name: &str, value: Option<&str>) -> Self {

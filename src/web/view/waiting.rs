@@ -10,13 +10,13 @@ use maud::{Markup, html};
 use super::ViewState;
 use super::layout::{inline, shown};
 use super::payload_text::{Excerpt, PageRoom};
-use super::{message, thread};
+use super::{message, operate, thread};
 use crate::audit::amounts::count;
 use crate::audit::{CallPreviewView, HeldCall, held_in};
 use crate::limits;
 use crate::thread::Hold;
 
-const PATH: &str = "/waiting";
+pub(super) const PATH: &str = "/waiting";
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     view.respond(
@@ -25,18 +25,18 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
             let mut calls: Vec<HeldCall> =
                 answers.into_iter().flat_map(|found| found.answer).collect();
             HeldCall::sort(&mut calls);
-            view.page("Waiting", PATH, &content(&calls))
+            view.page("Waiting", PATH, &content(&calls, view.operate.is_some()))
         },
     )
     .await
 }
 
-fn content(calls: &[HeldCall]) -> Markup {
+fn content(calls: &[HeldCall], may_act: bool) -> Markup {
     let room = PageRoom::new();
     html! {
         h1 { "Waiting for a person" }
         @if calls.is_empty() { p.empty { "No call waits for an approval or an answer." } }
-        @for call in calls.iter().take(limits::WEB_PAGE_ROWS) { (self::call(call, &room)) }
+        @for call in calls.iter().take(limits::WEB_PAGE_ROWS) { (self::call(call, &room, may_act)) }
         @if calls.len() > limits::WEB_PAGE_ROWS {
             p.hint {
                 (count(calls.len() as u64 - limits::WEB_PAGE_ROWS as u64, "more call"))
@@ -46,41 +46,76 @@ fn content(calls: &[HeldCall]) -> Markup {
     }
 }
 
-fn call(call: &HeldCall, room: &PageRoom) -> Markup {
+fn call(call: &HeldCall, room: &PageRoom, may_act: bool) -> Markup {
     let title = format!("call-{}", call.message);
-    let (kind, command) = match call.hold {
-        Hold::Approval => ("approval", "approve"),
-        Hold::Answer => ("answer", "answer"),
+    let command = match call.hold {
+        Hold::Approval => "approve",
+        Hold::Answer => "answer",
     };
     html! {
         section.call aria-labelledby=(title) {
             h2 id=(title) {
                 a data-entry href=(message::path(call.message)) { (inline(&call.name.local)) }
             }
-            dl.facts {
-                div { dt { "Waits for an" } dd { (kind) } }
-                div { dt { "From" } dd { (inline(call.from.as_str())) } }
-                div { dt { "To" } dd { (inline(call.to.as_str())) } }
-                div { dt { "Since" } dd { time { (call.since) } } }
-                @if let Some(until) = &call.until { div { dt { "Until" } dd { time { (until) } } } }
-                @if let Some(why) = &call.why { div { dt { "Why" } dd { (inline(why)) } } }
-                div {
-                    dt { "Thread" }
-                    dd {
-                        a href=(thread::path(call.thread.as_str())) {
-                            (inline(call.thread.as_str()))
-                        }
+            (content_of(call, room))
+            @if may_act { (buttons(call)) }
+            p { code { "organism " (command) " " (call.message) } }
+        }
+    }
+}
+
+/// The facts, the payload and the preview of a held call.
+fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
+    let kind = match call.hold {
+        Hold::Approval => "approval",
+        Hold::Answer => "answer",
+    };
+    html! {
+        dl.facts {
+            div { dt { "Waits for an" } dd { (kind) } }
+            div { dt { "From" } dd { (inline(call.from.as_str())) } }
+            div { dt { "To" } dd { (inline(call.to.as_str())) } }
+            div { dt { "Since" } dd { time { (call.since) } } }
+            @if let Some(until) = &call.until { div { dt { "Until" } dd { time { (until) } } } }
+            @if let Some(why) = &call.why { div { dt { "Why" } dd { (inline(why)) } } }
+            div {
+                dt { "Thread" }
+                dd {
+                    a href=(thread::path(call.thread.as_str())) {
+                        (inline(call.thread.as_str()))
                     }
                 }
             }
-            @if let Some(payload) = &call.payload {
-                (written(payload, room))
-            } @else {
-                p.empty { "The payload was redacted." }
+        }
+        @if let Some(payload) = &call.payload {
+            (written(payload, room))
+        } @else {
+            p.empty { "The payload was redacted." }
+        }
+        (preview(call, room))
+        p { "sha256 " code.digest { (call.sha256) } }
+    }
+}
+
+/// A held call on the page of a decision about it.
+pub(super) fn whole_call(call: &HeldCall) -> Markup {
+    html! {
+        section.call {
+            h2 { a href=(message::path(call.message)) { (inline(&call.name.local)) } }
+            (content_of(call, &PageRoom::new()))
+        }
+    }
+}
+
+/// Links to the pages of the decisions about a call.
+fn buttons(call: &HeldCall) -> Markup {
+    html! {
+        p.buttons {
+            @match call.hold {
+                Hold::Approval => a.button href=(operate::approve_path(call)) { "Approve" },
+                Hold::Answer => a.button href=(operate::answer_path(call.message)) { "Answer" },
             }
-            (preview(call, room))
-            p { "sha256 " code.digest { (call.sha256) } }
-            p { code { "organism " (command) " " (call.message) } }
+            a.button href=(operate::refuse_path(call)) { "Refuse" }
         }
     }
 }

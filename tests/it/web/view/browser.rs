@@ -18,9 +18,9 @@ use crate::organism::{CommandOutput, House, say};
 /// Where the test notes that it did not run, for `.ci/run` to print.
 const SKIPPED: &str = "target/browser-skipped.txt";
 /// Directory of the screenshots.
-const PICTURES: &str = "target/browser-pictures";
+pub(super) const PICTURES: &str = "target/browser-pictures";
 /// The interpreter with the packages that `.ci/browser` installs.
-const PYTHON: &str = "target/browser/bin/python3";
+pub(super) const PYTHON: &str = "target/browser/bin/python3";
 
 /// Names that no page may interpret.
 const HOSTILE: [&str; 3] = [

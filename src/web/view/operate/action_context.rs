@@ -1,0 +1,130 @@
+//! The context of an action: the person, the config, and the running organism.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+
+use super::super::ViewState;
+use super::{OperateAccess, OperateFailure};
+use crate::audit::HeldCall;
+use crate::config::{self, Config, ConfigEnvironment};
+use crate::ids::{Digest, ListenerName, MessageId};
+use crate::journal::partitions_in;
+use crate::organism::operator;
+use crate::service::handshake::Handshake;
+use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport};
+use crate::thread::{DecisionOrigin, Hold};
+
+/// The circumstances of one action.
+pub(super) struct ActionContext {
+    pub view: Arc<ViewState>,
+    pub config: Config,
+    pub person: ListenerName,
+    /// Digest of the secret of the session.
+    pub session: Digest,
+}
+
+impl ActionContext {
+    /// Reads the config as it is now, because a reload may have changed who the operators are.
+    pub async fn open(view: &Arc<ViewState>, headers: &HeaderMap) -> Result<Self, OperateFailure> {
+        let forbidden =
+            |text: String| OperateFailure::new(StatusCode::FORBIDDEN, "A read-only view", text);
+        let access = view.operate.as_ref();
+        let access = access.ok_or_else(|| forbidden("This view is read-only.".to_owned()))?;
+        let session = view.guard.session_of(headers);
+        let session = session.ok_or_else(|| forbidden("The session has ended.".to_owned()))?;
+
+        let path = access.config.clone();
+        let load = move || config::load_without_keys(&path, &ConfigEnvironment::of_process()).ok();
+        let loaded = tokio::task::spawn_blocking(load).await.ok().flatten();
+        let config = loaded.ok_or_else(|| {
+            let text = "The config cannot be loaded: `organism check` says why. Mend it, then load \
+                        this page again; the commands at the terminal work meanwhile.";
+            OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No config", text)
+        })?;
+
+        let person = access.person.clone();
+        let is_operator =
+            config.operators.is_empty() || config.operators.iter().any(|(name, _)| *name == person);
+        if !is_operator {
+            let names = config.operators.names();
+            return Err(forbidden(format!(
+                "`{person}` is no operator of the config any more; the operators are: {names}"
+            )));
+        }
+        Ok(Self { view: Arc::clone(view), config, person, session })
+    }
+
+    pub fn access(&self) -> Result<&OperateAccess, OperateFailure> {
+        let text = "This view is read-only.";
+        let failure = || OperateFailure::new(StatusCode::FORBIDDEN, "A read-only view", text);
+        self.view.operate.as_ref().ok_or_else(failure)
+    }
+
+    /// Whether the organism takes signed decisions alone.
+    pub fn must_sign(&self) -> bool {
+        !self.config.operators.is_empty()
+    }
+
+    /// Origin of an action: the user of this process. The note is added with the confirmation.
+    pub fn origin(&self) -> DecisionOrigin {
+        DecisionOrigin { who: operator::this_user(), note: String::new(), signature: None }
+    }
+
+    /// A client of the organism that runs. None is started for an action.
+    pub async fn client(&self) -> Result<ServiceClient, OperateFailure> {
+        let data = self.view.journals.data();
+        let handshake = Handshake::of(&self.config);
+        let socket = SocketTransport::new(&data, handshake);
+        if self.config.partitions() > 1 {
+            return Ok(ServiceClient::of_partitions(self.config.clone(), socket));
+        }
+        if socket.locate().await.map_err(|error| unreachable_organism(&error))? {
+            return Ok(ServiceClient::new(&data, ServiceTransport::Socket(socket)));
+        }
+        let text = format!(
+            "No organism runs on {}, so nothing can be decided or changed. Start it with `organism \
+             run`, then load this page again; what waits goes on waiting.",
+            data.display()
+        );
+        Err(OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No organism runs", text))
+    }
+
+    /// The held call that a message opened, as the organism knows it now.
+    pub async fn held_call(
+        &self,
+        message: MessageId,
+        hold: Option<Hold>,
+    ) -> Result<HeldCall, OperateFailure> {
+        let client = self.client().await?;
+        for (partition, _) in partitions_in(&self.view.journals.data()) {
+            let held = client.held_calls(partition.unwrap_or_default()).await;
+            let held = held.map_err(|error| unreachable_organism(&error))?;
+            let mut held = held.into_iter();
+            let is_wanted = |call: &HeldCall| {
+                call.message == message && hold.is_none_or(|hold| call.hold == hold)
+            };
+            if let Some(call) = held.find(is_wanted) {
+                return Ok(call);
+            }
+        }
+        let text = format!(
+            "{message} waits for no decision any more: somebody decided, or its call ended. The page \
+             Actions has what was decided."
+        );
+        Err(OperateFailure::new(StatusCode::CONFLICT, "Nothing waits here", text))
+    }
+}
+
+/// The failure for a request that the organism did not answer.
+pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
+    let text = match error {
+        service::Error::Lost => {
+            "The organism ended before it answered. Whether the action was carried out stands on \
+             the page Actions, as soon as the organism runs again."
+                .to_owned()
+        }
+        other => other.to_string(),
+    };
+    OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No answer from the organism", text)
+}

@@ -1,0 +1,201 @@
+//! Answers to questions: a form made from the schema of the reply.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::super::layout::shown;
+use super::super::url_query::UrlQuery;
+use super::super::{ViewState, waiting};
+use super::action_context::ActionContext;
+use super::confirmation::refusal_text;
+use super::held_call::{decision, message};
+use super::pending::PreparedAction;
+use super::{OperateFailure, answer_fields, read_form, respond};
+use crate::audit::HeldCall;
+use crate::config::Config;
+use crate::envelope::Refusal;
+use crate::ids::{MessageId, PayloadName};
+use crate::service::SubmittedAnswer;
+use crate::thread::{Decision, Hold};
+
+pub(super) const PATH: &str = "/operate/answer";
+
+/// Path of the form for an answer.
+pub(in super::super) fn answer_path(message: MessageId) -> String {
+    UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
+}
+
+pub(super) async fn show(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let page = async {
+        let (context, call) = question(&view, &headers, &query).await?;
+        form_page(&context, &call, &query, None)
+    };
+    respond(&view, page.await)
+}
+
+/// Shows the answer that the form makes, or the form again.
+pub(super) async fn prepare(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let page = async {
+        let typed = read_form(body).await?;
+        let (context, call) = question(&view, &headers, &typed).await?;
+        match payload(&context.config, &call, &typed) {
+            Ok(payload) => confirm(context, &call, typed, payload).await,
+            Err(problem) => {
+                let page = form_page(&context, &call, &typed, Some(&problem))?;
+                Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
+            }
+        }
+    };
+    respond(&view, page.await)
+}
+
+/// The form with the refusal of what was typed there.
+pub(super) async fn again(
+    context: ActionContext,
+    typed: &UrlQuery,
+    refusal: &Refusal,
+) -> Result<Response, OperateFailure> {
+    let call = context.held_call(message(typed)?, Some(Hold::Answer)).await?;
+    let page = form_page(&context, &call, typed, Some(&refusal_text(refusal)))?;
+    Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
+}
+
+async fn question(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    query: &UrlQuery,
+) -> Result<(ActionContext, HeldCall), OperateFailure> {
+    let context = ActionContext::open(view, headers).await?;
+    let call = context.held_call(message(query)?, Some(Hold::Answer)).await?;
+    Ok((context, call))
+}
+
+async fn confirm(
+    context: ActionContext,
+    call: &HeldCall,
+    typed: UrlQuery,
+    payload: String,
+) -> Result<Response, OperateFailure> {
+    let details = html! {
+        (waiting::whole_call(call))
+        h2 { "Your answer" }
+        pre.body.written { (shown(&payload)) }
+    };
+    let listener = call.to.clone();
+    let answer = SubmittedAnswer { listener, payload: payload.into_bytes() };
+    let request = decision(&context, call.message, Decision::Answer(answer));
+    let back = answer_path(call.message);
+    let typed = Some((PATH, typed));
+    let title = "Send this answer?";
+    let action = PreparedAction { title, request, back, place: None, typed };
+    context.confirm(action, &details).await
+}
+
+/// Names of the replies that answer a question.
+fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
+    config.contracts.answers_to(&call.to, &call.name)
+}
+
+/// The reply that the form is for: the one that was chosen, or the first.
+fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
+    let chosen = typed.get("reply");
+    let found = names.iter().find(|name| chosen == Some(&*name.to_string()));
+    found.or_else(|| names.first())
+}
+
+/// The payload that the form makes, which the gate has yet to accept. Otherwise, what is wrong.
+fn payload(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Result<String, Markup> {
+    let problem = |text: &str| html! { p.problem role="alert" { (shown(text)) } };
+    let names = replies(config, call);
+    let name = chosen(&names, typed);
+    let name = name.ok_or_else(|| problem("The config allows no answer to this question."))?;
+    let written = typed.written("xml");
+    if !written.trim().is_empty() {
+        return Ok(written);
+    }
+
+    let description = config.schemas.describe(name);
+    let filled = answer_fields::fill(&description, typed);
+    let text = filled.map_err(|missing| problem(&missing))?;
+    match config.schemas.validate(name, text.as_bytes()) {
+        Ok(()) => Ok(text),
+        Err(findings) => Err(html! {
+            div.problem role="alert" {
+                p { "The schema does not accept this answer:" }
+                ul { @for finding in &findings { li { (shown(&finding.to_string())) } } }
+            }
+        }),
+    }
+}
+
+fn form_page(
+    context: &ActionContext,
+    call: &HeldCall,
+    typed: &UrlQuery,
+    problem: Option<&Markup>,
+) -> Result<Response, OperateFailure> {
+    let names = replies(&context.config, call);
+    let name = chosen(&names, typed).ok_or_else(|| {
+        OperateFailure::missing("The config allows no answer to this question; it can be refused.")
+    })?;
+    let description = context.config.schemas.describe(name);
+    let fields = answer_fields::draw(&description, typed);
+    let xml = typed.written("xml");
+    let example = context.config.schemas.example(name);
+    let content = html! {
+        h1 { "Answer a question" }
+        (waiting::whole_call(call))
+        @if names.len() > 1 { (other_replies(call, &names, name)) }
+        h2 { "Your answer" }
+        @if let Some(problem) = problem { (problem) }
+        @if !description.doc.is_empty() { p.hint { (shown(&description.doc)) } }
+        form.confirm method="post" action=(PATH) {
+            input name="message" type="hidden" value=(call.message);
+            input name="reply" type="hidden" value=(name);
+            @if let Some(fields) = &fields { (fields) }
+            details open[fields.is_none() || !xml.is_empty()] {
+                summary { "Write the XML instead" }
+                label for="xml" { "The whole payload; the fields above do not count then" }
+                textarea #xml name="xml" rows="8" spellcheck="false" { "\n" (xml) }
+                @if let Some(example) = &example {
+                    p.hint { "For example:" }
+                    pre.body.written { (shown(example)) }
+                }
+            }
+            p.buttons {
+                button type="submit" { "Check the answer" }
+                a href=(waiting::PATH) { "Do nothing" }
+            }
+        }
+    };
+    Ok(context.view.page("Answer", waiting::PATH, &content))
+}
+
+fn other_replies(call: &HeldCall, names: &[PayloadName], now: &PayloadName) -> Markup {
+    html! {
+        p.pages {
+            "Answer with:"
+            @for name in names {
+                @let path = UrlQuery::default()
+                    .with("message", Some(&call.message.to_string()))
+                    .with("reply", Some(&name.to_string()))
+                    .link(PATH);
+                a href=(path) aria-current=[(name == now).then_some("true")] { (shown(&name.local)) }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Fields of a form for a payload, and the payload that they make.
+//!
+//! A field has the path of its value for a name. A value that may occur more than once is a text with
+//! one value a line.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use maud::{Markup, html};
+
+use super::super::layout::shown;
+use super::super::url_query::UrlQuery;
+use crate::limits;
+use crate::schema::{
+    BOOLEAN_WORDS, FormField, PayloadDescription, PayloadParameter, TextContent, fill as fill_in,
+};
+
+/// Kinds of content that no field can express.
+const WITHOUT_TEXT: [&str; 4] = ["anything", "empty", "elements", "any element"];
+
+/// The question whether an optional part is there.
+const ADD_IT: &str = "add it,";
+/// The question which of several alternatives is there.
+const ONE_OF: &str = "one of";
+
+/// The fields of a payload; `None` if it has too many for a form.
+pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option<Markup> {
+    if count(&description.parameters) > limits::WEB_FORM_FIELDS_MAX {
+        return None;
+    }
+    let drawing = FieldDrawing { typed, next: Cell::new(0) };
+    let path = description.name.local.to_string();
+    Some(drawing.element(&path, description.text.as_ref(), &description.parameters))
+}
+
+fn count(parameters: &[PayloadParameter]) -> usize {
+    parameters.iter().map(|parameter| 1 + count(&parameter.parameters)).sum()
+}
+
+struct FieldDrawing<'a> {
+    typed: &'a UrlQuery,
+    /// Number of the next field, which makes its id unique.
+    next: Cell<usize>,
+}
+
+/// Texts beside a field.
+struct FieldText<'a> {
+    label: &'a str,
+    doc: Option<&'a str>,
+    default: Option<&'a str>,
+    is_required: bool,
+    is_repeated: bool,
+    /// Whether a value has one line.
+    is_short: bool,
+}
+
+impl<'a> FieldText<'a> {
+    /// The text of a single value that may be left out.
+    fn labelled(label: &'a str) -> Self {
+        Self {
+            label,
+            doc: None,
+            default: None,
+            is_required: false,
+            is_repeated: false,
+            is_short: false,
+        }
+    }
+}
+
+impl FieldDrawing<'_> {
+    fn element(
+        &self,
+        path: &str,
+        text: Option<&TextContent>,
+        parameters: &[PayloadParameter],
+    ) -> Markup {
+        let label = path.rsplit(" / ").next().unwrap_or(path);
+        let own = FieldText { is_required: true, ..FieldText::labelled(label) };
+        let alternatives = parameters.iter().filter(|parameter| is_alternative(parameter));
+        let alternatives: Vec<_> = alternatives.map(|parameter| parameter.name.clone()).collect();
+        html! {
+            @for parameter in parameters {
+                @if is_alternative(parameter) && alternatives.first() == Some(&parameter.name) {
+                    (self.choice(path, &alternatives))
+                }
+                @if parameter.name != "*" { (self.parameter(path, parameter)) }
+            }
+            @if let Some(text) = text { (self.value(path, text, &own)) }
+        }
+    }
+
+    fn choice(&self, path: &str, alternatives: &[String]) -> Markup {
+        let content = TextContent {
+            kind: ONE_OF.to_owned(),
+            choices: alternatives.to_vec(),
+            more_choices: 0,
+            range: None,
+        };
+        let doc = Some("The fields of the others do not count.");
+        let label = "One of these";
+        let text = FieldText { doc, ..FieldText::labelled(label) };
+        self.value(path, &content, &text)
+    }
+
+    fn parameter(&self, parent: &str, parameter: &PayloadParameter) -> Markup {
+        let path = format!("{parent} / {}", parameter.name);
+        let text = FieldText {
+            label: &parameter.name,
+            doc: parameter.doc.as_deref(),
+            default: parameter.default.as_deref(),
+            is_required: parameter.required,
+            is_repeated: parameter.repeated,
+            is_short: parameter.attribute,
+        };
+        let is_plain = parameter.parameters.is_empty() && is_text(&parameter.content);
+        if parameter.attribute || is_plain {
+            return self.value(&path, &parameter.content, &text);
+        }
+
+        let content = is_text(&parameter.content).then_some(&parameter.content);
+        html! {
+            fieldset {
+                legend { (shown(&parameter.name)) }
+                @if let Some(doc) = &parameter.doc { p.hint { (shown(doc)) } }
+                @if parameter.repeated { p.hint { "For more than one, write the XML." } }
+                @if !parameter.required { (self.question(&path)) }
+                (self.element(&path, content, &parameter.parameters))
+            }
+        }
+    }
+
+    /// Asks whether an optional part is there.
+    fn question(&self, path: &str) -> Markup {
+        let choices = ["yes", "no"].map(str::to_owned).to_vec();
+        let content =
+            TextContent { kind: ADD_IT.to_owned(), choices, more_choices: 0, range: None };
+        let label = "Part of the answer";
+        self.value(path, &content, &FieldText::labelled(label))
+    }
+
+    fn value(&self, path: &str, content: &TextContent, text: &FieldText<'_>) -> Markup {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let id = format!("field-{number}");
+        let hint = format!("hint-{number}");
+        let name = field_name(path, &content.kind);
+        let typed = self.typed.written(&name);
+        html! {
+            div.field {
+                label for=(id) {
+                    (shown(text.label)) @if text.is_required && !text.is_repeated { " (required)" }
+                }
+                (input(&id, &name, &hint, content, &typed, text))
+                p.hint id=(hint) { (explain(content, text)) }
+            }
+        }
+    }
+}
+
+fn input(
+    id: &str,
+    name: &str,
+    hint: &str,
+    content: &TextContent,
+    typed: &str,
+    text: &FieldText<'_>,
+) -> Markup {
+    let choices = choices(content);
+    let is_long = content.kind == "text" && content.range.is_none() && !text.is_short;
+    html! {
+        @if !choices.is_empty() && !text.is_repeated {
+            select id=(id) name=(name) aria-describedby=(hint) {
+                option value="" selected[typed.is_empty()] { "–" }
+                @for choice in &choices {
+                    option value=(choice) selected[choice == typed] { (shown(choice)) }
+                }
+            }
+        } @else if text.is_repeated || is_long {
+            textarea id=(id) name=(name) rows="3" aria-describedby=(hint) { "\n" (typed) }
+        } @else {
+            input id=(id) name=(name) value=(typed) aria-describedby=(hint) autocomplete="off";
+        }
+    }
+}
+
+fn choices(content: &TextContent) -> Vec<String> {
+    if content.kind == BOOLEAN_WORDS {
+        return ["yes", "no"].map(str::to_owned).to_vec();
+    }
+    if content.more_choices > 0 { Vec::new() } else { content.choices.clone() }
+}
+
+fn explain(content: &TextContent, text: &FieldText<'_>) -> Markup {
+    // The choices of a list stand in it.
+    let is_list = content.kind == ADD_IT || (content.kind == ONE_OF && !text.is_repeated);
+    html! {
+        @if !is_list { (shown(&content.to_string())) }
+        @if text.is_repeated { "; one a line" }
+        @if let Some(default) = text.default { "; " (shown(default)) " if left out" }
+        @if let Some(doc) = text.doc {
+            @if !is_list { ". " }
+            (shown(doc))
+        }
+    }
+}
+
+fn is_alternative(parameter: &PayloadParameter) -> bool {
+    parameter.alternative && !parameter.attribute
+}
+
+fn is_text(content: &TextContent) -> bool {
+    !WITHOUT_TEXT.contains(&content.kind.as_str())
+}
+
+fn field_name(path: &str, kind: &str) -> String {
+    match kind {
+        ADD_IT => format!("has {path}"),
+        ONE_OF => format!("which {path}"),
+        _ => format!("value {path}"),
+    }
+}
+
+/// Makes the payload of what was typed. Otherwise, says which field is wrong.
+pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result<String, String> {
+    let mut repeated = BTreeSet::new();
+    add_repeated(&description.name.local, &description.parameters, &mut repeated);
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut answer = |field: FormField<'_>| {
+        if let Some(again) = field.again {
+            return Err(format!("{}: {again}", field.path));
+        }
+        let name = field_name(field.path, &field.content.kind);
+        let written = typed.written(&name);
+        let is_repeated = repeated.contains(&name);
+        let times = counts.entry(name).or_insert(0);
+        *times += 1;
+        Ok(nth_value(&written, is_repeated, *times))
+    };
+    let filled = fill_in(description, &mut answer)?;
+    Ok(filled.to_xml())
+}
+
+/// Collects the names of the fields that take one value a line.
+fn add_repeated(parent: &str, parameters: &[PayloadParameter], names: &mut BTreeSet<String>) {
+    for parameter in parameters {
+        let path = format!("{parent} / {}", parameter.name);
+        if parameter.repeated && parameter.parameters.is_empty() {
+            names.insert(field_name(&path, &parameter.content.kind));
+        }
+        add_repeated(&path, &parameter.parameters, names);
+    }
+}
+
+/// The value of a field at the question number `times` about it: another value of a repeated field,
+/// and nothing more for any other one.
+fn nth_value(written: &str, is_repeated: bool, times: usize) -> String {
+    if !is_repeated {
+        return if times == 1 { written.trim().to_owned() } else { String::new() };
+    }
+    let mut lines = written.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.nth(times - 1).unwrap_or_default().to_owned()
+}

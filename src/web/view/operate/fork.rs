@@ -1,0 +1,337 @@
+//! Forks: a recorded thread continues from one of its messages in a new one.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+
+use super::super::layout::{inline, shown};
+use super::super::url_query::UrlQuery;
+use super::super::{ViewState, message as message_page, thread};
+use super::action_context::ActionContext;
+use super::confirmation::refusal_text;
+use super::held_call::message;
+use super::pending::PreparedAction;
+use super::{OperateFailure, read_form, respond};
+use crate::audit::{ForkPoint, FoundMessage, is_answered_from_record, message_report};
+use crate::config::Config;
+use crate::contract::Role;
+use crate::envelope::{Money, Refusal};
+use crate::ids::{ListenerName, MessageId, Position};
+use crate::index::{IndexReader, MessageSelector};
+use crate::journal::partitions_in;
+use crate::journal::sqlite::JournalReader;
+use crate::service::{ForkRequest, ServiceRequest};
+use crate::thread::Allotment;
+
+const PATH: &str = "/operate/fork";
+
+/// Path of the page that forks at a message.
+pub(super) fn fork_path(message: MessageId) -> String {
+    UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
+}
+
+/// The place of a fork, and the form for it.
+struct ForkDraft {
+    context: ActionContext,
+    /// The message that was named, which may not be the one at which the fork begins.
+    named: MessageId,
+    point: ForkPoint,
+}
+
+pub(super) async fn show(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let page = async {
+        let context = ActionContext::open(&view, &headers).await?;
+        Ok(ForkDraft::open(context, &query).await?.form(&query, None))
+    };
+    respond(&view, page.await)
+}
+
+/// Shows the fork that the form makes, or the form again.
+pub(super) async fn prepare(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let page = async {
+        let typed = read_form(body).await?;
+        let context = ActionContext::open(&view, &headers).await?;
+        let draft = ForkDraft::open(context, &typed).await?;
+        match draft.request(&typed).await? {
+            Ok(request) => draft.confirm(request, typed).await,
+            Err(problem) => {
+                let problem = html! { p.problem role="alert" { (shown(&problem)) } };
+                let page = draft.form(&typed, Some(&problem));
+                Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
+            }
+        }
+    };
+    respond(&view, page.await)
+}
+
+/// The form with the refusal of what was typed there.
+pub(super) async fn again(
+    context: ActionContext,
+    typed: &UrlQuery,
+    refusal: &Refusal,
+) -> Result<Response, OperateFailure> {
+    let draft = ForkDraft::open(context, typed).await?;
+    let page = draft.form(typed, Some(&refusal_text(refusal)));
+    Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
+}
+
+impl ForkDraft {
+    async fn open(context: ActionContext, query: &UrlQuery) -> Result<Self, OperateFailure> {
+        let named = message(query)?;
+        let point = fork_point(&context, named).await?;
+        Ok(Self { context, named, point })
+    }
+
+    /// The recorded payload with which the fork begins unless another one is written.
+    fn recorded(&self) -> Option<&str> {
+        let request = self.point.request.as_ref()?;
+        request.payload.as_ref().map(|payload| payload.as_str())
+    }
+
+    fn form(&self, typed: &UrlQuery, problem: Option<&Markup>) -> Response {
+        let edited = typed.written("payload");
+        let written = if edited.is_empty() { self.recorded().unwrap_or_default() } else { &edited };
+        let content = html! {
+            h1 { "Fork here" }
+            (self.place())
+            @if let Some(problem) = problem { (problem) }
+            form.confirm method="post" action=(PATH) {
+                input name="message" type="hidden" value=(self.named);
+                @if self.point.request.is_some() {
+                    label for="payload" { "The request with which the fork begins" }
+                    textarea #payload name="payload" rows="10" spellcheck="false" { "\n" (written) }
+                } @else {
+                    p.hint {
+                        "The fork begins after this result. Continue it with "
+                        code { "organism send --thread" } "."
+                    }
+                }
+                (self.options(typed))
+                p.buttons {
+                    button type="submit" { "Check the fork" }
+                    a href=(message_page::path(self.named)) { "Do nothing" }
+                }
+            }
+        };
+        self.context.view.page("Fork", "/threads", &content)
+    }
+
+    fn place(&self) -> Markup {
+        let source = &self.point.source;
+        html! {
+            p {
+                "A new thread takes over the history of "
+                a href=(thread::path(source.thread.as_str())) { (inline(source.thread.as_str())) }
+                " up to " (message_page::link(source.message)) ". The source stays as it is. A call \
+                that the source has gets the recorded result; any other waits for an approval. \
+                Agents and workflows run anew, with budgets of the fork's own."
+            }
+            @if source.message != self.named {
+                p.note {
+                    "No fork can begin at the message that you chose: this is the last place before \
+                     it."
+                }
+            }
+        }
+    }
+
+    fn options(&self, typed: &UrlQuery) -> Markup {
+        let client = typed.get("client").unwrap_or(self.point.client.as_str());
+        let live: Vec<&str> = typed.all("live").collect();
+        let contracts = || self.context.config.contracts.iter();
+        html! {
+            label for="client" { "Client that gets the results" }
+            select #client name="client" {
+                @for known in contracts().filter(|known| known.role == Role::Client) {
+                    @let name = known.name.as_str();
+                    option value=(name) selected[name == client] { (shown(name)) }
+                }
+            }
+            fieldset {
+                legend { "Listeners that get the calls that the source does not have" }
+                @for (at, name) in recalled(&self.context.config).enumerate() {
+                    @let id = format!("live-{at}");
+                    div.check {
+                        input id=(id) name="live" type="checkbox" value=(name)
+                            checked[live.contains(&name.as_str())];
+                        label for=(id) { (shown(name.as_str())) }
+                    }
+                }
+            }
+            label for="tokens" { "Maximum tokens (may be left out)" }
+            input #tokens name="tokens" inputmode="numeric" autocomplete="off"
+                value=(typed.get("tokens").unwrap_or_default());
+            label for="money" { "Maximum money (may be left out)" }
+            input #money name="money" inputmode="decimal" autocomplete="off"
+                value=(typed.get("money").unwrap_or_default());
+        }
+    }
+
+    /// The request of the form. Otherwise, what is wrong in it.
+    async fn request(
+        &self,
+        typed: &UrlQuery,
+    ) -> Result<Result<ForkRequest, String>, OperateFailure> {
+        let client = self.context.client().await?;
+        let source = &self.point.source;
+        let read = || {
+            Ok(ForkRequest {
+                thread: client.fork_id(&source.thread),
+                source: source.thread.clone(),
+                message: source.message,
+                record: source.record,
+                client: self.client(typed)?,
+                payload: self.payload(typed)?,
+                live: self.live(typed)?,
+                unpinned: false,
+                allotment: allotment(typed)?,
+                origin: Some(self.context.origin()),
+            })
+        };
+        Ok(read())
+    }
+
+    fn client(&self, typed: &UrlQuery) -> Result<ListenerName, String> {
+        let Some(text) = typed.get("client") else { return Ok(self.point.client.clone()) };
+        let mut contracts = self.context.config.contracts.iter();
+        let found =
+            contracts.find(|known| known.role == Role::Client && known.name.as_str() == text);
+        found.map(|known| known.name.clone()).ok_or_else(|| format!("`{text}` is no client"))
+    }
+
+    fn payload(&self, typed: &UrlQuery) -> Result<Option<String>, String> {
+        if self.point.request.is_none() {
+            return Ok(None);
+        }
+        let written = typed.written("payload");
+        let payload = if written.trim().is_empty() { self.recorded() } else { Some(&*written) };
+        let payload = payload.ok_or_else(|| {
+            "the recorded payload is redacted; write the one with which the fork begins".to_owned()
+        })?;
+        Ok(Some(payload.to_owned()))
+    }
+
+    fn live(&self, typed: &UrlQuery) -> Result<Vec<ListenerName>, String> {
+        let named = typed.all("live").map(|text| {
+            let mut known = recalled(&self.context.config);
+            let found = known.find(|name| name.as_str() == text);
+            found.cloned().ok_or_else(|| format!("`{text}` is no listener of this config"))
+        });
+        named.collect()
+    }
+
+    async fn confirm(
+        self,
+        request: ForkRequest,
+        typed: UrlQuery,
+    ) -> Result<Response, OperateFailure> {
+        let live: Vec<_> = request.live.iter().map(ListenerName::as_str).collect();
+        let is_edited = request.payload.as_deref() != self.recorded();
+        let details = html! {
+            (self.place())
+            dl.facts {
+                div { dt { "Results go to" } dd { (inline(request.client.as_str())) } }
+                @if !live.is_empty() {
+                    div { dt { "Called anew" } dd { (inline(&live.join(", "))) } }
+                }
+                @if let Some(tokens) = request.allotment.tokens {
+                    div { dt { "Tokens" } dd { (tokens) } }
+                }
+                @if let Some(money) = request.allotment.money {
+                    div { dt { "Money" } dd { (money) } }
+                }
+            }
+            @if let Some(payload) = &request.payload {
+                h2 { @if is_edited { "It begins with this, which is changed" } @else { "It begins with this" } }
+                pre.body.written { (shown(payload)) }
+            }
+        };
+        let back = message_page::path(self.named);
+        let request = ServiceRequest::Fork(Box::new(request));
+        let typed = Some((PATH, typed));
+        let title = "Fork this thread?";
+        let action = PreparedAction { title, request, back, place: None, typed };
+        self.context.confirm(action, &details).await
+    }
+}
+
+/// Listeners whose calls a fork answers from the record, as far as it can.
+fn recalled(config: &Config) -> impl Iterator<Item = &ListenerName> {
+    let contracts = config.contracts.iter();
+    let recalled = contracts.filter(|known| matches!(known.role, Role::Listener | Role::Human));
+    recalled.map(|known| &known.name)
+}
+
+fn allotment(typed: &UrlQuery) -> Result<Allotment, String> {
+    let tokens = typed.get("tokens").map(|text| {
+        text.parse().map_err(|_| format!("`{text}` is no number of tokens, such as 20000"))
+    });
+    let money = typed.get("money").map(|text| {
+        let amount: Option<f64> = text.parse().ok();
+        let amount = amount.filter(|amount| amount.is_finite() && *amount >= 0.0);
+        amount.map(Money::of_units).ok_or_else(|| format!("`{text}` is no amount, such as 0.50"))
+    });
+    Ok(Allotment { tokens: tokens.transpose()?, money: money.transpose()?, until: None })
+}
+
+/// The place that a message names, or the last one before it.
+async fn fork_point(
+    context: &ActionContext,
+    message: MessageId,
+) -> Result<ForkPoint, OperateFailure> {
+    let (partition, position) = record_of(context, message).await?;
+    let data = context.view.journals.data();
+    let contracts = context.config.contracts.clone();
+    let find = move || {
+        let mut journals = partitions_in(&data).into_iter();
+        let journal = journals.find(|(number, _)| number.unwrap_or_default() == partition);
+        let reader = JournalReader::open(&journal?.1).ok()?;
+        let is_answered = |name: &ListenerName| is_answered_from_record(&contracts, name);
+        ForkPoint::find(&reader, position, message, is_answered).ok().flatten()
+    };
+    let found = tokio::task::spawn_blocking(find).await.ok().flatten();
+    found.ok_or_else(|| {
+        let text = format!(
+            "No fork can begin at {message}: its thread has no request of a client up to there."
+        );
+        OperateFailure::missing(text)
+    })
+}
+
+/// Partition and position of the record with a message.
+async fn record_of(
+    context: &ActionContext,
+    message: MessageId,
+) -> Result<(u32, Position), OperateFailure> {
+    let unknown = || OperateFailure::missing(format!("No message `{message}` is on record."));
+    let selector = MessageSelector::parse(&message.to_string()).ok_or_else(unknown)?;
+    let find = move |_, index: &mut IndexReader| message_report(index, &selector, 0);
+    let found = context.view.journals.query(find, |answers| {
+        let mut answers = answers.into_iter();
+        answers.find_map(|found| match found.answer {
+            FoundMessage::One(report) => Some((found.partition, report.record.position)),
+            _ => None,
+        })
+    });
+    let failed = |error: crate::index::Error| {
+        OperateFailure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "No answer from the record",
+            error.to_string(),
+        )
+    };
+    found.await.map_err(failed)?.ok_or_else(unknown)
+}

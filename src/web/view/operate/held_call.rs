@@ -1,0 +1,119 @@
+//! Approvals and refusals of held calls.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+
+use super::super::ViewState;
+use super::super::url_query::UrlQuery;
+use super::super::waiting;
+use super::action_context::ActionContext;
+use super::pending::PreparedAction;
+use super::{OperateFailure, respond};
+use crate::audit::{CallPreviewView, HeldCall};
+use crate::ids::{ListenerName, MessageId};
+use crate::service::{DecisionRequest, ServiceRequest, SubmittedAnswer};
+use crate::thread::{Decision, Hold};
+
+/// Path of the page of an approval of exactly this payload and preview.
+pub(in super::super) fn approve_path(call: &HeldCall) -> String {
+    let message = call.message.to_string();
+    let hash = call.sha256.to_string();
+    let preview = call.preview_sha256().map(|preview| preview.to_string());
+    let query = UrlQuery::default().with("message", Some(&message)).with("hash", Some(&hash));
+    query.with("preview", preview.as_deref()).link("/operate/approve")
+}
+
+pub(in super::super) fn refuse_path(call: &HeldCall) -> String {
+    let message = call.message.to_string();
+    UrlQuery::default().with("message", Some(&message)).link("/operate/refuse")
+}
+
+pub(super) async fn approve(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    respond(&view, approval(&view, &headers, &query).await)
+}
+
+async fn approval(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    query: &UrlQuery,
+) -> Result<Response, OperateFailure> {
+    let context = ActionContext::open(view, headers).await?;
+    let call = context.held_call(message(query)?, Some(Hold::Approval)).await?;
+    if call.preview == Some(CallPreviewView::Requested) {
+        let text = "The listener is still making its preview. Load this page again in a moment, so \
+                    that you decide about what would change.";
+        return Err(OperateFailure::new(StatusCode::CONFLICT, "The preview is on its way", text));
+    }
+
+    let hash = call.sha256.to_string();
+    let preview = call.preview_sha256().map(|preview| preview.to_string());
+    let is_same = query.get("hash").is_none_or(|seen| seen == hash)
+        && (query.get("hash").is_none() || query.get("preview") == preview.as_deref());
+    if !is_same {
+        let text = "The call or its preview is not the one that you have seen. Nothing was done. \
+                    Open the page Waiting, and read it again.";
+        return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
+    }
+    decide(context, "Approve this call?", &call, Decision::Approve { hash, preview }).await
+}
+
+pub(super) async fn refuse(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    respond(&view, refusal(&view, &headers, &query).await)
+}
+
+async fn refusal(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    query: &UrlQuery,
+) -> Result<Response, OperateFailure> {
+    let context = ActionContext::open(view, headers).await?;
+    let call = context.held_call(message(query)?, None).await?;
+    let reason = String::new();
+    decide(context, "Refuse this call?", &call, Decision::Refuse { reason }).await
+}
+
+async fn decide(
+    context: ActionContext,
+    title: &'static str,
+    call: &HeldCall,
+    what: Decision<SubmittedAnswer>,
+) -> Result<Response, OperateFailure> {
+    let request = decision(&context, call.message, what);
+    let back = waiting::PATH.to_owned();
+    let action = PreparedAction { title, request, back, place: None, typed: None };
+    context.confirm(action, &waiting::whole_call(call)).await
+}
+
+/// The request for a decision.
+pub(super) fn decision(
+    context: &ActionContext,
+    message: MessageId,
+    what: Decision<SubmittedAnswer>,
+) -> ServiceRequest {
+    let by = ListenerName::operator();
+    let origin = Some(context.origin());
+    ServiceRequest::Decide(DecisionRequest { message, partition: None, by, what, origin })
+}
+
+/// The message that a query names.
+pub(super) fn message(query: &UrlQuery) -> Result<MessageId, OperateFailure> {
+    let text = query.get("message").unwrap_or_default();
+    text.parse().map(MessageId).map_err(|_| {
+        OperateFailure::unusable(format!(
+            "`{text}` is no id of a message; the page Waiting has links"
+        ))
+    })
+}

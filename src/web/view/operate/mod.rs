@@ -1,0 +1,176 @@
+//! Actions of a named person: decisions about held calls, pauses, cancellations and forks.
+//!
+//! **Invariant:** nothing here decides. An action is the same request to the running organism as
+//! that of the command, and it is sent only after a person of this view confirmed it on a page that
+//! shows exactly this action.
+
+mod action_context;
+mod answer;
+mod answer_fields;
+mod confirmation;
+mod fork;
+mod held_call;
+mod key;
+mod pause;
+mod pending;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::{get, post};
+use maud::{Markup, html};
+use tokio::time::timeout;
+
+use super::url_query::UrlQuery;
+use super::{ViewPerson, ViewState};
+use crate::ids::{ListenerName, MessageId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::thread::PauseVerb;
+pub(super) use answer::answer_path;
+pub(super) use held_call::{approve_path, refuse_path};
+use pending::PendingActions;
+
+/// Options of a view that takes actions.
+#[derive(Debug)]
+pub struct OperateOptions {
+    /// The config file of the organism.
+    pub config: PathBuf,
+}
+
+/// The person of a view whose actions are carried out.
+#[derive(Debug)]
+pub(super) struct OperateAccess {
+    person: ListenerName,
+    config: PathBuf,
+    pending: PendingActions,
+}
+
+impl OperateAccess {
+    /// `None` if the view is read-only: a client and a viewer without a name may act in none.
+    pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
+        let OperateOptions { config } = options?;
+        let person = match person {
+            ViewPerson::Operator(name) => name.clone(),
+            ViewPerson::Client(name) if mutant("let-a-client-operate") => name.clone(),
+            ViewPerson::Viewer | ViewPerson::Client(_) => return None,
+        };
+        Some(Self { person, config, pending: PendingActions::default() })
+    }
+}
+
+/// The reason why an action is not carried out.
+#[derive(Debug)]
+pub(super) struct OperateFailure {
+    status: StatusCode,
+    title: &'static str,
+    text: String,
+}
+
+impl OperateFailure {
+    fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
+        Self { status, title, text: text.into() }
+    }
+
+    /// A request that names nothing that this page can show.
+    fn missing(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Nothing to do", text)
+    }
+
+    fn unusable(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "Not a possible action", text)
+    }
+}
+
+/// Links to the actions on a thread, if the person may act.
+pub(super) fn thread_bar(view: &ViewState, thread: &str) -> Markup {
+    if view.operate.is_none() {
+        return html! {};
+    }
+    html! {
+        p.operate-bar {
+            a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause" }
+            a.button href=(pause::pause_path(PauseVerb::Resume, thread)) { "Resume" }
+            a.button href=(pause::cancel_path(thread)) { "Cancel" }
+            a.button.danger href=(pause::pause_path(PauseVerb::PauseAndCancel, thread)) { "Kill" }
+        }
+    }
+}
+
+/// A link to the fork at a message, if the person may act.
+pub(super) fn message_bar(view: &ViewState, message: MessageId) -> Markup {
+    if view.operate.is_none() {
+        return html! {};
+    }
+    html! {
+        p.operate-bar { a.button href=(fork::fork_path(message)) { "Fork here" } }
+    }
+}
+
+/// Pages of actions, which a read-only view refuses.
+pub(super) fn router(state: &Arc<ViewState>) -> Router<Arc<ViewState>> {
+    Router::new()
+        .route("/operate", get(pause::overview))
+        .route("/operate/approve", get(held_call::approve))
+        .route("/operate/refuse", get(held_call::refuse))
+        .route("/operate/answer", get(answer::show).post(answer::prepare))
+        .route("/operate/pause", get(pause::show))
+        .route("/operate/cancel", get(pause::cancel))
+        .route("/operate/fork", get(fork::show).post(fork::prepare))
+        .route("/operate/key", get(key::show))
+        .route("/operate/confirm", post(confirmation::carry_out))
+        .layer(from_fn_with_state(Arc::clone(state), require_operator))
+}
+
+async fn require_operator(
+    State(view): State<Arc<ViewState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if view.operate.is_some() {
+        return next.run(request).await;
+    }
+    let text = match &view.person {
+        ViewPerson::Viewer => {
+            "This view is read-only: `organism serve --operate --as NAME` opens one for an operator."
+                .to_owned()
+        }
+        ViewPerson::Client(name) => format!(
+            "This view is read-only: `{name}` is a client, and an operator alone decides. A client \
+             sends with `organism send`."
+        ),
+        ViewPerson::Operator(_) => {
+            "This view is read-only: it was started without `--operate`.".to_owned()
+        }
+    };
+    view.failed(StatusCode::FORBIDDEN, "A read-only view", &text)
+}
+
+/// Sends the page, or says why there is none.
+fn respond(view: &ViewState, page: Result<Response, OperateFailure>) -> Response {
+    page.unwrap_or_else(|OperateFailure { status, title, text }| view.failed(status, title, &text))
+}
+
+/// Reads a form within a time limit, because connections are few.
+async fn read_form(body: Body) -> Result<UrlQuery, OperateFailure> {
+    let body = to_bytes(body, limits::WEB_ACTION_BYTES_MAX);
+    match timeout(limits::HTTP_HEAD_TIMEOUT, body).await {
+        Ok(Ok(body)) => Ok(UrlQuery::parse(&String::from_utf8_lossy(&body))),
+        Ok(Err(_)) => Err(OperateFailure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "The form is too long",
+            "The form is longer than this view takes. The command at the terminal takes a file.",
+        )),
+        Err(_) => Err(OperateFailure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "The form did not arrive",
+            "The form did not arrive in time. Send it again.",
+        )),
+    }
+}

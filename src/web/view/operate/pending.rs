@@ -1,0 +1,109 @@
+//! Actions that a page has shown and that wait for their confirmation.
+//!
+//! Each has a token of its own, which is the only way to it. A token belongs to the session that
+//! saw the page, and counts once.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::super::access::ViewToken;
+use super::super::url_query::UrlQuery;
+use crate::ids::Digest;
+use crate::limits;
+use crate::mutant::mutant;
+use crate::service::ServiceRequest;
+use crate::service::signing::SignaturePlace;
+
+/// An action as a page has shown it.
+#[derive(Debug, Clone)]
+pub(super) struct PreparedAction {
+    /// Title of its page, such as `Approve this call?`.
+    pub title: &'static str,
+    pub request: ServiceRequest,
+    /// Path of the page that led here.
+    pub back: String,
+    /// Place of the person's signature, where decisions must be signed.
+    pub place: Option<SignaturePlace>,
+    /// Path of the form and what was typed there, to be shown again if the organism refuses it.
+    pub typed: Option<(&'static str, UrlQuery)>,
+}
+
+#[derive(Debug)]
+struct PendingAction {
+    token: Digest,
+    session: Digest,
+    made: Instant,
+    action: PreparedAction,
+}
+
+/// The actions of one view, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct PendingActions(Mutex<Vec<PendingAction>>);
+
+impl PendingActions {
+    /// Keeps an action, and returns the token that confirms it. Forgets the oldest if there are too
+    /// many.
+    pub fn add(&self, session: Digest, action: PreparedAction) -> ViewToken {
+        let token = ViewToken::generate();
+        let digest = Digest::of(token.reveal().as_bytes());
+        let made = Instant::now();
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let excess = (pending.len() + 1).saturating_sub(limits::WEB_PENDING_ACTIONS_MAX);
+        pending.drain(..excess);
+        pending.push(PendingAction { token: digest, session, made, action });
+        token
+    }
+
+    /// Takes the action that a token of this session confirms, unless it was taken before or has
+    /// waited too long.
+    pub fn take(&self, session: Digest, token: &str) -> Option<PreparedAction> {
+        let token = Digest::of(token.as_bytes());
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.retain(|known| known.made.elapsed() <= limits::WEB_CONFIRMATION_VALIDITY);
+        if mutant("act-without-a-confirmation") {
+            return pending.pop().map(|found| found.action);
+        }
+        let at =
+            pending.iter().position(|known| known.token == token && known.session == session)?;
+        if mutant("act-twice") {
+            return pending.get(at).map(|known| known.action.clone());
+        }
+        Some(pending.remove(at).action)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(title: &'static str) -> PreparedAction {
+        let request = ServiceRequest::Status;
+        PreparedAction { title, request, back: String::new(), place: None, typed: None }
+    }
+
+    #[test]
+    fn a_token_confirms_its_own_action_once_and_in_its_own_session() {
+        let pending = PendingActions::default();
+        let [session, other] = [Digest::of(b"one"), Digest::of(b"other")];
+        let first = pending.add(session, action("first"));
+        let second = pending.add(session, action("second"));
+        let title = |token: &str, session| pending.take(session, token).map(|found| found.title);
+
+        assert_eq!(title("", session), None);
+        assert_eq!(title(first.reveal(), other), None);
+        assert_eq!(title(first.reveal(), session), Some("first"));
+        assert_eq!(title(first.reveal(), session), None);
+        assert_eq!(title(second.reveal(), session), Some("second"));
+    }
+
+    #[test]
+    fn many_pages_push_out_the_oldest_alone() {
+        let pending = PendingActions::default();
+        let session = Digest::of(b"one");
+        let add = |_| pending.add(session, action("one"));
+        let tokens: Vec<_> = (0..=limits::WEB_PENDING_ACTIONS_MAX).map(add).collect();
+        let mut taken = tokens.iter().map(|token| pending.take(session, token.reveal()).is_some());
+        assert_eq!(taken.next(), Some(false));
+        assert!(taken.all(|is_taken| is_taken));
+    }
+}

@@ -1,0 +1,221 @@
+"""Acts in web views in a real Chromium, as an operator does.
+
+Reads a JSON object from the first line of standard input: `chromium`, `pictures`, `view` and `signed`
+(each with `name` and `address`), and `message`, a client's request. When the browser has made its
+key, writes `key ` and the line for the config, and goes on after the next line of standard input.
+Writes a line for each fault, and ends with exit code 1 if there is one.
+"""
+
+import json
+import sys
+
+from playwright.sync_api import TimeoutError as Late
+from playwright.sync_api import sync_playwright
+from walk import Walk, open_with_token
+
+ROUNDS = 40
+
+
+class Person:
+    """Uses a page with a pointer, or with the keyboard alone."""
+
+    def __init__(self, walk, page, message, by_keyboard):
+        self.walk = walk
+        self.page = page
+        self.message = message
+        self.by_keyboard = by_keyboard
+
+    def open(self, path):
+        self.walk.open(self.page, path)
+
+    def focus(self, target):
+        """Reaches an element with the tabulator key."""
+        target = target.element_handle()
+        for _ in range(200):
+            if target.evaluate("element => element === document.activeElement"):
+                return
+            self.page.keyboard.press("Tab")
+        self.walk.fault(f"the keyboard does not reach {target} on {self.page.url}")
+
+    def use(self, role, name):
+        target = self.page.locator("main").get_by_role(role, name=name).first
+        if not self.by_keyboard:
+            target.click()
+        else:
+            self.focus(target)
+            with self.page.expect_navigation():
+                self.page.keyboard.press("Enter")
+        self.walk.opened += 1
+
+    def write(self, label, text):
+        target = self.page.get_by_label(label).first
+        if self.by_keyboard:
+            self.focus(target)
+            self.page.keyboard.press("Control+a")
+            self.page.keyboard.type(text)
+        else:
+            target.fill(text)
+
+    def choose(self, label, value):
+        target = self.page.get_by_label(label).first
+        if self.by_keyboard:
+            self.focus(target)
+            self.page.keyboard.type(value)
+        else:
+            target.select_option(value)
+
+    def done(self, what):
+        text = self.page.locator("main").inner_text()
+        self.walk.expect("Done." in text, f"{what}: {self.page.url}: {text[:400]}")
+
+    def picture(self, name, taken):
+        if name not in taken:
+            taken.add(name)
+            self.walk.picture(self.page, f"operate-{name}")
+
+
+def act(person, taken):
+    person.open("/waiting")
+    person.picture("waiting", taken)
+    person.use("link", "Approve")
+    person.picture("approve", taken)
+    person.write("Note for the record", "seen in a browser")
+    person.use("button", "Approve exactly this")
+    person.picture("done", taken)
+    person.done("approve")
+
+    person.open("/waiting")
+    person.use("link", "Answer")
+    person.picture("answer", taken)
+    person.choose("verdict (required)", "leave")
+    person.write("remark", "only then")
+    person.use("button", "Check the answer")
+    person.picture("answer-check", taken)
+    person.use("button", "Send this answer")
+    person.done("answer")
+
+    person.open(f"/messages/{person.message}")
+    person.use("link", "Fork here")
+    person.picture("fork", taken)
+    person.write("The request with which the fork begins",
+                 '<ping xmlns="urn:example:talk"><n>7</n></ping>')
+    person.use("button", "Check the fork")
+    person.picture("fork-check", taken)
+    person.use("button", "Fork it")
+    person.done("fork")
+    person.page.locator("main a[href^='/threads/']").first.click()
+    person.picture("thread", taken)
+
+    for link, button in (("Pause all", "Pause"), ("Kill switch", "Pause and cancel")):
+        person.open("/operate")
+        person.picture("operate", taken)
+        person.use("link", link)
+        person.picture(button.replace(" ", "-").lower(), taken)
+        person.use("button", button)
+        person.done(button)
+        for _ in range(ROUNDS):
+            person.open("/operate")
+            if person.page.locator(".pauses li").count():
+                break
+        person.picture("paused", taken)
+        person.page.locator(".pauses a").first.focus()
+        person.use("link", "Resume")
+        person.use("button", "Resume")
+        person.done("resume")
+
+
+def open_without_script(walk, view):
+    page = walk.page_of(view, java_script_enabled=False)
+    address, token = view["address"].split("#token=")
+    walk.open(page, address)
+    page.get_by_label("Token of this view").fill(token)
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_url("**/threads")
+    page.has_token = True
+    return page
+
+
+def act_with_key(walk, view, taken):
+    """Makes a key, waits until the config has it, and signs."""
+    page = open_with_token(walk, view)
+    person = Person(walk, page, None, False)
+    person.open("/operate/key")
+    person.use("button", "Make a key")
+    page.locator("#key-line:not([hidden])").wait_for()
+    person.picture("key", taken)
+    line = page.locator("#key-line").inner_text().splitlines()[-1]
+    print("key " + line, flush=True)
+    sys.stdin.readline()
+
+    person.open("/operate/key")
+    page.get_by_text("decisions can be signed here").wait_for()
+    exported = page.evaluate("""async () => {
+        const keys = await new Promise((resolve) => {
+            const opening = indexedDB.open("organism-operator", 1);
+            opening.onsuccess = () => resolve(opening.result.transaction("keys").objectStore("keys"));
+        });
+        const pair = await new Promise((resolve) => {
+            const getting = keys.get("ana");
+            getting.onsuccess = () => resolve(getting.result);
+        });
+        return crypto.subtle.exportKey("pkcs8", pair.privateKey).then(() => "exported", () => "kept");
+    }""")
+    walk.expect(exported == "kept", f"the private key can be exported: {exported}")
+
+    person.open("/waiting")
+    person.use("link", "Approve")
+    page.get_by_text("signs with the key").wait_for()
+    person.picture("approve-signed", taken)
+    person.write("Note for the record", "signed: \"ünï\" \\ <&>")
+    person.use("button", "Approve exactly this")
+    page.get_by_text("Done.").wait_for()
+    person.open("/operate")
+    person.use("link", "Pause all")
+    page.get_by_text("signs with the key").wait_for()
+    person.use("button", "Pause")
+    page.get_by_text("Done.").wait_for()
+    page.context.close()
+
+    # Another browser has no key, and one without a script can have none.
+    for page in (open_with_token(walk, view), open_without_script(walk, view)):
+        person = Person(walk, page, None, False)
+        person.open("/operate/pause?verb=resume&target=all")
+        button = page.get_by_role("button", name="Resume")
+        walk.expect(button.is_disabled(), f"without a key, {page.url} takes a decision")
+        person.picture("without-key", taken)
+        page.context.close()
+
+
+def main():
+    order = json.loads(sys.stdin.readline())
+    taken = set()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=order["chromium"])
+        walk = Walk(browser, order["pictures"])
+        view = order["view"]
+        ways = [
+            ("pointer", lambda: open_with_token(walk, view), False),
+            ("keyboard", lambda: open_with_token(walk, view), True),
+            ("no script", lambda: open_without_script(walk, view), False),
+        ]
+        for name, open_view, by_keyboard in ways:
+            page = open_view()
+            try:
+                act(Person(walk, page, order["message"], by_keyboard), taken)
+            except Late as late:
+                walk.fault(f"{name}: {page.url}: {late.message.splitlines()[:4]}")
+            page.context.close()
+        try:
+            act_with_key(walk, order["signed"], taken)
+        except Late as late:
+            walk.fault(f"key: {late.message.splitlines()[:4]}")
+        browser.close()
+    for fault in walk.faults:
+        print(fault)
+    print(f"{walk.opened} pages opened, {walk.checked} checked, {walk.taken} pictures, "
+          f"{len(walk.faults)} faults")
+    sys.exit(1 if walk.faults else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,415 @@
+//! Actions in the web view: what a named person confirms is done once and on record, and nothing
+//! else is.
+
+mod attacks;
+mod chromium;
+mod signed;
+
+use organism::organism::operator::this_user;
+use serde_json::Value as Json;
+
+use super::{ViewServer, text_of};
+use crate::organism::{House, numbered, say, talk_reply, until};
+use crate::web::HttpResponse;
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "holder", "solo", "boss"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+approval = "always"
+
+[listeners.holder]
+command = ["./player.py", "holder", "let-go"]
+schema = "talk.xsd"
+accepts = ["hold"]
+replies = ["held"]
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[humans.boss]
+schema = "people.xsd"
+accepts = ["question"]
+replies = ["decision", "pass"]
+"#;
+
+const PEOPLE: &str = "urn:example:people";
+
+fn house_with(config: &str) -> House {
+    let house = House::with(config);
+    house.write("people.xsd", include_str!("../../../data/organism/people.xsd"));
+    house
+}
+
+fn house() -> House {
+    house_with(CONFIG)
+}
+
+/// Login name of the user of the tests, who is the operator where the config names none.
+fn own_name() -> String {
+    this_user().login.unwrap()
+}
+
+fn operating(house: &House) -> ViewServer {
+    ViewServer::start(house, &["--operate", "--as", &own_name()])
+}
+
+/// The calls that wait for an approval.
+fn held(house: &House) -> Vec<Json> {
+    house.organism(&["approvals", "--json"]).json()
+}
+
+/// Sends a text that is then held. Returns its message.
+fn hold(house: &House, text: &str) -> String {
+    let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    held(house).pop().unwrap()["message"].as_str().unwrap().to_owned()
+}
+
+/// Asks the person. Returns the message of the question.
+fn ask(house: &House, text: &str) -> String {
+    let question = format!("<question xmlns=\"{PEOPLE}\">{text}</question>");
+    let sent = house.send_text(&question, &["--no-wait", "--key", text]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let open = house.organism(&["answer", "--json"]).json();
+    open.last().unwrap()["message"].as_str().unwrap().to_owned()
+}
+
+/// The value of a hidden field of a form.
+fn hidden<'p>(page: &'p str, name: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("name=\"{name}\" type=\"hidden\" value=\"")).unwrap();
+    rest.split('"').next().unwrap()
+}
+
+/// A form as a browser sends it.
+fn form(fields: &[(&str, &str)]) -> String {
+    let escaped = |text: &str| {
+        let byte = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        };
+        text.bytes().map(byte).collect::<String>()
+    };
+    let pairs: Vec<_> = fields
+        .iter()
+        .map(|(name, value)| format!("{}={}", escaped(name), escaped(value)))
+        .collect();
+    pairs.join("&")
+}
+
+impl ViewServer {
+    /// Sends a form with the session, as a browser does from a page of the view.
+    fn post(&self, path: &str, fields: &[(&str, &str)]) -> HttpResponse {
+        let headers = [("Origin", "null"), ("Sec-Fetch-Site", "same-origin")];
+        self.post_with(path, &headers, fields)
+    }
+
+    fn post_with(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        fields: &[(&str, &str)],
+    ) -> HttpResponse {
+        let host = self.at.to_string();
+        let mut all = vec![("Host", &*host), ("Cookie", &*self.cookie)];
+        all.retain(|(name, _)| headers.iter().all(|(known, _)| known != name));
+        all.extend(headers);
+        self.request("POST", path, &all, &form(fields))
+    }
+
+    /// Opens the page of an action, and confirms it.
+    fn confirm(&self, path: &str, texts: &[(&str, &str)]) -> HttpResponse {
+        let page = self.page(path);
+        self.confirm_page(&page, texts)
+    }
+
+    fn confirm_page(&self, page: &str, texts: &[(&str, &str)]) -> HttpResponse {
+        let mut fields = vec![("token", hidden(page, "token"))];
+        if page.contains("name=\"hash\"") {
+            fields.push(("hash", hidden(page, "hash")));
+        }
+        fields.extend(texts);
+        self.post("/operate/confirm", &fields)
+    }
+
+    /// The link of a page with this text.
+    fn link(&self, path: &str, text: &str) -> String {
+        let page = self.page(path);
+        let links = page.split("<a ").skip(1).map(|rest| rest.split("</a>").next().unwrap());
+        let mut found = links.filter(|link| link.ends_with(&format!(">{text}")));
+        let link = found.next().unwrap_or_else(|| panic!("no link `{text}` in {page}"));
+        let (_, rest) = link.split_once("href=\"").unwrap();
+        rest.split('"').next().unwrap().replace("&amp;", "&")
+    }
+}
+
+/// The rows of a query.
+fn rows(house: &House, sql: &str) -> Vec<Json> {
+    house.organism(&["sql", "--json", sql]).json()
+}
+
+#[test]
+fn an_approval_and_a_refusal_are_confirmed_once_and_on_record_with_their_person() {
+    let house = house();
+    let running = house.run();
+    let message = hold(&house, "one");
+    let view = operating(&house);
+
+    let approve = view.link("/waiting", "Approve");
+    assert!(approve.contains(&message) && approve.contains("hash="), "{approve}");
+    let page = view.page(&approve);
+    for part in ["&gt;one&lt;/say&gt;", "Approve exactly this", &own_name(), "sha256"] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    assert_eq!(held(&house).len(), 1, "a page decides nothing");
+
+    let texts = [("note", "looks right")];
+    let done = view.confirm_page(&page, &texts);
+    assert_eq!(done.status, 200, "{}", done.body);
+    assert!(done.body.contains("Done."), "{}", done.body);
+    let result = house.send_text(&say("one"), &["--key", "one"]);
+    assert_eq!(result.out, talk_reply("one"));
+
+    let again = view.confirm_page(&page, &texts);
+    assert_eq!(again.status, 409, "{}", again.body);
+    let shown = text_of(&view.page("/actions"));
+    assert!(shown.contains("looks right") && shown.contains(&own_name()), "{shown}");
+    assert_eq!(shown.matches("looks right").count(), 1, "{shown}");
+
+    hold(&house, "two");
+    let refuse = view.link("/waiting", "Refuse");
+    let texts = [("reason", "not today"), ("note", "too late")];
+    assert_eq!(view.confirm(&refuse, &texts).status, 200);
+    let result = house.send_text(&say("two"), &["--key", "two"]);
+    assert!(result.out.contains("denied") && result.out.contains("not today"), "{result:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn two_decisions_at_once_are_one_and_the_other_is_refused() {
+    let house = house();
+    let running = house.run();
+    hold(&house, "one");
+    let view = operating(&house);
+    let approve = view.page(&view.link("/waiting", "Approve"));
+    let refuse = view.page(&view.link("/waiting", "Refuse"));
+
+    let answers = std::thread::scope(|scope| {
+        let decide = |page| {
+            let view = &view;
+            scope.spawn(move || view.confirm_page(page, &[]).status)
+        };
+        let decided = [&*approve, &*refuse].map(decide);
+        decided.map(|deciding| deciding.join().unwrap())
+    });
+    let mut sorted = answers;
+    sorted.sort_unstable();
+    assert_eq!(sorted, [200, 409], "approve, refuse: {answers:?}");
+
+    let late = view.get(&view_path("/operate/approve", &held(&house)));
+    assert_eq!(late.status, 400, "{}", late.body);
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// The page of an action about the first of these calls, or about none.
+fn view_path(page: &str, calls: &[Json]) -> String {
+    let message = calls.first().map(|call| call["message"].as_str().unwrap());
+    format!("{page}?message={}", message.unwrap_or_default())
+}
+
+#[test]
+fn a_form_from_the_schema_answers_a_question_and_keeps_what_was_typed() {
+    let house = house();
+    let running = house.run();
+    let message = ask(&house, "left or right?");
+    let view = operating(&house);
+    let path = view.link("/waiting", "Answer");
+    let page = view.page(&path);
+    for part in ["left or right?", "What is to be done.", "<option value=\"leave\">", "one a line"]
+    {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+
+    let verdict = "which decision / verdict";
+    let [days, remark] = ["days", "remark"].map(|name| format!("value decision / {name}"));
+    let reply = hidden(&page, "reply").to_owned();
+    let typed = [
+        ("message", &*message),
+        ("reply", &reply),
+        (verdict, "do"),
+        (&days, "soon"),
+        (&remark, "first\r\nsecond <b>"),
+    ];
+    let wrong = view.post("/operate/answer", &typed);
+    assert_eq!(wrong.status, 422, "{}", wrong.body);
+    for part in ["does not accept", "value=\"soon\"", "second &lt;b&gt;", "value=\"do\" selected"] {
+        assert!(wrong.body.contains(part), "{part} in {}", wrong.body);
+    }
+
+    let missing = view.post("/operate/answer", &typed[..2]);
+    assert_eq!(missing.status, 422);
+    assert!(missing.body.contains("this has to be answered"), "{}", missing.body);
+
+    let typed = [typed[0], typed[1], typed[2], (&*days, "3"), typed[4]];
+    let shown = view.post("/operate/answer", &typed);
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    assert!(text_of(&shown.body).contains(">second &lt;b&gt;</remark>"), "{}", shown.body);
+    let done = view.confirm_page(&shown.body, &[]);
+    assert_eq!(done.status, 200, "{}", done.body);
+    let question = format!("<question xmlns=\"{PEOPLE}\">left or right?</question>");
+    let result = house.send_text(&question, &["--key", "left or right?"]);
+    for part in [">do</verdict>", ">3</days>", ">first</remark>", ">second &lt;b&gt;</remark>"] {
+        assert!(result.out.contains(part), "{part} in {result:?}");
+    }
+
+    // The gate judges what is written as XML, and the form keeps it.
+    let message = ask(&house, "again?");
+    let written = [("message", &*message), ("reply", &reply), ("xml", "just do it")];
+    let shown = view.post("/operate/answer", &written);
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    let refused = view.confirm_page(&shown.body, &[]);
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.contains("just do it") && refused.body.contains("Refused:"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
+    let house = house();
+    let running = house.run();
+    let view = operating(&house);
+    let pause = view.link("/operate", "Pause all");
+    let done = view.confirm(&pause, &[("note", "looking into it")]);
+    assert_eq!(done.status, 200, "{}", done.body);
+    let sent = house.send_text(&numbered("ping", "1"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(house.recorded("pong"), 0);
+
+    let overview = until("the pause is indexed", || {
+        let page = view.page("/operate");
+        page.contains("looking into it").then_some(page)
+    });
+    assert!(text_of(&overview).contains("all since"), "{overview}");
+    let resume = view.page(&view.link("/operate", "Resume"));
+    assert_eq!(view.confirm_page(&resume, &[]).status, 200);
+    let again = view.confirm_page(&resume, &[]);
+    assert_eq!(again.status, 409, "a confirmation counts once: {}", again.body);
+    until("what waited is done", || (house.recorded("pong") == 1).then_some(()));
+
+    let sent = house.send_text(&numbered("hold", "1"), &["--no-wait", "--json"]);
+    let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
+    let path = format!("/threads/{thread}");
+    until("it is in flight", || (view.get(&path).status == 200).then_some(()));
+    let kill = view.link(&path, "Kill");
+    let page = view.page(&kill);
+    assert!(page.contains("Work in flight is cancelled now"), "{page}");
+    assert_eq!(view.confirm_page(&page, &[]).status, 200);
+    let threads = house.organism(&["threads", "--json"]).json();
+    let killed = threads.iter().find(|row| row["thread"] == *thread).unwrap();
+    assert_eq!(killed["open"].as_u64().unwrap_or_default(), 0, "{killed}");
+
+    let listener = "/operate/pause?verb=pause&target=solo";
+    assert_eq!(view.confirm(listener, &[]).status, 200);
+    for (path, status) in [
+        ("/operate/pause?verb=pause&target=nobody", 404),
+        ("/operate/pause?verb=pause&target=desk", 404),
+        ("/operate/pause?verb=stop&target=all", 400),
+        ("/operate/cancel?thread=x", 400),
+    ] {
+        assert_eq!(view.get(path).status, status, "{path}");
+    }
+    let sent = house.send_text(&numbered("hold", "2"), &["--no-wait", "--json"]);
+    let other = sent.json()[0]["thread"].as_str().unwrap().to_owned();
+    let cancel = format!("/operate/cancel?thread={other}");
+    let done = view.confirm(&cancel, &[("reason", "enough")]);
+    assert_eq!(done.status, 200, "{}", text_of(&done.body));
+    let again = view.confirm(&format!("/operate/cancel?thread={thread}"), &[]);
+    assert_eq!(again.status, 409, "nothing is open there: {}", text_of(&again.body));
+    let actions = text_of(&view.page("/actions"));
+    for part in ["pause-and-cancel", "resume", "enough", "looking into it"] {
+        assert!(actions.contains(part), "{part} in {actions}");
+    }
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_fork_begins_at_a_message_with_another_payload() {
+    let house = house();
+    let running = house.run();
+    let sent = house.send_text(&numbered("ping", "1"), &["--json"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let view = operating(&house);
+    let request = rows(&house, "SELECT id FROM message WHERE payload = 'ping' LIMIT 1");
+    let message = request[0]["id"].as_str().unwrap().to_owned();
+    let path = view.link(&format!("/messages/{message}"), "Fork here");
+    let page = view.page(&path);
+    assert!(page.contains("&lt;n&gt;1&lt;/n&gt;"), "the recorded payload is in the form: {page}");
+
+    let edited = numbered("ping", "2");
+    let fields = [("message", &*message), ("payload", &edited), ("client", "desk")];
+    let wrong = view.post("/operate/fork", &[&fields[..], &[("tokens", "many")]].concat());
+    assert_eq!(wrong.status, 422, "{}", wrong.body);
+    assert!(wrong.body.contains("&lt;n&gt;2&lt;/n&gt;"), "{}", wrong.body);
+
+    let fields = [&fields[..], &[("tokens", "1000"), ("live", "solo")]].concat();
+    let shown = view.post("/operate/fork", &fields);
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    assert!(shown.body.contains("which is changed"), "{}", shown.body);
+    let done = view.confirm_page(&shown.body, &[("note", "what if")]);
+    assert_eq!(done.status, 200, "{}", done.body);
+    let fork = view_link(&done.body);
+    until("the fork is done", || (house.recorded("pong") == 2).then_some(()));
+    assert_ne!(fork, format!("/threads/{}", sent.json()[0]["thread"].as_str().unwrap()));
+    until("the fork has a page", || (view.get(&fork).status == 200).then_some(()));
+
+    // A payload that the gate refuses comes back in the form.
+    let fields = [("message", &*message), ("payload", "<ping/>"), ("client", "desk")];
+    let shown = view.post("/operate/fork", &fields);
+    let refused = view.confirm_page(&shown.body, &[]);
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.contains("&lt;ping/&gt;") && refused.body.contains("Refused:"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+fn view_link(page: &str) -> String {
+    let (_, rest) = page.split_once("The fork: <a href=\"").unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+#[test]
+fn without_an_organism_each_action_says_what_to_start() {
+    let house = house();
+    let running = house.run();
+    let message = hold(&house, "one");
+    let view = operating(&house);
+    let shown = view.page(&view.link("/waiting", "Approve"));
+    assert_eq!(running.stop(), Some(0));
+
+    let answers = [
+        view.get(&format!("/operate/approve?message={message}")),
+        view.get("/operate/pause?verb=pause&target=all"),
+        view.confirm_page(&shown, &[]),
+    ];
+    for answer in answers {
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        assert!(answer.body.contains("organism run"), "{}", answer.body);
+    }
+    assert!(view.page("/operate").contains("organism run"));
+
+    let running = house.run();
+    assert_eq!(held(&house).len(), 1, "the call waits on");
+    let approve = view.link("/waiting", "Approve");
+    assert_eq!(view.confirm(&approve, &[]).status, 200);
+    assert_eq!(running.stop(), Some(0));
+}

@@ -1,0 +1,110 @@
+//! An operator acts in a real Chromium: with a pointer, with the keyboard alone, with the script off,
+//! and with a key that the browser made. `tests/data/web/operate.py` drives it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Command, Stdio};
+
+use organism::thread::OperatorPublicKey;
+use serde_json::json;
+
+use super::super::ViewServer;
+use super::super::browser::{PICTURES, PYTHON, chromium, repository};
+use super::{CONFIG, ask, held, hold, house, house_with, operating, rows};
+use crate::organism::{House, numbered};
+
+/// Number of ways in which the pages are used.
+const WAYS: usize = 3;
+
+/// A config with an operator, whose key for the terminal is not used.
+fn signing_config(browser_key: &str) -> String {
+    let key = ed25519_dalek::SigningKey::from_bytes(&[1; 32]);
+    let key = OperatorPublicKey::of(&key);
+    format!("{CONFIG}\n[operators.ana]\nkey = \"{key}\"\n{browser_key}\n")
+}
+
+/// Records a request of a client, and what waits for a person. Returns the request's message.
+fn prepare(house: &House) -> String {
+    let sent = house.send_text(&numbered("ping", "1"), &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    for number in 0..WAYS {
+        hold(house, &format!("text {number}"));
+        ask(house, &format!("question {number}?"));
+    }
+    let request = rows(house, "SELECT id FROM message WHERE payload = 'ping' LIMIT 1");
+    request[0]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_operator_acts_in_a_browser_by_keyboard_without_script_and_with_a_key() {
+    if std::env::var_os("ORGANISM_TEST_NATS").is_some() {
+        return;
+    }
+    // The test that opens every page reports a Chromium that is not found.
+    let Some(chromium) = chromium() else { return };
+
+    let pictures = repository().join(PICTURES);
+    std::fs::create_dir_all(&pictures).unwrap();
+    let house = house();
+    let running = house.run();
+    let message = prepare(&house);
+    let view = operating(&house);
+
+    let signed = house_with(&signing_config(""));
+    let signed_running = signed.run();
+    hold(&signed, "one");
+    let signed_view = ViewServer::start(&signed, &["--operate", "--as", "ana"]);
+    let order = json!({
+        "chromium": chromium, "pictures": pictures, "message": message,
+        "view": {"name": "operate", "address": view.address()},
+        "signed": {"name": "signed", "address": signed_view.address()},
+    });
+
+    let mut command = Command::new(repository().join(PYTHON));
+    command.arg(repository().join("tests/data/web/operate.py"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut walk = command.spawn().unwrap();
+    let mut input = walk.stdin.take().unwrap();
+    let mut output = BufReader::new(walk.stdout.take().unwrap());
+    writeln!(input, "{order}").unwrap();
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let mut rest = String::new();
+    if let Some(key) = line.strip_prefix("key ") {
+        // An operator's key counts from the next start.
+        signed.write("organism.toml", signing_config(key));
+        assert_eq!(signed_running.stop(), Some(0));
+        let running = signed.run();
+        writeln!(input).unwrap();
+        output.read_to_string(&mut rest).unwrap();
+        let decided = rows(&signed, "SELECT person, signed, reason FROM action WHERE accepted");
+        assert_eq!(decided.len(), 2, "{decided:?} {rest}");
+        assert!(decided.iter().all(|row| row["person"] == "ana"), "{decided:?}");
+        assert_eq!(running.stop(), Some(0));
+    } else {
+        output.read_to_string(&mut rest).unwrap();
+    }
+    let ended = walk.wait().unwrap();
+    assert!(ended.success(), "{line}{rest}");
+    println!("{rest}");
+
+    // The forks' changed calls wait, and no other call does.
+    let waiting = held(&house);
+    assert!(waiting.iter().all(|call| call["to"] == "solo"), "each way approved one: {waiting:?}");
+    let actions = rows(&house, "SELECT action, count(*) AS times FROM action GROUP BY action");
+    let times = |name: &str| {
+        let row = actions.iter().find(|row| row["action"] == name);
+        row.and_then(|row| row["times"].as_u64()).unwrap_or_default()
+    };
+    for (name, expected) in [
+        ("approve", 3),
+        ("answer", 3),
+        ("fork", 3),
+        ("pause", 3),
+        ("pause-and-cancel", 3),
+        ("resume", 6),
+    ] {
+        assert_eq!(times(name), expected, "{name}: {actions:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+    signed.verified();
+}

@@ -1,0 +1,99 @@
+//! Signed decisions in the web view, with a key as a browser has one.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ed25519_dalek::{Signer as _, SigningKey};
+use organism::thread::OperatorPublicKey;
+use serde_json::Value as Json;
+
+use super::super::ViewServer;
+use super::{CONFIG, held, hidden, hold, house_with, rows};
+use crate::organism::House;
+
+const SCHEME: &str = "organism decision 1\n";
+
+fn key(seed: u8) -> SigningKey {
+    SigningKey::from_bytes(&[seed; 32])
+}
+
+/// A config with two operators. Ana has a key for the terminal and one for the browser.
+fn signing_house() -> House {
+    let [ana, browser, ben] = [1, 2, 3].map(|seed| OperatorPublicKey::of(&key(seed)));
+    house_with(&format!(
+        "{CONFIG}\n[operators.ana]\nkey = \"{ana}\"\nbrowser_key = \"{browser}\"\n\
+         [operators.ben]\nkey = \"{ben}\"\n"
+    ))
+}
+
+/// Signs what a page asks for, with a note, as the script does.
+fn sign(page: &str, key: &SigningKey, note: &str) -> (String, String) {
+    let (_, rest) = page.split_once("data-statement=\"").unwrap();
+    let text = rest.split('"').next().unwrap().replace("&quot;", "\"").replace("&amp;", "&");
+    let statement = text.strip_prefix(SCHEME).unwrap();
+    // The fields keep their order.
+    let note = Json::from(note).to_string();
+    let signed =
+        format!("{SCHEME}{}", statement.replace("\"note\":\"\"", &format!("\"note\":{note}")));
+    let signature = key.sign(signed.as_bytes()).to_bytes();
+    (OperatorPublicKey::of(key).to_string(), URL_SAFE_NO_PAD.encode(signature))
+}
+
+fn confirm(view: &ViewServer, page: &str, signed: &(String, String), note: &str) -> (u16, String) {
+    let (key, signature) = signed;
+    let fields = [
+        ("token", hidden(page, "token")),
+        ("hash", hidden(page, "hash")),
+        ("key", key),
+        ("signature", signature),
+        ("note", note),
+    ];
+    let answer = view.post("/operate/confirm", &fields);
+    (answer.status, answer.body)
+}
+
+#[test]
+fn a_decision_that_must_be_signed_needs_the_key_of_the_person() {
+    let house = signing_house();
+    let running = house.run();
+    hold(&house, "one");
+    let view = ViewServer::start(&house, &["--operate", "--as", "ana"]);
+    let page = || view.page(&view.link("/waiting", "Approve"));
+    assert!(page().contains("disabled"), "without a key, the button does nothing: {}", page());
+
+    let unsigned = page();
+    let answer = confirm(&view, &unsigned, &(String::new(), String::new()), "");
+    assert_eq!(answer.0, 403, "{}", answer.1);
+    for (seed, what) in [(3, "another operator"), (9, "a stranger")] {
+        let page = page();
+        let answer = confirm(&view, &page, &sign(&page, &key(seed), ""), "");
+        assert_eq!(answer.0, 403, "{what}: {}", answer.1);
+        assert!(answer.1.contains("no key of"), "{}", answer.1);
+    }
+
+    let changed = page();
+    let answer = confirm(&view, &changed, &sign(&changed, &key(2), "yes"), "no");
+    assert_eq!(answer.0, 409, "another note: {}", answer.1);
+    let [one, other] = [page(), page()];
+    let answer = confirm(&view, &other, &sign(&one, &key(2), ""), "");
+    assert_eq!(answer.0, 409, "the signature of another page: {}", answer.1);
+    assert_eq!(held(&house).len(), 1);
+
+    let good = page();
+    let note = "\"quoted\" & <ünï>";
+    let answer = confirm(&view, &good, &sign(&good, &key(2), note), note);
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    assert_eq!(held(&house).len(), 0);
+    let decided =
+        rows(&house, "SELECT person, reason FROM action WHERE action = 'approve' AND accepted");
+    assert_eq!(decided[0]["person"], "ana", "{decided:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_person_who_is_no_operator_opens_no_view_that_acts() {
+    let house = signing_house();
+    let (shown, code) = super::super::refused_start(&house, &["--operate", "--as", "root"]);
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("neither an operator nor a client"), "{shown}");
+}
