@@ -463,6 +463,8 @@ pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
 /// Maximum causes of one message that the index follows. A cause is the call above, so calls nest
 /// less deep.
 pub const CAUSES_MAX: usize = 1_000;
+/// Maximum messages that one command lists or sends again.
+pub const RETRIES_MAX: usize = 1_000;
 /// Maximum messages that are listed where the beginning of an id is that of several.
 pub const CANDIDATES_MAX: usize = 10;
 /// Maximum attempts, failures, waits, decisions and refusals of one message that are shown.

@@ -41,6 +41,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("forget-an-unsent-alert", "a command that its pump did not outlive runs again"),
     ("wait-for-the-alert-command", "a command of an alert that hangs is killed"),
     ("hand-over-the-paused", "nothing that a pause covers is handed over"),
+    ("retry-twice", "each message is retried once"),
+    ("retry-unconfirmed", "work that may have been done is repeated only with a confirmation"),
     ("trust-a-lineage", "`verify` proves that the source of a fork has the record it names"),
     (
         "take-the-record-as-it-comes",

@@ -18,6 +18,7 @@ mod message_report;
 pub mod past_time;
 pub mod payload_lines;
 mod report;
+mod retry_source;
 mod search;
 mod stats;
 mod stats_columns;
@@ -47,6 +48,7 @@ pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
 };
+pub use retry_source::{RetryError, RetrySource};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use stats::{Stats, StatsGroup, StatsKey, StatsQuery, stats};
 pub use stats_columns::{StatsColumn, stats_columns};

@@ -444,6 +444,7 @@ fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionO
             Some((decision.verb(), by, origin))
         }
         Input::Cancel { by, origin: Some(origin), .. } => Some(("cancel", by, origin)),
+        Input::OperatorRetry(action) => Some(("retry", &action.by, action.origin.as_ref()?)),
         Input::Fork(action) => Some(("fork", &action.by, action.origin.as_ref()?)),
         Input::Pause(PauseAction { verb, by, origin: Some(origin), .. }) => {
             Some((verb.as_str(), by, origin))

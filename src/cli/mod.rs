@@ -64,6 +64,7 @@ mod render;
 mod repair;
 mod replay;
 mod resume;
+mod retry;
 mod run;
 mod schema;
 mod search;
@@ -144,6 +145,8 @@ enum CommandVerb {
     Stats(stats::Args),
     /// Continue a recorded thread from one of its messages in a new one, without repeating effects.
     Fork(fork::Args),
+    /// Send a refused or failed message again, as a new message of the same sender.
+    Retry(retry::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
     /// Hand over no more work to a thread, an agent or anything until `resume`.
@@ -228,6 +231,7 @@ impl CommandVerb {
             Self::Serve(args) => serve::run(args),
             Self::Stats(args) => stats::run(args),
             Self::Fork(args) => fork::run(args),
+            Self::Retry(args) => retry::run(args),
             Self::Cancel(args) => cancel::run(args),
             Self::Pause(args) => pause::run(args),
             Self::Resume(args) => resume::run(args),

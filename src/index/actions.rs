@@ -64,6 +64,15 @@ pub fn take(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<()> {
             let action = PersonAction { action: "fork", thread, details, ..Default::default() };
             add(fold, record, action.by(&fork.by, fork.origin.as_ref()))
         }
+        Input::OperatorRetry(retry) => {
+            let thread = fold.threads.find(&retry.thread)?;
+            let details = [ActionDetail::new("retry", retry.id)];
+            let details = serde_json::to_string(&details).ok();
+            let message = Some(retry.message);
+            let action =
+                PersonAction { action: "retry", thread, message, details, ..Default::default() };
+            add(fold, record, action.by(&retry.by, retry.origin.as_ref()))
+        }
         Input::Operator(action) => add(fold, record, on_organism(action)),
         _ => Ok(()),
     }

@@ -71,6 +71,7 @@ pub fn count(
 fn of_input(record: &Record) -> i64 {
     let is_shown = match &record.input {
         Input::Fork(action) => action.origin.is_some(),
+        Input::OperatorRetry(action) => action.origin.is_some(),
         Input::Decided { origin, .. } | Input::Pause(PauseAction { origin, .. }) => {
             origin.is_some()
         }

@@ -350,7 +350,12 @@ impl<'d> IndexFold<'d> {
 
         let name = refusal.name.as_deref().map(|name| self.names.payload(name)).transpose()?;
         let sql = "INSERT INTO refusal_row(n, position, time, sender, thread, call, rule, name, \
-                   message, bytes, digest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+                   message, bytes, digest, submission) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        let submission = match &record.input {
+            Input::Submitted { id, .. } => Some(id),
+            _ => None,
+        };
         let sender = self.names.number(sender.as_str())?;
         let rule = self.names.number(refusal.rule.code())?;
         self.db.prepare_cached(sql)?.execute(params![
@@ -364,7 +369,8 @@ impl<'d> IndexFold<'d> {
             name,
             refusal.message,
             refusal.length,
-            refusal.digest.0.as_slice()
+            refusal.digest.0.as_slice(),
+            submission.map(|id| id.0.as_bytes().as_slice())
         ])?;
         Ok(())
     }

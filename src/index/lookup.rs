@@ -41,6 +41,11 @@ impl MessageSelector {
         };
         Some(Self { first: filled("0")?, last: filled("f")? })
     }
+
+    /// The first and the last id with these digits.
+    pub(super) fn range(&self) -> [&[u8]; 2] {
+        [self.first.as_bytes().as_slice(), self.last.as_bytes().as_slice()]
+    }
 }
 
 /// A message without its payload.

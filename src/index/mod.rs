@@ -25,6 +25,7 @@ mod names;
 mod overview;
 mod pauses;
 mod reader;
+mod retryable;
 mod search;
 mod sql;
 mod thread_pages;
@@ -48,6 +49,7 @@ pub use lookup::{
 pub use overview::{CalledPeer, ErrorCount, ListedAction, ListedError};
 pub use pauses::IndexedPause;
 pub use reader::{IndexReader, read, read_if_current, read_unless_far};
+pub use retryable::{RetryCandidate, RetryFilter};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
 pub use thread_pages::ThreadPageRows;
@@ -62,7 +64,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is made again.
-const FORMAT_VERSION: u32 = 8;
+const FORMAT_VERSION: u32 = 9;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

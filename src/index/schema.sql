@@ -138,6 +138,7 @@ CREATE TABLE call_row(
 ) STRICT;
 
 CREATE INDEX call_thread ON call_row(thread, listener);
+CREATE INDEX call_failed ON call_row(n) WHERE how = 'failed';
 
 -- One attempt to have a listener handle a call.
 CREATE TABLE delivery_row(
@@ -195,10 +196,13 @@ CREATE TABLE refusal_row(
   name INTEGER,
   message TEXT NOT NULL,
   bytes INTEGER NOT NULL,
-  digest BLOB NOT NULL
+  digest BLOB NOT NULL,
+  -- Id of the submission, if one was refused.
+  submission BLOB
 ) STRICT;
 
 CREATE INDEX refusal_call ON refusal_row(call);
+CREATE INDEX refusal_submission ON refusal_row(submission) WHERE submission IS NOT NULL;
 
 -- Refusals that are only counted: those with the answer `busy`.
 CREATE TABLE busy_row(

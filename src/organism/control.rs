@@ -459,7 +459,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         ServiceRequest::Decide(_)
         | ServiceRequest::Cancel { .. }
         | ServiceRequest::Pause(_)
-        | ServiceRequest::Fork(_) => ServiceResponse::Ruled(Some(Box::new(refusal))),
+        | ServiceRequest::Fork(_)
+        | ServiceRequest::Retry(_) => ServiceResponse::Ruled(Some(Box::new(refusal))),
         ServiceRequest::AwaitResults { .. }
         | ServiceRequest::HeldThread { .. }
         | ServiceRequest::HeldCalls { .. }

@@ -4,6 +4,7 @@
 mod fork;
 mod live;
 mod pause;
+mod retry;
 mod signature_place;
 
 pub use fork::OpenedFork;

@@ -80,7 +80,7 @@ impl OrganismIdentity {
 
         match request {
             ServiceRequest::Status => Some(ServiceResponse::Status { config: self.config }),
-            ServiceRequest::Submit(_) | ServiceRequest::Fork(_)
+            ServiceRequest::Submit(_) | ServiceRequest::Fork(_) | ServiceRequest::Retry(_)
                 if forbids_new_work(self.config, *config) =>
             {
                 Some(ServiceResponse::ConfigChanged { running: self.config })

@@ -15,6 +15,7 @@ mod nats_transport;
 mod pump_service;
 mod request;
 mod response;
+mod retry;
 pub mod signing;
 mod socket_transport;
 mod transport;
@@ -26,11 +27,12 @@ pub use error::{Error, OtherProject, is_config_present};
 pub use nats_transport::NatsTransport;
 pub use pump_service::{PumpService, follow, journal_in};
 pub use request::{
-    BearerSecret, DecisionRequest, ForkRequest, LiveGrant, LiveRequest, PauseRequest,
+    BearerSecret, DecisionRequest, ForkRequest, LiveGrant, LiveRequest, PauseRequest, RetryRequest,
     ServiceRequest, SubmitRequest, SubmittedAnswer,
 };
 pub use response::{
-    PartitionUnavailable, PauseReport, ReloadReport, ReplyPayload, ServiceResponse, SubmitUpdate,
+    PartitionUnavailable, PauseReport, ReloadReport, ReplyPayload, RetryReport, ServiceResponse,
+    SubmitUpdate,
 };
 pub use socket_transport::{SocketTransport, bind_socket, socket_path};
 pub use transport::ServiceTransport;

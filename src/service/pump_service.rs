@@ -25,8 +25,8 @@ use crate::thread::{
 
 #[derive(Clone)]
 pub struct PumpService {
-    pump: Handle,
-    data: PathBuf,
+    pub(super) pump: Handle,
+    pub(super) data: PathBuf,
     waiters: CallWaiters,
 }
 
@@ -65,6 +65,7 @@ impl PumpService {
             }
             ServiceRequest::Pause(request) => self.pause(request).await?,
             ServiceRequest::Fork(request) => self.fork(*request).await?,
+            ServiceRequest::Retry(request) => self.retry(*request).await?,
             ServiceRequest::Decide(decision) => {
                 ServiceResponse::Ruled(decision.submit(&self.pump).await?.map(Box::new))
             }

@@ -39,6 +39,9 @@ pub enum ServiceRequest {
     /// Forks a thread.
     #[serde(rename = "fork")]
     Fork(Box<ForkRequest>),
+    /// Retries a message.
+    #[serde(rename = "retry")]
+    Retry(Box<RetryRequest>),
     #[serde(rename = "decide")]
     Decide(DecisionRequest),
     /// Requests the results of calls that were accepted earlier.
@@ -99,6 +102,7 @@ impl ServiceRequest {
                 | Self::Cancel { .. }
                 | Self::Pause(_)
                 | Self::Fork(_)
+                | Self::Retry(_)
                 | Self::Reload { .. }
         )
     }
@@ -247,6 +251,34 @@ pub struct ForkRequest {
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
+    /// The operator and the operator's note. The control socket adds the user that the operating
+    /// system reports.
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
+}
+
+/// A request to retry a message.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RetryRequest {
+    /// The call that failed, or the submission that was refused.
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    /// Position of the record with this message.
+    #[serde(rename = "record")]
+    pub record: Position,
+    /// Root of the tree of this record.
+    #[serde(rename = "source")]
+    pub source: ThreadId,
+    /// The new root thread for a submission that was refused before it had a thread. It follows from
+    /// the message, so that two requests make no two threads.
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    /// Partition of the journal with the record.
+    #[serde(rename = "partition", default)]
+    pub partition: u32,
+    /// Whether the operator confirms that the work may be done a second time.
+    #[serde(rename = "again", default)]
+    pub is_confirmed: bool,
     /// The operator and the operator's note. The control socket adds the user that the operating
     /// system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]

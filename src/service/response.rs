@@ -8,7 +8,7 @@ use super::TreeWait;
 use crate::audit::HeldCall;
 use crate::bus::live::LiveEvent;
 use crate::envelope::{Message, Refusal};
-use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::thread::Closing;
 use crate::workflow::failed_name;
 
@@ -35,6 +35,9 @@ pub enum ServiceResponse {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
+    /// The ruling on a retry that was not refused.
+    #[serde(rename = "retried")]
+    Retried(RetryReport),
     /// The config has no such listener.
     #[serde(rename = "nolistener")]
     UnknownListener,
@@ -84,6 +87,32 @@ pub enum ServiceResponse {
     Status {
         #[serde(rename = "config")]
         config: Digest,
+    },
+}
+
+/// The ruling on a retry that was not refused.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum RetryReport {
+    /// The new message is on record.
+    #[serde(rename = "retried")]
+    Retried {
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+        /// The calls of the new message: one for each peer that gets it.
+        #[serde(rename = "calls")]
+        calls: Vec<CallId>,
+    },
+    /// The message was retried before, as this one.
+    #[serde(rename = "already")]
+    AlreadyRetried {
+        #[serde(rename = "retry")]
+        retry: MessageId,
+    },
+    /// The work may be done a second time, which the operator has to confirm.
+    #[serde(rename = "unconfirmed")]
+    Unconfirmed {
+        #[serde(rename = "reason")]
+        reason: String,
     },
 }
 

@@ -20,7 +20,7 @@ use crate::ids::{Digest, ThreadId};
 use crate::limits;
 use crate::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, OperatorPublicKey,
-    RecordedAnswer, Verdict, fork_text,
+    RecordedAnswer, Verdict, fork_text, retry_text,
 };
 use crate::xml::scan::scan_within;
 
@@ -192,6 +192,7 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
         ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread.clone())),
         ServiceRequest::Pause(pause) => (&pause.origin, Some(pause.target.home())),
         ServiceRequest::Fork(fork) => (&fork.origin, Some(fork.source.clone())),
+        ServiceRequest::Retry(retry) => (&retry.origin, Some(retry.source.clone())),
         ServiceRequest::FollowLive(live) => (&live.origin, Some(live.signed_thread())),
         _ => return None,
     };
@@ -230,6 +231,10 @@ fn with_statement<T>(
             let ForkRequest { message, unpinned, client, live, allotment, origin, .. } = &**fork;
             let text = fork_text((*message, *unpinned), client, payload, live, allotment);
             Some(then(&DecisionStatement::fork(&text, &note(origin))))
+        }
+        ServiceRequest::Retry(retry) => {
+            let text = retry_text(retry.message, retry.is_confirmed);
+            Some(then(&DecisionStatement::retry(&text, &note(&retry.origin))))
         }
         ServiceRequest::FollowLive(live) => {
             Some(then(&DecisionStatement::watch(&note(&live.origin))))
@@ -274,6 +279,7 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
         ServiceRequest::Cancel { origin, .. } => Some(origin),
         ServiceRequest::Pause(pause) => Some(&mut pause.origin),
         ServiceRequest::Fork(fork) => Some(&mut fork.origin),
+        ServiceRequest::Retry(retry) => Some(&mut retry.origin),
         ServiceRequest::FollowLive(live) => Some(&mut live.origin),
         _ => None,
     }

@@ -58,6 +58,9 @@ impl State {
             }
             Fact::Forked { .. } => home.fork(fact),
             Fact::Reopened(call) => home.reopen(call),
+            Fact::Retried { message, retry } => {
+                home.retried.insert(*message, *retry);
+            }
             Fact::NotOnRecord { call } => home.set_unrecorded(*call),
             Fact::Disposed { message, how } => {
                 self.in_flight = self.in_flight.saturating_sub(1);

@@ -185,6 +185,16 @@ pub enum Fact {
         #[serde(rename = "call")]
         call: CallId,
     },
+    /// An operator retried a message of this tree, or a submission that was refused, as a new
+    /// message.
+    #[serde(rename = "retried")]
+    Retried {
+        #[serde(rename = "message")]
+        message: MessageId,
+        /// Id of the new message; the first of them, if several peers get it.
+        #[serde(rename = "retry")]
+        retry: MessageId,
+    },
     /// A message was accepted. `opening` is present if the message opens a call.
     #[serde(rename = "accepted")]
     Accepted {

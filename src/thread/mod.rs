@@ -22,6 +22,7 @@ mod reservations;
 mod resident_map;
 mod resting;
 mod result;
+mod retry;
 mod rounds;
 mod schedules;
 mod signature;
@@ -47,6 +48,7 @@ pub use reservations::ModelReservation;
 pub use resident_map::ResidentMap;
 pub use resting::CommonState;
 pub use result::client_result;
+pub use retry::{RetryAction, retry_text};
 pub use schedules::{PlannedSchedule, ScheduledRun};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{

@@ -13,7 +13,7 @@ use crate::system::AlertReport;
 
 use super::{
     Closing, Decision, DecisionOrigin, Fact, ForkAction, OperatorAction, PauseAction,
-    RecordedAnswer,
+    RecordedAnswer, RetryAction,
 };
 
 /// Verdict of the gate on one payload of an input.
@@ -232,6 +232,9 @@ pub enum Input {
     /// An operator forks a thread.
     #[serde(rename = "fork")]
     Fork(Box<ForkAction>),
+    /// An operator retries a message.
+    #[serde(rename = "operator-retry")]
+    OperatorRetry(Box<RetryAction>),
     /// The source of a fork was searched for the result of a call.
     #[serde(rename = "recalled")]
     Recalled {
@@ -322,6 +325,7 @@ impl Input {
             Self::Decided { decision: Decision::Answer(answer), .. } => {
                 std::slice::from_ref(&answer.verdict)
             }
+            Self::OperatorRetry(action) => std::slice::from_ref(&action.verdict),
             _ => &[],
         }
     }

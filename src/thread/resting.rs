@@ -184,6 +184,7 @@ impl Tree {
             started: _,
             head: _,
             lineage: _,
+            retried: _,
             trace: _,
         } = self;
         let is_idle = calls.is_empty() && in_flight.is_empty() && timers.is_empty();

@@ -155,6 +155,11 @@ impl<'a> DecisionStatement<'a> {
         Self { verb: "fork", call: None, digest: None, preview: None, reason: action, note }
     }
 
+    /// The statement with which an operator retries a message. `action` is the text of the action.
+    pub fn retry(action: &'a str, note: &'a str) -> Self {
+        Self { verb: "retry", call: None, digest: None, preview: None, reason: action, note }
+    }
+
     /// The statement with which an operator subscribes to a thread's live output. It is never
     /// recorded.
     pub fn watch(note: &'a str) -> Self {
@@ -273,6 +278,7 @@ impl DecisionSignature {
         let target = match input {
             Input::Pause(action) => action.target.to_string(),
             Input::Fork(action) => action.text(),
+            Input::OperatorRetry(action) => action.text(),
             _ => String::new(),
         };
         let statement = match input {
@@ -281,6 +287,9 @@ impl DecisionSignature {
             }
             Input::Fork(action) if action.source.thread == self.thread => {
                 Some(DecisionStatement::fork(&target, note))
+            }
+            Input::OperatorRetry(action) if action.source == self.thread => {
+                Some(DecisionStatement::retry(&target, note))
             }
             Input::Decided { message, decision, .. } => {
                 DecisionStatement::decided(*message, decision, note)

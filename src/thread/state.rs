@@ -126,6 +126,9 @@ pub struct Tree {
     /// The source of the tree if it is a fork. Boxed, because most trees are none.
     #[serde(rename = "lineage", default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Box<TreeLineage>>,
+    /// The messages that operators have retried, with the new message of each.
+    #[serde(rename = "retried", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retried: BTreeMap<MessageId, MessageId>,
     /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceParent>>,

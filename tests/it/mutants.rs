@@ -118,6 +118,8 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::pauses::work_in_flight_finishes_and_nothing_new_is_handed_over",
     ),
     ("hand-over-the-paused", SIMULATION),
+    ("retry-twice", "pump::retries::a_message_is_retried_once_also_after_a_restart"),
+    ("retry-unconfirmed", "pump::retries::work_that_may_have_been_done_needs_a_confirmation"),
     ("trust-a-lineage", "audit::lineage::verify_follows_the_lineage_of_a_fork"),
     (
         "take-the-record-as-it-comes",

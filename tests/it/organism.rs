@@ -62,6 +62,7 @@ mod remote;
 mod renewals;
 pub mod repeated_keys;
 mod replays;
+mod retries;
 mod revoked;
 mod rounds;
 mod run;

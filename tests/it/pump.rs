@@ -34,6 +34,7 @@ mod renewals;
 mod replay;
 mod restart;
 mod resting;
+mod retries;
 mod rounds;
 mod schedules;
 mod signed;

@@ -18,7 +18,7 @@ macro_rules! outputs {
 }
 
 /// Commands and the schemas of their JSON, of each line where a command writes lines.
-const OUTPUTS: [(&str, &str); 37] = outputs![
+const OUTPUTS: [(&str, &str); 38] = outputs![
     "answer": "answer",
     "approvals": "approvals",
     "backup": "backup",
@@ -40,6 +40,7 @@ const OUTPUTS: [(&str, &str); 37] = outputs![
     "repair": "repair",
     "replay": "replay",
     "resume": "resume",
+    "retry": "retry",
     "schema describe": "schema-describe",
     "schema example": "schema-example",
     "schema json": "schema-json",

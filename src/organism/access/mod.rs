@@ -162,7 +162,8 @@ impl AccessRules {
             ServiceRequest::Decide(_)
             | ServiceRequest::Cancel { .. }
             | ServiceRequest::Pause(_)
-            | ServiceRequest::Fork(_) => self.unknown_operator(),
+            | ServiceRequest::Fork(_)
+            | ServiceRequest::Retry(_) => self.unknown_operator(),
             _ => "nothing tells here which process this is (it may run in another container): \
                   run this command where the organism runs"
                 .to_owned(),
@@ -378,6 +379,7 @@ impl AccessRules {
             ServiceRequest::Decide(matter) => &mut matter.origin,
             ServiceRequest::Pause(pause) => &mut pause.origin,
             ServiceRequest::Fork(fork) => &mut fork.origin,
+            ServiceRequest::Retry(retry) => &mut retry.origin,
             ServiceRequest::Cancel { origin, .. } | ServiceRequest::Reload { origin } => origin,
             ServiceRequest::FollowLive(live) => return self.grant(live, is_operator),
             ServiceRequest::AwaitResults { .. }
@@ -482,6 +484,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),
         ServiceRequest::Cancel { thread, .. } => format!("cancel {thread}"),
         ServiceRequest::Fork(fork) => format!("fork {} at {}", fork.source, fork.message),
+        ServiceRequest::Retry(retry) => format!("retry {}", retry.message),
         ServiceRequest::Pause(pause) => format!("{} {}", pause.verb.as_str(), pause.target),
         ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
         ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),

@@ -242,6 +242,7 @@ impl PartitionMap {
             | ServiceRequest::HeldCalls { partition }
             | ServiceRequest::JournalId { partition } => *partition,
             ServiceRequest::Pause(request) => request.partition,
+            ServiceRequest::Retry(request) => request.partition,
             ServiceRequest::Fork(request) => request.source.partition(partitions),
             ServiceRequest::FollowJournals => return self.follow(responses).await,
             ServiceRequest::FollowLive(request) => {

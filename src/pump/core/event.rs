@@ -18,6 +18,7 @@ use crate::trace::TraceParent;
 use super::Schedules;
 use super::forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 use super::pauses::{PauseChange, PauseRuling};
+use super::retries::{RetryOrder, RetryRuling};
 
 /// Thread that a client's payload goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,6 +141,8 @@ pub enum Event {
     Pause(PauseChange),
     /// An operator forks a thread.
     Fork(Box<ForkOrder>),
+    /// An operator retries a message.
+    RetryMessage(Box<RetryOrder>),
     /// The source of a fork was searched for the result of a call. `None` if it has none.
     Recalled {
         call: CallId,
@@ -348,6 +351,11 @@ pub enum Effect {
     ForkRuled {
         ticket: Uuid,
         ruling: ForkRuling,
+    },
+    /// Sends the ruling on a retry to its waiting caller.
+    RetryRuled {
+        ticket: Uuid,
+        ruling: RetryRuling,
     },
     /// Has the source of a fork searched for the result of a call, which [`Event::Recalled`]
     /// reports.

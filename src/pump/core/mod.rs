@@ -36,6 +36,7 @@ mod reopened_calls;
 pub mod replay;
 mod reservations;
 mod residency;
+mod retries;
 mod scheduler;
 mod schedules;
 mod signatures;
@@ -54,6 +55,7 @@ pub use event::{
 pub use forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 pub use open_work::OpenWork;
 pub use pauses::{PauseChange, PauseRuling};
+pub use retries::{RetryOrder, RetryRuling};
 pub use schedules::Schedules;
 pub use step::Step;
 pub use version::CORE_VERSION;
@@ -219,6 +221,7 @@ impl Core {
             Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
             Event::Pause(request) => self.change_pause(&mut step, request),
             Event::Fork(order) => self.fork(&mut step, *order),
+            Event::RetryMessage(order) => self.retry_message(&mut step, *order),
             Event::Recalled { call, result } => self.recalled(&mut step, call, result),
             Event::Joined { listener, detail } => self.handle_join(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),

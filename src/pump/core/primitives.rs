@@ -74,7 +74,7 @@ impl Core {
         self.send_inner(step, ask, &child);
     }
 
-    fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
+    pub(super) fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
         let tree = self.state.tree(parent)?;
         let children = tree.threads.get(parent)?.request_children();
         let limits = &self.budgets.limits;
@@ -92,7 +92,7 @@ impl Core {
 
     /// Returns a free label for a new subthread: the suggested label, or a short generated one if
     /// none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
-    fn free_label(&self, parent: &ThreadId, label: Option<String>) -> String {
+    pub(super) fn free_label(&self, parent: &ThreadId, label: Option<String>) -> String {
         let children = self.state.thread(parent).map(|thread| &thread.children);
         let taken = |label: &str| children.is_some_and(|labels| labels.contains(label));
         let number = children.map_or(0, BTreeSet::len);

@@ -11,11 +11,12 @@ use super::event::{
 use super::forks::{CallRecollection, ForkOrder};
 use super::pauses::PauseChange;
 use super::reopened_calls::recorded_work;
+use super::retries::RetryOrder;
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
 use crate::ids::{CallId, Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{
-    Decision, Fact, ForkAction, Input, RecalledResult, Record, RecordedAnswer, Verdict,
+    Decision, Fact, ForkAction, Input, RecalledResult, Record, RecordedAnswer, RetryAction, Verdict,
 };
 use crate::trace::TraceParent;
 
@@ -74,6 +75,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::Cancel(Cancellation { ticket: Uuid::nil(), thread, reason, origin })
         }
         Input::Fork(action) => fork(record, *action, gate)?,
+        Input::OperatorRetry(action) => retry(record, *action, gate)?,
         Input::Recalled { call, result: None } => Event::Recalled { call, result: None },
         Input::Recalled { call, result: Some(result) } => {
             let result = Some(recollection(record, call, result, gate)?);
@@ -127,6 +129,12 @@ fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
     let work = recorded_work(record);
     let ticket = Uuid::nil();
     Some(Event::Fork(Box::new(ForkOrder { ticket, action, threads, work, payload })))
+}
+
+/// Rebuilds the event of a retry. Its payload passes the gate again.
+fn retry(record: &Record, action: RetryAction, gate: &Gate) -> Option<Event> {
+    let payload = RecordedPayloads::new(record, gate).take(&action.sender, &action.verdict)?;
+    Some(Event::RetryMessage(Box::new(RetryOrder { ticket: Uuid::nil(), action, payload })))
 }
 
 /// Rebuilds what the source of a fork had for a call. A reply passes the gate again.
@@ -257,7 +265,10 @@ impl<'a> RecordedPayloads<'a> {
     fn new(record: &'a Record, gate: &'a Gate) -> Self {
         let is_submitted = matches!(
             record.input,
-            Input::Submitted { .. } | Input::Decided { .. } | Input::Fork(_)
+            Input::Submitted { .. }
+                | Input::Decided { .. }
+                | Input::Fork(_)
+                | Input::OperatorRetry(_)
         );
         let refusals = record.facts.iter().filter_map(|fact| match fact {
             Fact::Refused { refusal, .. } => Some(refusal),

@@ -16,6 +16,7 @@ impl Core {
             Event::Cancel(Cancellation { thread, .. }) => Some(thread.root()),
             Event::Pause(request) => Some(request.action.target.home().root()),
             Event::Fork(order) => Some(order.action.thread.root()),
+            Event::RetryMessage(order) => Some(order.action.thread.root()),
             Event::Outcome { call, attempt, .. }
             | Event::Failed { call, attempt, .. }
             | Event::NotTaken { call, attempt, .. } => self.tree_of_delivery(*call, *attempt),

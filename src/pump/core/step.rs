@@ -60,6 +60,7 @@ impl Step {
             }
             Some((_, Input::Pause(action))) => action.by = operator.clone(),
             Some((_, Input::Fork(action))) => action.by = operator.clone(),
+            Some((_, Input::OperatorRetry(action))) => action.by = operator.clone(),
             _ => {}
         }
     }

@@ -214,7 +214,7 @@ impl Core {
     /// Whether a client's request resets the request counters of a tree. It does not while an
     /// earlier request runs. It also does not if processes of a listener may send as this client,
     /// because no listener may renew its own budgets.
-    fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
+    pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
         let is_at_rest = tree.calls.is_empty() || mutant("renew-while-it-runs");

@@ -96,6 +96,7 @@ const CHANGES: &[(u32, &str)] = &[
         "the generated label of a subthread depends on the labels above it and their number alone",
     ),
     (51, "a fork begins at a turn, and opens the calls again that were open there"),
+    (52, "an operator retries a message as a new message of the same sender"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

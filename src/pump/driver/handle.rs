@@ -23,12 +23,12 @@ use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{
     CallDecision, CallRecollection, Cancellation, Event, ForkOrder, ForkRuling, GatedAnswer,
-    PauseChange, PauseRuling, Receipt, Submission, Target,
+    PauseChange, PauseRuling, Receipt, RetryOrder, RetryRuling, Submission, Target,
 };
 use crate::system::AlertReport;
 use crate::thread::{
     Closing, Decision, DecisionOrigin, ForkAction, InheritedThread, OperatorAction, PauseAction,
-    ReopenedCalls, Verdict,
+    ReopenedCalls, RetryAction, Verdict,
 };
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
@@ -63,6 +63,13 @@ pub(in crate::pump) struct Cancel {
 pub(in crate::pump) struct ChangePause {
     pub request: PauseChange,
     pub ruling: oneshot::Sender<PauseRuling>,
+    pub permit: InboxPermit,
+}
+
+/// A request to retry a message, and the channel to the caller that waits until it is durable.
+pub(in crate::pump) struct RetryCommand {
+    pub order: RetryOrder,
+    pub ruling: oneshot::Sender<RetryRuling>,
     pub permit: InboxPermit,
 }
 
@@ -399,6 +406,31 @@ impl Handle {
     pub fn contracts(&self) -> Arc<Contracts> {
         let (gate, _) = self.gates.current();
         Arc::clone(&gate.contracts)
+    }
+
+    /// Retries a message. Checks its payload at the gate, with the original sender. Returns when the
+    /// retry is durable.
+    pub async fn retry(
+        &self,
+        mut action: RetryAction,
+        payload: &[u8],
+    ) -> Result<RetryRuling, PumpStopped> {
+        let Some(permit) = self.inbox.try_permit() else {
+            return Ok(RetryRuling::Refused(busy(payload, INBOX_FULL)));
+        };
+
+        let (gate, _) = self.gates.current();
+        let payload = gate.check(&action.sender, payload);
+        action.verdict = match &payload {
+            Ok(checked) => Verdict::Passed(checked.payload().digest),
+            Err(refusal) => Verdict::Refused(refusal.digest),
+        };
+
+        let (ruling, ruled) = oneshot::channel();
+        let order = RetryOrder { ticket: Uuid::now_v7(), action, payload };
+        let retry = Box::new(RetryCommand { order, ruling, permit });
+        self.outbox.send(PumpCommand::Retry(retry)).map_err(|_| PumpStopped)?;
+        ruled.await.map_err(|_| PumpStopped)
     }
 
     /// Reports what the source of a fork has for a call. A reply that the gate does not pass today

@@ -77,6 +77,7 @@ pub(super) enum PumpCommand {
     Cancel(Box<handle::Cancel>),
     Pause(Box<handle::ChangePause>),
     Fork(Box<handle::Fork>),
+    Retry(Box<handle::RetryCommand>),
     Reserve(Box<handle::Reserve>),
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
@@ -467,6 +468,9 @@ impl Pump {
                 self.waiters.send_pause_ruling(ticket, ruling);
             }
             Effect::ForkRuled { ticket, ruling } => self.waiters.send_fork_ruling(ticket, ruling),
+            Effect::RetryRuled { ticket, ruling } => {
+                self.waiters.send_retry_ruling(ticket, ruling);
+            }
             Effect::Recall(order) => self.recall(order),
             Effect::Reserved { call, attempt, answer } => {
                 self.waiters.answer_reservation(call, attempt, answer);

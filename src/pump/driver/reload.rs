@@ -194,6 +194,12 @@ impl Pump {
                 }
                 Event::Fork(order)
             }
+            Event::RetryMessage(mut order) => {
+                if let Ok(checked) = &order.payload {
+                    order.payload = self.gate.check_again(&order.action.sender, checked);
+                }
+                Event::RetryMessage(order)
+            }
             other => other,
         }
     }

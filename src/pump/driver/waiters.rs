@@ -13,7 +13,7 @@ use super::handle::{Act, CallCompletion, RecordAlert, Reserve, Submit};
 use crate::envelope::{NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::limits;
-use crate::pump::core::{Event, ForkRuling, PauseRuling, Receipt};
+use crate::pump::core::{Event, ForkRuling, PauseRuling, Receipt, RetryRuling};
 use crate::thread::Map;
 
 #[derive(Default)]
@@ -25,6 +25,7 @@ pub(super) struct Waiters {
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
     forks: Map<Uuid, oneshot::Sender<ForkRuling>>,
+    retries: Map<Uuid, oneshot::Sender<RetryRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch what their tree waits for.
     pub watchers: Watchers,
@@ -73,6 +74,11 @@ impl Waiters {
                 drop(fork.permit);
                 self.forks.insert(fork.order.ticket, fork.ruling);
                 Some(Event::Fork(Box::new(fork.order)))
+            }
+            PumpCommand::Retry(retry) => {
+                drop(retry.permit);
+                self.retries.insert(retry.order.ticket, retry.ruling);
+                Some(Event::RetryMessage(Box::new(retry.order)))
             }
             PumpCommand::Reserve(reserve) => {
                 let Reserve { call, attempt, reservation, answer } = *reserve;
@@ -166,6 +172,13 @@ impl Waiters {
 
     pub fn send_pause_ruling(&mut self, ticket: Uuid, ruling: PauseRuling) {
         if let Some(waiter) = self.pauses.remove(&ticket) {
+            // The send fails if the requester has left. The ruling is recorded.
+            waiter.send(ruling).ok();
+        }
+    }
+
+    pub fn send_retry_ruling(&mut self, ticket: Uuid, ruling: RetryRuling) {
+        if let Some(waiter) = self.retries.remove(&ticket) {
             // The send fails if the requester has left. The ruling is recorded.
             waiter.send(ruling).ok();
         }

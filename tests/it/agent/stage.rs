@@ -293,6 +293,7 @@ impl Stage {
                 | Effect::Reserved { .. }
                 | Effect::PauseRuled { .. }
                 | Effect::ForkRuled { .. }
+                | Effect::RetryRuled { .. }
                 | Effect::Recall(_)
                 | Effect::Ruled { .. } => {}
             }

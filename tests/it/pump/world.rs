@@ -20,8 +20,8 @@ use organism::journal::sqlite::RestingStore;
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
     Alarm, CallDecision, CallRecollection, Cancellation, Core, Effect, Event, ForkOrder,
-    ForkRuling, GatedAnswer, PauseChange, PauseRuling, RecallOrder, Receipt, Schedules, Submission,
-    Target,
+    ForkRuling, GatedAnswer, PauseChange, PauseRuling, RecallOrder, Receipt, RetryOrder,
+    RetryRuling, Schedules, Submission, Target,
 };
 use organism::pump::gate::{Checked, Gate};
 use organism::pump::{ResidencyLimits, ResidentCore};
@@ -29,7 +29,7 @@ use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
 use organism::thread::{
     Closing, Decision, DecisionOrigin, Fact, ForkAction, ForkSource, ForkedRequest, Input,
-    OperatorKeys, PauseAction, PauseTarget, PauseVerb, Record, State, Verdict,
+    OperatorKeys, PauseAction, PauseTarget, PauseVerb, Record, RetryAction, State, Verdict,
 };
 use organism::trace::TraceParent;
 use uuid::Uuid;
@@ -81,6 +81,19 @@ fn contract(who: &str, role: Role, accepts: &[&str], replies: &[&str], peers: &[
     contract
 }
 
+/// A call that an operator retries.
+#[derive(Clone, Copy)]
+pub struct RetriedCall<'a> {
+    pub message: MessageId,
+    pub source: &'a ThreadId,
+    pub thread: &'a ThreadId,
+    pub who: &'a str,
+    pub to: Option<&'a str>,
+    pub text: &'a str,
+    pub again: bool,
+    pub unknown: bool,
+}
+
 pub struct World {
     /// Before each step, everything at rest leaves memory, so that each test also proves that no
     /// event takes a tree at rest for an unknown one. It comes back after the step.
@@ -113,6 +126,7 @@ pub struct World {
     ruling: Option<Result<(), Refusal>>,
     pause_ruling: Option<PauseRuling>,
     fork_ruling: Option<ForkRuling>,
+    retry_ruling: Option<RetryRuling>,
     /// Calls of forks for which the source is to be searched.
     pub recalls: VecDeque<RecallOrder>,
     reserved: Option<Result<(), NotReserved>>,
@@ -195,6 +209,7 @@ impl World {
             ruling: None,
             pause_ruling: None,
             fork_ruling: None,
+            retry_ruling: None,
             recalls: VecDeque::new(),
             reserved: None,
         };
@@ -348,6 +363,12 @@ impl World {
                         self.seen.known_to_clients.extend(calls);
                     }
                     self.fork_ruling = Some(ruling);
+                }
+                Effect::RetryRuled { ruling, .. } => {
+                    if let RetryRuling::Retried { calls, .. } = &ruling {
+                        self.seen.known_to_clients.extend(calls);
+                    }
+                    self.retry_ruling = Some(ruling);
                 }
                 Effect::Recall(order) => self.recalls.push_back(order),
                 Effect::Reserved { answer, .. } => self.reserved = Some(answer),
@@ -681,6 +702,35 @@ impl World {
         let order = ForkOrder { ticket, action, threads, work, payload: checked };
         self.step(Event::Fork(Box::new(order)));
         self.fork_ruling.take().unwrap()
+    }
+
+    /// Retries the last call of `message`'s payload: `text`, sent by `who` to `to` in the tree of
+    /// `source`.
+    pub fn retry(&mut self, retried: &RetriedCall<'_>) -> RetryRuling {
+        self.submissions += 1;
+        let RetriedCall { message, source, thread, who, to, text, again, unknown } = *retried;
+        let checked = self.gate.check(&name(who), text.as_bytes());
+        let verdict = match &checked {
+            Ok(checked) => Verdict::Passed(checked.payload().digest),
+            Err(refusal) => Verdict::Refused(refusal.digest),
+        };
+        let action = RetryAction {
+            message,
+            record: Position(1),
+            source: source.clone(),
+            thread: thread.clone(),
+            id: MessageId(Uuid::from_u128(0xe0e0_0000 + u128::from(self.submissions))),
+            sender: name(who),
+            to: to.map(name),
+            is_unknown: unknown,
+            is_confirmed: again,
+            verdict,
+            by: name("whoever"),
+            origin: None,
+        };
+        let order = RetryOrder { ticket: Uuid::nil(), action, payload: checked };
+        self.step(Event::RetryMessage(Box::new(order)));
+        self.retry_ruling.take().unwrap()
     }
 
     /// Answers the next search of a fork's source: with a reply of the searched listener, a system

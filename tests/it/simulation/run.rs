@@ -317,7 +317,10 @@ impl Simulation {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
-                Effect::PauseRuled { .. } | Effect::ForkRuled { .. } | Effect::Recall(_) => {}
+                Effect::PauseRuled { .. }
+                | Effect::ForkRuled { .. }
+                | Effect::RetryRuled { .. }
+                | Effect::Recall(_) => {}
                 Effect::Reserved { call, attempt, answer } => {
                     self.may_request(call, attempt, answer);
                 }

@@ -1,0 +1,176 @@
+//! Finds a message that an operator wants to retry, with everything that its retry needs.
+
+use crate::envelope::{Message, MessageKind, Payload};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, HashedRecord};
+use crate::system;
+use crate::thread::{Closing, Fact, Input, Map, Record};
+use crate::xml::scan::attributes;
+
+/// Code of the `system-error` of a call whose last attempt was lost.
+const UNKNOWN_OUTCOME: &str = "unknown-outcome";
+
+/// A message that may be retried: a call that failed or was cancelled, or a submission that was
+/// refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetrySource {
+    pub message: MessageId,
+    pub record: Position,
+    /// Root of the tree of the record.
+    pub tree: ThreadId,
+    /// The tree that gets the retry; `None` if the submission was refused before it had one.
+    pub thread: Option<ThreadId>,
+    pub sender: ListenerName,
+    /// The recipient of the call.
+    pub to: Option<ListenerName>,
+    pub payload: String,
+    /// Whether the outcome of the call, or of one that it retries, is unknown.
+    pub is_unknown: bool,
+}
+
+/// Why a message cannot be retried.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RetryError {
+    #[error("no such message is on record there")]
+    Missing,
+    #[error("it opened no call: only a call is retried, and a submission that was refused")]
+    NoCall,
+    #[error("its call is open; it may still succeed, or end it with `organism cancel`")]
+    Open,
+    #[error(
+        "its call ended with its result; `organism fork` tries another course, and \
+         `organism send` sends it once more"
+    )]
+    Completed,
+    #[error("its payload is redacted, and cannot be sent again")]
+    Redacted,
+    #[error(
+        "the record has only the first {} bytes of what was refused; send it again with \
+         `organism send`",
+        crate::limits::REFUSAL_HEAD_BYTES
+    )]
+    Incomplete,
+}
+
+impl RetrySource {
+    /// Finds the message in the record at `position`.
+    pub fn find(
+        reader: &JournalReader,
+        position: Position,
+        message: MessageId,
+    ) -> Result<Result<Self, RetryError>, Error> {
+        let Some(sealed) = reader.record(position)? else { return Ok(Err(RetryError::Missing)) };
+        let record = &sealed.record;
+        let submitted = matches!(&record.input, Input::Submitted { id, .. } if *id == message);
+        let refused = record.facts.iter().find_map(|fact| match fact {
+            Fact::Refused { sender, thread, refusal, .. } if submitted => {
+                Some((sender, thread.as_ref(), refusal))
+            }
+            _ => None,
+        });
+        if let Some((sender, thread, refusal)) = refused {
+            if Digest::of(refusal.head.as_bytes()) != refusal.digest {
+                return Ok(Err(RetryError::Incomplete));
+            }
+            return Ok(Ok(Self {
+                message,
+                record: position,
+                tree: record.tree.clone(),
+                thread: thread.map(ThreadId::root),
+                sender: sender.clone(),
+                to: None,
+                payload: refusal.head.clone(),
+                is_unknown: false,
+            }));
+        }
+
+        let Some((call, is_call)) = accepted(record, message) else {
+            return Ok(Err(RetryError::Missing));
+        };
+        if !is_call {
+            return Ok(Err(RetryError::NoCall));
+        }
+        let records = reader.tree(&record.tree, None)?;
+        Ok(Self::of_call(record, call, &records))
+    }
+
+    fn of_call(
+        record: &Record,
+        call: &Message,
+        records: &[HashedRecord],
+    ) -> Result<Self, RetryError> {
+        match closing(records, call.id) {
+            None => return Err(RetryError::Open),
+            Some(Closing::Completed) => return Err(RetryError::Completed),
+            Some(Closing::Failed | Closing::Cancelled) => {}
+        }
+        if !is_whole(&call.payload) {
+            return Err(RetryError::Redacted);
+        }
+
+        Ok(Self {
+            message: call.id,
+            record: record.position,
+            tree: record.tree.clone(),
+            thread: Some(record.tree.clone()),
+            sender: call.from.clone(),
+            to: Some(call.to.clone()),
+            payload: call.payload.as_str().to_owned(),
+            is_unknown: has_unknown_outcome(records, call.id),
+        })
+    }
+}
+
+fn is_whole(payload: &Payload) -> bool {
+    Digest::of(payload.as_str().as_bytes()) == payload.digest
+}
+
+/// The message of a record, and whether it opened a call.
+fn accepted(record: &Record, id: MessageId) -> Option<(&Message, bool)> {
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Accepted { message, opening, .. } if message.id == id => {
+            Some((&**message, opening.is_some()))
+        }
+        _ => None,
+    })
+}
+
+fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
+    let mut facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    facts.find_map(|fact| match fact {
+        Fact::CallClosed { call: closed, how } if closed.0 == call => Some(*how),
+        _ => None,
+    })
+}
+
+/// Whether the call, or one that it retries, ended as `unknown-outcome`.
+fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
+    let mut sources = Map::default();
+    for sealed in records {
+        for fact in &sealed.record.facts {
+            if let Fact::Retried { message, retry } = fact {
+                // One retry may have several legs.
+                let legs = sealed.record.facts.iter().filter_map(|fact| match fact {
+                    Fact::Accepted { message, opening: Some(_), .. } => Some(message.id),
+                    _ => None,
+                });
+                sources.extend(legs.chain([*retry]).map(|leg| (leg, *message)));
+            }
+        }
+    }
+
+    let mut chain = std::iter::successors(Some(call), |id| sources.get(id).copied());
+    chain.any(|id| records.iter().any(|sealed| ended_unknown(&sealed.record, CallId(id))))
+}
+
+fn ended_unknown(record: &Record, call: CallId) -> bool {
+    let Some((_, messages)) = record.result_of(call) else { return false };
+    messages.iter().any(|message| {
+        message.kind == MessageKind::System
+            && message.name == system::name("system-error")
+            && attributes(message.payload.as_str())
+                .iter()
+                .any(|(name, value)| *name == "code" && *value == UNKNOWN_OUTCOME)
+    })
+}

@@ -1,0 +1,283 @@
+//! `organism retry`: sends a refused or failed message again, as a new message of the same sender.
+
+mod attempts;
+mod candidates;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::envelope::Refusal;
+use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::organism::OrganismClient;
+use crate::service::signing::OperatorSigner;
+use crate::service::{self, RetryReport, RetryRequest};
+
+use self::attempts::EarlierAttempt;
+use self::candidates::NamedMessage;
+use super::decision::{self, DecisionArgs};
+use super::exit::CommandExit;
+use super::render::{clean, put};
+use super::startup::{self, ConfigArg};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    #[command(flatten)]
+    decision: DecisionArgs,
+    /// Ids of the messages, or their first 8 digits at least: calls that failed or were cancelled,
+    /// or submissions that were refused. Without any, the command lists what --all would retry.
+    #[arg(value_name = "MESSAGE")]
+    messages: Vec<String>,
+    /// Retry all failed and refused requests of clients that were not retried. Those that need
+    /// --again are left out.
+    #[arg(long, conflicts_with_all = ["messages", "again"])]
+    all: bool,
+    /// Only requests that ended for this reason: the rule of a refusal, or the code of a failure.
+    #[arg(long, value_name = "REASON", conflicts_with = "messages")]
+    reason: Option<String>,
+    /// Only calls to this listener.
+    #[arg(long, value_name = "LISTENER", conflicts_with = "messages")]
+    listener: Option<String>,
+    /// Confirm that the work may be done a second time. Needed for a listener with `attempts = 1`,
+    /// and after `unknown-outcome`.
+    #[arg(long, requires = "messages")]
+    again: bool,
+    /// Write JSON lines: one for each message.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The result for one message as JSON.
+#[derive(Serialize)]
+struct RetryOutput<'a> {
+    #[serde(rename = "message")]
+    message: MessageId,
+    #[serde(rename = "position")]
+    position: Position,
+    #[serde(rename = "result")]
+    result: &'static str,
+    #[serde(rename = "thread", skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a ThreadId>,
+    #[serde(rename = "calls", skip_serializing_if = "Option::is_none")]
+    calls: Option<&'a [CallId]>,
+    #[serde(rename = "retry", skip_serializing_if = "Option::is_none")]
+    retry: Option<MessageId>,
+    #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(rename = "attempts", skip_serializing_if = "Option::is_none")]
+    attempts: Option<&'a [EarlierAttempt]>,
+}
+
+/// Result of the request for one message.
+type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let reach = args.config.reach(&args.decision)?;
+    let data = reach.data().to_owned();
+    let named = if args.messages.is_empty() {
+        candidates::matching(&data, args.listener.as_deref(), args.reason.as_deref())?
+    } else {
+        let named = args.messages.iter().map(|id| candidates::named(&data, id));
+        named.collect::<anyhow::Result<Vec<_>>>()?
+    };
+    if args.messages.is_empty() && !args.all {
+        return list(&named, args.json);
+    }
+    if named.is_empty() {
+        note!("no request of a client matches that failed or was refused, and was not retried");
+        return Ok(CommandExit::Done.into());
+    }
+
+    let signer = args.decision.signer()?;
+    let is_own = reach.starts_organism();
+    let exit = startup::runtime()?.block_on(async {
+        let organism = reach.client().await?;
+        let session = RetrySession { organism: &organism, signer: signer.as_ref(), args: &args };
+        let exit = session.retry_all(&named).await;
+        organism.close().await?;
+        exit
+    })?;
+    if is_own {
+        note!("no organism was running; the work goes on with `organism run`");
+    }
+    Ok(exit.into())
+}
+
+/// Lists what `--all` would retry.
+fn list(named: &[NamedMessage], is_json: bool) -> anyhow::Result<ExitCode> {
+    if is_json {
+        for message in named {
+            print_json(message, "listed", |output| output.reason = Some(message.reason.clone()))?;
+        }
+        return Ok(CommandExit::Done.into());
+    }
+
+    put(&candidates::draw(named))?;
+    match named.len() {
+        0 => note!("no request of a client that failed or was refused waits for a retry"),
+        _ => note!("`organism retry --all` with the same options retries them"),
+    }
+    Ok(CommandExit::Done.into())
+}
+
+/// The requests of one command.
+struct RetrySession<'a> {
+    organism: &'a OrganismClient,
+    signer: Option<&'a OperatorSigner>,
+    args: &'a Args,
+}
+
+impl RetrySession<'_> {
+    /// Retries the messages one after another. Returns the exit code of the first that failed.
+    async fn retry_all(&self, named: &[NamedMessage]) -> anyhow::Result<CommandExit> {
+        let mut exit = CommandExit::Done;
+        let mut left_out = 0;
+        for message in named {
+            let result = self.retry(message).await?;
+            let is_unconfirmed = matches!(&result, Ok(Ok(RetryReport::Unconfirmed { .. })));
+            left_out += u32::from(is_unconfirmed);
+            let own = self.print(message, &result)?;
+            if exit == CommandExit::Done && !(self.args.all && is_unconfirmed) {
+                exit = own;
+            }
+        }
+        if self.args.all && left_out > 0 {
+            note!("left out: {left_out}, each of which needs `organism retry MESSAGE --again`");
+        }
+        Ok(exit)
+    }
+
+    /// Retries one message. At a terminal, the person may confirm what needs a confirmation.
+    async fn retry(&self, message: &NamedMessage) -> anyhow::Result<RetryResult> {
+        let result = self.request(message, self.args.again).await;
+        let Ok(Ok(RetryReport::Unconfirmed { reason })) = &result else { return Ok(result) };
+        if self.args.all || self.args.json {
+            return Ok(result);
+        }
+
+        note!("{}: {}", message.id, clean(reason));
+        note_part!("{}", attempts::draw(&message.attempts));
+        let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if is_asked && confirm()? {
+            return Ok(self.request(message, true).await);
+        }
+        Ok(result)
+    }
+
+    async fn request(&self, message: &NamedMessage, is_confirmed: bool) -> RetryResult {
+        let request = RetryRequest {
+            message: message.id,
+            record: message.record,
+            source: message.tree.clone(),
+            thread: self.organism.retry_thread(message.id, message.partition),
+            partition: message.partition,
+            is_confirmed,
+            origin: Some(self.args.decision.origin()),
+        };
+        self.organism.retry(request, self.signer).await
+    }
+
+    fn print(&self, message: &NamedMessage, result: &RetryResult) -> anyhow::Result<CommandExit> {
+        if self.args.json {
+            print_result(message, result)?;
+        }
+        let id = message.id;
+        let is_text = !self.args.json;
+        Ok(match result {
+            Ok(Ok(RetryReport::Retried { thread, calls })) => {
+                if is_text {
+                    let retries: Vec<_> = calls.iter().map(CallId::to_string).collect();
+                    note!("{id}: retried as {} in {thread}", retries.join(", "));
+                }
+                CommandExit::Done
+            }
+            Ok(Ok(RetryReport::AlreadyRetried { retry })) => {
+                note!("{id}: was retried before, as {retry}; retry that one if it failed, too");
+                CommandExit::InvalidData
+            }
+            Ok(Ok(RetryReport::Unconfirmed { reason })) => {
+                if is_text && !self.args.all {
+                    note!("{id}: not retried; pass --again to have it done a second time");
+                } else if is_text {
+                    note!("{id}: left out: {}", clean(reason));
+                }
+                CommandExit::Usage
+            }
+            Ok(Err(refusal)) => {
+                note!("{id}: {}", clean(&refusal.to_string()));
+                decision::exit_of_refusal(refusal)
+            }
+            Err(error) => {
+                note!("{id}: {}", clean(&error.to_string()));
+                match error {
+                    service::Error::Failed { .. } => CommandExit::InvalidData,
+                    _ => CommandExit::TryAgain,
+                }
+            }
+        })
+    }
+}
+
+fn print_result(message: &NamedMessage, result: &RetryResult) -> anyhow::Result<()> {
+    match result {
+        Ok(Ok(RetryReport::Retried { thread, calls })) => {
+            print_json(message, "retried", |output| {
+                output.thread = Some(thread);
+                output.calls = Some(calls);
+            })
+        }
+        Ok(Ok(RetryReport::AlreadyRetried { retry })) => {
+            print_json(message, "already-retried", |output| output.retry = Some(*retry))
+        }
+        Ok(Ok(RetryReport::Unconfirmed { reason })) => {
+            print_json(message, "unconfirmed", |output| {
+                output.reason = Some(reason.clone());
+                output.attempts = Some(&message.attempts);
+            })
+        }
+        Ok(Err(refusal)) => {
+            print_json(message, "refused", |output| output.reason = Some(refusal.to_string()))
+        }
+        Err(error) => {
+            print_json(message, "failed", |output| output.reason = Some(error.to_string()))
+        }
+    }
+}
+
+fn print_json<'a>(
+    message: &NamedMessage,
+    result: &'static str,
+    fill: impl FnOnce(&mut RetryOutput<'a>),
+) -> anyhow::Result<()> {
+    let mut output = RetryOutput {
+        message: message.id,
+        position: message.record,
+        result,
+        thread: None,
+        calls: None,
+        retry: None,
+        reason: None,
+        attempts: None,
+    };
+    fill(&mut output);
+    put_line!("{}", serde_json::to_string(&output)?);
+    Ok(())
+}
+
+/// Asks whether the work may be done a second time.
+fn confirm() -> anyhow::Result<bool> {
+    note_part!("do it a second time? yes or no: ");
+    loop {
+        std::io::stderr().flush()?;
+        let mut line = String::new();
+        let read = std::io::stdin().read_line(&mut line)?;
+        match line.trim() {
+            "yes" => return Ok(true),
+            answer if answer == "no" || read == 0 => return Ok(false),
+            _ => note_part!("say yes or no: "),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The earlier attempts of a message that is to be retried.
+
+use serde::Serialize;
+
+use crate::ids::MessageId;
+use crate::index::IndexedAttempt;
+
+use super::super::render::{RenderOutput, micros, table};
+
+/// An attempt of the message, or of a message that it retries.
+#[derive(Debug, Clone, Serialize)]
+pub struct EarlierAttempt {
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    #[serde(flatten)]
+    pub attempt: IndexedAttempt,
+}
+
+/// Draws the attempts as a table.
+pub fn draw(attempts: &[EarlierAttempt]) -> String {
+    if attempts.is_empty() {
+        return "no listener was given it before\n".to_owned();
+    }
+    let row = |earlier: &EarlierAttempt| {
+        let EarlierAttempt { message, attempt } = earlier;
+        vec![
+            message.to_string(),
+            attempt.attempt.to_string(),
+            attempt.listener.clone(),
+            attempt.handed_over.clone(),
+            attempt.work_us.map_or_else(|| "-".to_owned(), micros),
+            attempt.outcome.clone().unwrap_or_else(|| "with its listener".to_owned()),
+        ]
+    };
+    let rows: Vec<_> = attempts.iter().map(row).collect();
+    let headers = ["message", "attempt", "listener", "handed over", ">worked", "outcome"];
+    table(&RenderOutput::stderr(false), &headers, &rows)
+}

@@ -1,0 +1,271 @@
+//! Retries by operators: a refused or failed message is sent again as a new message of the same
+//! sender. The earlier message and its disposition stay as they are.
+//!
+//! Each message is retried once at most. A further retry names the new message, so that two
+//! operators never send the same work twice.
+
+use uuid::Uuid;
+
+use super::event::Effect;
+use super::refusals::refusal_of;
+use super::signatures::SignedDecision;
+use super::submit::ClientRequest;
+use super::{Core, Step};
+use crate::contract::Role;
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::mutant::mutant;
+use crate::pump::gate::Checked;
+use crate::system::{ActionReport, CorePayload};
+use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, RetryAction, Verdict};
+
+/// Label of the subthread for the retry of a listener's call.
+const RETRY_LABEL: &str = "retry";
+
+/// An operator's request to retry a message, with its payload after the gate.
+#[derive(Debug)]
+pub struct RetryOrder {
+    /// Identifies the caller that waits for the ruling. Not recorded.
+    pub ticket: Uuid,
+    pub action: RetryAction,
+    pub payload: Result<Checked, Refusal>,
+}
+
+/// The pump's ruling on a [`RetryOrder`].
+#[derive(Debug, Clone)]
+pub enum RetryRuling {
+    /// The new message exists. There is one call for each peer that gets it.
+    Retried {
+        thread: ThreadId,
+        calls: Vec<CallId>,
+    },
+    /// The message was retried before, as this one. Nothing is recorded.
+    AlreadyRetried(MessageId),
+    /// The work may be done a second time, and the operator has not confirmed that. Nothing is
+    /// recorded.
+    Unconfirmed(String),
+    Refused(Refusal),
+}
+
+/// The place of a retry in its tree.
+struct RetryPlace {
+    /// The client that gets the result.
+    client: ListenerName,
+    peers: Vec<ListenerName>,
+}
+
+impl Core {
+    /// Sends a message again. A retry that is refused leaves no message.
+    pub(super) fn retry_message(&mut self, step: &mut Step, order: RetryOrder) {
+        let RetryOrder { ticket, mut action, payload } = order;
+        action.origin = action.origin.map(DecisionOrigin::shortened);
+        action.by = ListenerName::operator();
+
+        let unrecorded =
+            self.earlier_retry(&action).or_else(|| self.unconfirmed(&action, &payload));
+        if let Some(ruling) = unrecorded {
+            return step.effect(Effect::RetryRuled { ticket, ruling });
+        }
+
+        let origin = action.origin.clone().unwrap_or_default();
+        let text = action.text();
+        let source = action.source.clone();
+        let signed = SignedDecision {
+            statement: Some(DecisionStatement::retry(&text, &origin.note)),
+            thread: &source,
+            signature: origin.signature.as_deref(),
+        };
+        let placed = payload.and_then(|checked| {
+            let place = self.place_retry(&action, &checked);
+            let place = place.and_then(|place| self.proof(step.time, &signed).map(|_| place));
+            // A refusal contains the whole payload, so that its record does.
+            let place =
+                place.map_err(|refusal| refusal_of(refusal.rule, refusal.message, &checked))?;
+            Ok((checked, place))
+        });
+        if let Err(refusal) = &placed {
+            action.verdict = Verdict::Refused(refusal.digest);
+        }
+
+        let home = if placed.is_ok() { action.thread.clone() } else { source.root() };
+        step.begin_record(home, Input::OperatorRetry(Box::new(action.clone())));
+        let proved =
+            placed.and_then(|placed| self.check_signature(step, &signed).map(|by| (by, placed)));
+
+        let ruling = match proved {
+            Ok((by, (checked, place))) => self.send_again(step, &by, &action, &checked, &place),
+            Err(refusal) => {
+                let operator = ListenerName::operator();
+                self.refuse(step, &operator, None, None, refusal.clone());
+                RetryRuling::Refused(refusal)
+            }
+        };
+        step.effects.insert(0, Effect::RetryRuled { ticket, ruling });
+    }
+
+    /// The ruling on a message that was retried before.
+    fn earlier_retry(&self, action: &RetryAction) -> Option<RetryRuling> {
+        let tree = self.state.trees.get(&action.thread)?;
+        let retry = tree.retried.get(&action.message).filter(|_| !mutant("retry-twice"))?;
+        Some(RetryRuling::AlreadyRetried(*retry))
+    }
+
+    /// The ruling on a retry that may repeat work which must not be repeated unasked.
+    fn unconfirmed(
+        &self,
+        action: &RetryAction,
+        payload: &Result<Checked, Refusal>,
+    ) -> Option<RetryRuling> {
+        if action.is_confirmed || mutant("retry-unconfirmed") {
+            return None;
+        }
+        if action.is_unknown {
+            let text = "its outcome is unknown: the work may have been done".to_owned();
+            return Some(RetryRuling::Unconfirmed(text));
+        }
+
+        let checked = payload.as_ref().ok()?;
+        let peers = self.peers_of_retry(action, checked).ok()?;
+        let once = peers.iter().find(|peer| {
+            let contract = self.contracts.get(peer);
+            contract.is_some_and(|contract| contract.attempts_of(Some(checked.name())) == 1)
+        })?;
+        let text =
+            format!("{once} has `attempts = 1`: it must not get the same work twice unasked");
+        Some(RetryRuling::Unconfirmed(text))
+    }
+
+    /// The peers that get the payload of a retry: the earlier recipient, if there was one.
+    fn peers_of_retry(
+        &self,
+        action: &RetryAction,
+        checked: &Checked,
+    ) -> Result<Vec<ListenerName>, Refusal> {
+        let refused = |(rule, text): (RefusalRule, String)| refusal_of(rule, text, checked);
+        let peers = self.admissible(&action.sender, checked).map_err(refused)?;
+        let Some(to) = &action.to else { return Ok(peers) };
+        if peers.contains(to) {
+            return Ok(vec![to.clone()]);
+        }
+
+        let text = format!(
+            "{} no longer sends this payload to {to}; the config has changed since",
+            action.sender
+        );
+        Err(refusal_of(RefusalRule::NotInVocabulary, text, checked))
+    }
+
+    /// Whether a retry may begin, with the client and the peers that get it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal by the first broken rule.
+    fn place_retry(&self, action: &RetryAction, checked: &Checked) -> Result<RetryPlace, Refusal> {
+        let refused = |rule, text: &str| Err(refusal_of(rule, text, checked));
+        let root = &action.thread;
+        let is_new = action.source.root() != *root;
+        if !root.is_root() || (is_new && self.state.trees.contains_key(root)) {
+            return refused(RefusalRule::BadLabel, &format!("the thread id {root} is taken"));
+        }
+
+        let opened_by = self.state.thread(root).map(|thread| thread.by.clone());
+        let client = opened_by.unwrap_or_else(|| action.sender.clone());
+        let contract = self.contracts.get(&client);
+        if contract.is_none_or(|contract| contract.role != Role::Client) {
+            let text = format!("the config has no client `{client}`, which would get the result");
+            return refused(RefusalRule::NotInVocabulary, &text);
+        }
+
+        let peers = self.peers_of_retry(action, checked)?;
+        if let Some(tree) = self.state.tree(root)
+            && !self.renews(&client, root)
+            && tree.request_usage().messages.saturating_add(tree.held)
+                >= self.budgets.limits.messages
+        {
+            return refused(RefusalRule::BudgetSpent, "this thread has used all its messages");
+        }
+        if !self.is_client(&action.sender)
+            && let Some(text) = self.cannot_spawn(root)
+        {
+            return refused(RefusalRule::BudgetSpent, &text);
+        }
+        Ok(RetryPlace { client, peers })
+    }
+
+    fn is_client(&self, sender: &ListenerName) -> bool {
+        self.contracts.get(sender).is_some_and(|contract| contract.role == Role::Client)
+    }
+
+    fn send_again(
+        &mut self,
+        step: &mut Step,
+        by: &ListenerName,
+        action: &RetryAction,
+        checked: &Checked,
+        place: &RetryPlace,
+    ) -> RetryRuling {
+        let RetryPlace { client, peers } = place;
+        let thread = self.open_retry_thread(step, action, client);
+        let report = ActionReport {
+            action: "retry",
+            by: by.clone(),
+            uid: None,
+            login: None,
+            host: None,
+            thread: Some(action.source.clone()),
+            reason: None,
+            details: vec![
+                ("message".to_owned(), action.message.to_string()),
+                ("record".to_owned(), action.record.to_string()),
+            ],
+        };
+        let core = ListenerName::core();
+        let cause = self.system_note(step, &thread, &core, &CorePayload::OperatorAction(report));
+
+        self.fact(step, Fact::Retried { message: action.message, retry: action.id });
+        let request = ClientRequest {
+            id: action.id,
+            sender: &action.sender,
+            client,
+            thread: &thread,
+            key: None,
+            cause: Some(cause.id),
+        };
+        let calls = self.open_client_calls(step, &request, checked, peers);
+        RetryRuling::Retried { thread, calls }
+    }
+
+    /// The thread that gets the new message. A client's message continues the root thread. A
+    /// listener's call gets a subthread of its own, because its caller already has a result, and
+    /// nothing that happens now may appear in what that caller remembers.
+    fn open_retry_thread(
+        &mut self,
+        step: &mut Step,
+        action: &RetryAction,
+        client: &ListenerName,
+    ) -> ThreadId {
+        let root = action.thread.clone();
+        if self.state.thread(&root).is_none() {
+            self.open_thread_for(step, &root, client);
+        } else if self.renews(client, &root) {
+            self.fact(step, Fact::Renewed { by: client.clone() });
+        }
+        if self.is_client(&action.sender) {
+            return root;
+        }
+
+        let child = root.child(&self.free_label(&root, Some(RETRY_LABEL.to_owned())));
+        self.open_thread_for(step, &child, client);
+        child
+    }
+
+    fn open_thread_for(&mut self, step: &mut Step, thread: &ThreadId, client: &ListenerName) {
+        let opened = Fact::ThreadOpened {
+            thread: thread.clone(),
+            by: client.clone(),
+            bound: None,
+            allotment: None,
+        };
+        self.fact(step, opened);
+    }
+}

@@ -1,0 +1,48 @@
+//! The client's side of retries by operators.
+
+use super::{ServiceClient, unexpected};
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{Digest, MessageId, ThreadId};
+use crate::service::signing::OperatorSigner;
+use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceResponse};
+
+impl ServiceClient {
+    /// The root thread for the retry of a submission that was refused before it had a thread, in
+    /// this partition. The same submission always gets the same one, so that it is retried once.
+    pub fn retry_thread(&self, message: MessageId, partition: u32) -> ThreadId {
+        let partitions = self.partitions().unwrap_or(1);
+        let ids = (0_u64..).map(|number| {
+            ThreadId::root_of(&Digest::of(format!("retry {message} {number}").as_bytes()))
+        });
+        let is_there = |id: &ThreadId| id.partition(partitions) == partition % partitions.max(1);
+        ids.into_iter().find(is_there).unwrap_or_else(ThreadId::organism)
+    }
+
+    /// Retries a message. Returns the refusal if the pump refuses the retry.
+    pub async fn retry(
+        &self,
+        request: RetryRequest,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<Result<RetryReport, Refusal>, Error> {
+        let partition = request.partition;
+        let source = request.source.clone();
+        let mut request = ServiceRequest::Retry(Box::new(request));
+        if let Some(signer) = signer {
+            let journal = self.journal_in_partition(partition).await?;
+            signer.sign(&mut request, journal, &source);
+        }
+
+        match self.response(partition, &request).await? {
+            (ServiceResponse::Retried(report), _) => Ok(Ok(report)),
+            // This refusal may be a consequence of an earlier attempt that was carried out.
+            (ServiceResponse::Ruled(Some(refusal)), true)
+                if matches!(refusal.rule, RefusalRule::NotSigned | RefusalRule::Busy) =>
+            {
+                Err(Error::Lost)
+            }
+            (ServiceResponse::Ruled(Some(refusal)), _) => Ok(Err(*refusal)),
+            (ServiceResponse::Failed(detail), _) => Err(Error::Failed { detail }),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Retries by operators, on the side of the pump.
+
+use uuid::Uuid;
+
+use super::pump_service::PumpService;
+use super::{Error, RetryReport, RetryRequest, ServiceResponse};
+use crate::audit::RetrySource;
+use crate::ids::{Digest, ListenerName, MessageId};
+use crate::journal::sqlite::JournalReader;
+use crate::pump::core::RetryRuling;
+use crate::thread::{RetryAction, Verdict};
+
+impl PumpService {
+    /// Retries a message. What is sent again is read from the journal, whatever the requester knows
+    /// of it.
+    pub(super) async fn retry(&self, request: RetryRequest) -> Result<ServiceResponse, Error> {
+        let RetryRequest { message, record, source, thread, is_confirmed, origin, .. } = request;
+        let data = self.data.clone();
+        let find = move || RetrySource::find(&JournalReader::open(&data)?, record, message);
+        let found = tokio::task::spawn_blocking(find).await.map_err(|_| Error::Stopped)??;
+        let found = match found {
+            Ok(found) if found.tree == source => found,
+            Ok(_) => {
+                let text = format!("{message} cannot be retried: it is not in {source}");
+                return Ok(ServiceResponse::failed(text));
+            }
+            Err(why) => {
+                return Ok(ServiceResponse::failed(format!("{message} cannot be retried: {why}")));
+            }
+        };
+
+        let action = RetryAction {
+            message,
+            record,
+            source,
+            thread: found.thread.unwrap_or(thread),
+            id: MessageId(Uuid::now_v7()),
+            sender: found.sender,
+            to: found.to,
+            is_unknown: found.is_unknown,
+            is_confirmed,
+            verdict: Verdict::Passed(Digest::ZERO),
+            by: ListenerName::operator(),
+            origin,
+        };
+        Ok(match self.pump.retry(action, found.payload.as_bytes()).await? {
+            RetryRuling::Retried { thread, calls } => {
+                ServiceResponse::Retried(RetryReport::Retried { thread, calls })
+            }
+            RetryRuling::AlreadyRetried(retry) => {
+                ServiceResponse::Retried(RetryReport::AlreadyRetried { retry })
+            }
+            RetryRuling::Unconfirmed(reason) => {
+                ServiceResponse::Retried(RetryReport::Unconfirmed { reason })
+            }
+            RetryRuling::Refused(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
+        })
+    }
+}

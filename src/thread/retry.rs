@@ -1,0 +1,59 @@
+//! An operator's retry of a recorded message: a new message with the same payload from the same
+//! sender.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DecisionOrigin, Verdict};
+use crate::ids::{ListenerName, MessageId, Position, ThreadId};
+
+/// An operator's request to retry a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryAction {
+    /// The message that is retried, or the submission that was refused.
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    /// Position of the record with this message.
+    #[serde(rename = "record")]
+    pub record: Position,
+    /// Root of the tree of this record.
+    #[serde(rename = "source")]
+    pub source: ThreadId,
+    /// Root of the tree that gets the new message. It differs from the source if the submission was
+    /// refused before it had a thread.
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    /// Id of the new message.
+    #[serde(rename = "id")]
+    pub id: MessageId,
+    #[serde(rename = "sender")]
+    pub sender: ListenerName,
+    /// The recipient of the message. A submission that was refused has none.
+    #[serde(rename = "to", default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<ListenerName>,
+    /// Whether the outcome of the message, or of one that it retries, is unknown.
+    #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unknown: bool,
+    /// Whether the operator confirms that the listener may do the work a second time.
+    #[serde(rename = "again", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_confirmed: bool,
+    #[serde(rename = "verdict")]
+    pub verdict: Verdict,
+    /// The operator whose signature proves the action, or the anonymous operator.
+    #[serde(rename = "by")]
+    pub by: ListenerName,
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
+}
+
+impl RetryAction {
+    /// The form in which an operator signs it: everything that the operator decides.
+    pub fn text(&self) -> String {
+        retry_text(self.message, self.is_confirmed)
+    }
+}
+
+/// The form in which an operator signs a retry.
+pub fn retry_text(message: MessageId, is_confirmed: bool) -> String {
+    let again = if is_confirmed { ", again" } else { "" };
+    format!("message {message}{again}")
+}

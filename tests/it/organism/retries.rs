@@ -1,0 +1,323 @@
+//! `organism retry` on a real journal: a failed or refused message is sent again as a new one of the
+//! same sender (issue 18, part 3.8).
+
+use std::process::Stdio;
+
+use organism::ids::{MessageId, Position, ThreadId};
+use organism::thread::{Fact, Input};
+use rusqlite::Connection;
+use serde_json::Value as Json;
+
+use super::{CONFIG, CommandOutput, House, Running, numbered, until};
+
+/// A config whose holder is given up after some seconds.
+fn config(more: &str) -> String {
+    CONFIG
+        .replace("accepts = [\"hold\"]", &format!("timeout = \"4s\"\n{more}\naccepts = [\"hold\"]"))
+}
+
+/// Runs an organism whose listeners note what they are given.
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    house.run_with(command)
+}
+
+fn effects(house: &House) -> usize {
+    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
+}
+
+/// The messages with this local name, in the order of the record.
+fn messages(house: &House, local: &str) -> Vec<(MessageId, ThreadId)> {
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let named = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if &*message.name.local == local => {
+            Some((message.id, message.thread.clone()))
+        }
+        _ => None,
+    });
+    named.collect()
+}
+
+/// Ids of the refused submissions.
+fn refused(house: &House) -> Vec<MessageId> {
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let is_refused = |fact: &Fact| matches!(fact, Fact::Refused { .. });
+    let ids = records.iter().filter_map(|sealed| match &sealed.record.input {
+        Input::Submitted { id, .. } if sealed.record.facts.iter().any(is_refused) => Some(*id),
+        _ => None,
+    });
+    ids.collect()
+}
+
+fn retry(house: &House, arguments: &[&str]) -> CommandOutput {
+    house.organism(&[&["retry"], arguments].concat())
+}
+
+/// Sends a request that times out, and returns its id.
+fn time_out(house: &House, number: &str, thread: &str) -> String {
+    let sent = house.send_text(&numbered("hold", number), &["--new", thread]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    messages(house, "hold").pop().unwrap().0.to_string()
+}
+
+fn disposition(house: &House, id: &str) -> Json {
+    house.organism(&["message", id, "--json"]).json()[0]["disposition"].clone()
+}
+
+fn held(house: &House) -> usize {
+    messages(house, "held").len()
+}
+
+#[test]
+fn a_failed_call_is_retried_once_and_keeps_its_disposition() {
+    let house = House::with(&config(""));
+    let running = run(&house);
+    let id = time_out(&house, "1", "sess-source01");
+    assert_eq!(disposition(&house, &id), "expired");
+    house.write("let-go", "");
+
+    let retried = retry(&house, &[&id[..8], "--note", "it is up again", "--json"]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    let line = retried.json().remove(0);
+    assert_eq!((&line["result"], &line["thread"]), (&"retried".into(), &"sess-source01".into()));
+    let new = line["calls"][0].as_str().unwrap().to_owned();
+    until("it is answered", || (held(&house) >= 1).then_some(()));
+    assert_eq!(disposition(&house, &id), "expired", "the old disposition stays");
+    let shown = house.organism(&["message", &new, "--json"]).json().remove(0);
+    assert_eq!((&shown["from"], &shown["to"]), (&"desk".into(), &"holder".into()));
+    assert_eq!(shown["causes"][0]["name"].as_str().unwrap().ends_with("}operator-action"), true);
+
+    let again = retry(&house, &[&id]);
+    assert_eq!(again.code, Some(65), "{again:?}");
+    assert!(again.err.contains(&format!("was retried before, as {new}")), "{again:?}");
+    let completed = retry(&house, &[&new]);
+    assert_eq!(completed.code, Some(65), "{completed:?}");
+    assert!(completed.err.contains("its call ended with its result"), "{completed:?}");
+    let (reply, _) = messages(&house, "held")[0];
+    let reply = retry(&house, &[&reply.to_string()]);
+    assert!(reply.err.contains("it opened no call"), "{reply:?}");
+    let unknown = retry(&house, &["0123456789abcdef"]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert!(unknown.err.contains("no message 0123456789abcdef is on record"), "{unknown:?}");
+
+    let sql = "SELECT action, reason, login IS NOT NULL AS who FROM action WHERE action = 'retry'";
+    let actions = house.organism(&["sql", sql, "--json"]);
+    assert!(actions.out.contains("it is up again"), "{actions:?}");
+    let thread = house.organism(&["thread", "sess-source01"]);
+    assert!(thread.out.contains("retry"), "{thread:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// A retry that fails, too, is retried by its own id. Two at once send one message.
+#[test]
+fn a_retry_is_retried_and_two_at_once_send_one() {
+    let house = House::with(&config(""));
+    let running = run(&house);
+    let id = time_out(&house, "1", "sess-source01");
+    let first = retry(&house, &[&id, "--json"]).json().remove(0);
+    let first = first["calls"][0].as_str().unwrap().to_owned();
+    let open = retry(&house, &[&first]);
+    assert_eq!(open.code, Some(65), "{open:?}");
+    assert!(open.err.contains("its call is open"), "{open:?}");
+    until("the retry has failed", || (disposition(&house, &first) == "expired").then_some(()));
+    house.write("let-go", "");
+
+    let both: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command = house.command(&["retry", &first]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let outputs = both.into_iter().map(|child| child.wait_with_output().unwrap());
+    let mut codes: Vec<_> = outputs.map(|output| output.status.code()).collect();
+    codes.sort();
+    assert_eq!(codes, [Some(0), Some(65)]);
+    let sent = messages(&house, "hold");
+    assert_eq!(sent.len(), 3);
+    let last = sent[2].0.to_string();
+    until("it is answered", || (disposition(&house, &last) == "handled").then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// Work that must not happen twice unasked: `attempts = 1`, and an unknown outcome.
+#[test]
+fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
+    let house = House::with(&config("attempts = 1"));
+    let mut running = run(&house);
+    let once = time_out(&house, "1", "sess-source01");
+    let sent = house.send_text(&numbered("hold", "2"), &["--new", "sess-source02", "--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let unknown = messages(&house, "hold").pop().unwrap().0.to_string();
+    until("it is in flight", || {
+        let shown = house.organism(&["message", &unknown, "--json"]).json().remove(0);
+        (shown["attempts"] != serde_json::json!([])).then_some(())
+    });
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+
+    let running = run(&house);
+    until("its outcome is unknown", || {
+        house.organism(&["thread", "sess-source02"]).out.contains("unknown-outcome").then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+    house.write("organism.toml", CONFIG);
+    house.write("let-go", "");
+    let running = run(&house);
+    let before = effects(&house);
+    let listed = retry(&house, &["--reason", "unknown-outcome", "--json"]).json();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0]["message"], *unknown);
+    let refused = retry(&house, &[&unknown]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    for expected in ["its outcome is unknown", "holder", "pass --again"] {
+        assert!(refused.err.contains(expected), "{expected}: {refused:?}");
+    }
+    let as_json = retry(&house, &[&unknown, "--json"]).json().remove(0);
+    assert_eq!(as_json["result"], "unconfirmed", "{as_json}");
+    assert_eq!(as_json["attempts"].as_array().unwrap().len(), 1, "{as_json}");
+    assert_eq!(effects(&house), before);
+
+    let all = retry(&house, &["--all", "--json"]);
+    assert_eq!(all.code, Some(0), "{all:?}");
+    let results: Vec<_> = all.json().iter().map(|line| line["result"].clone()).collect();
+    assert_eq!(results, ["retried", "unconfirmed"], "attempts are those of today's config");
+    let confirmed = retry(&house, &[&unknown, "--again"]);
+    assert_eq!(confirmed.code, Some(0), "{confirmed:?}");
+    until("both are answered", || (held(&house) >= 2).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("organism.toml", config("attempts = 1"));
+    std::fs::remove_file(house.path("let-go")).unwrap();
+    let running = run(&house);
+    let third = time_out(&house, "3", "sess-source03");
+    let refused = retry(&house, &[&third]);
+    assert!(refused.err.contains("`attempts = 1`"), "{refused:?}");
+    let all = retry(&house, &["--all"]);
+    assert!(all.err.contains("left out: 1"), "{all:?}");
+    assert_ne!(third, once);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// A submission that a config refused is accepted from the same client after the config changed.
+#[test]
+fn a_refused_submission_is_retried_after_the_config_changed() {
+    let house = House::with(&CONFIG.replace("\"front\", \"solo\"", "\"front\""));
+    let running = run(&house);
+    let sent = house.send_text(&numbered("ping", "1"), &[]);
+    assert_eq!(sent.code, Some(65), "{sent:?}");
+    let id = refused(&house)[0].to_string();
+    let still = retry(&house, &[&id]);
+    assert_eq!(still.code, Some(65), "{still:?}");
+    assert!(still.err.contains("not-in-vocabulary"), "{still:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("organism.toml", CONFIG);
+    let running = run(&house);
+    let listed = retry(&house, &["--json"]).json();
+    assert_eq!(listed.len(), 1, "a refused retry is none of its own: {listed:?}");
+    assert_eq!(
+        (&listed[0]["message"], &listed[0]["reason"]),
+        (&(*id).into(), &"not-in-vocabulary".into())
+    );
+    let none = retry(&house, &["--all", "--reason", "not-wellformed"]);
+    assert_eq!(none.code, Some(0), "{none:?}");
+    let all = retry(&house, &["--all"]);
+    assert_eq!(all.code, Some(0), "{all:?}");
+    until("it is answered", || (messages(&house, "pong").len() == 1).then_some(()));
+    let again = retry(&house, &[&id]);
+    assert_eq!(again.code, Some(65), "{again:?}");
+    let rest = retry(&house, &["--json"]);
+    assert_eq!(rest.out, "", "{rest:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// The call of a listener gets a subthread of its own, and its result goes to the client.
+#[test]
+fn the_call_of_a_listener_is_retried_in_a_subthread() {
+    let player = "command = [\"./player.py\", \"back\"]";
+    let house =
+        House::with(&CONFIG.replace(player, "command = [\"sleep\", \"600\"]\ntimeout = \"1s\""));
+    let running = run(&house);
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let (work, _) = messages(&house, "work")[0].clone();
+    assert_eq!(retry(&house, &["--json"]).out, "", "a caller deals with the failures of its calls");
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("organism.toml", CONFIG);
+    let running = run(&house);
+    let retried = retry(&house, &[&work.to_string(), "--json"]).json().remove(0);
+    assert_eq!(retried["thread"], "sess-source01.retry", "{retried}");
+    until("it is answered", || {
+        let found = messages(&house, "worked");
+        found.iter().any(|(_, thread)| thread.as_str() == "sess-source01.retry").then_some(())
+    });
+    let reply = house.organism(&["thread", "sess-source01.retry"]);
+    assert!(reply.out.contains("back → desk"), "{reply:?}");
+    assert_eq!(messages(&house, "done").len(), 1, "the earlier caller gets nothing");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_redacted_payload_cannot_be_retried() {
+    let house = House::with(&config(""));
+    let running = run(&house);
+    let id = time_out(&house, "1", "sess-source01");
+    assert_eq!(running.stop(), Some(0));
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let is_submitted =
+        |input: &Input| matches!(input, Input::Submitted { id: own, .. } if own.to_string() == id);
+    let submitted = records.iter().find(|sealed| is_submitted(&sealed.record.input)).unwrap();
+    let db = Connection::open(house.data().join("journal.db")).unwrap();
+    let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = ?1";
+    assert_eq!(db.execute(blank, [submitted.record.position.0]).unwrap(), 1);
+    drop(db);
+    let repaired = house.organism(&["repair", "--accept-redaction", "--note", "privacy"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+
+    let refused = retry(&house, &[&id]);
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    assert!(refused.err.contains("its payload is redacted"), "{refused:?}");
+}
+
+/// kill -9 at every step of a retry: it is there once or not at all.
+#[test]
+fn a_retry_survives_kill_9_at_every_point() {
+    for point in ["stepped", "before-append", "before-commit", "after-commit", "after-append"] {
+        let house = House::with(&CONFIG.replace("\"front\", \"solo\"", "\"front\""));
+        let running = run(&house);
+        assert_eq!(house.send_text(&numbered("ping", "1"), &[]).code, Some(65));
+        assert_eq!(running.stop(), Some(0));
+        let id = refused(&house)[0].to_string();
+        house.write("organism.toml", CONFIG);
+
+        // The boot of the pump steps and appends, too.
+        for nth in 2..=3 {
+            let mut command = house.command(&["retry", &id]);
+            command.env("EFFECTS", house.path("effects"));
+            command.env("ORGANISM_FAILPOINT", format!("{point}:{nth}"));
+            command.output().unwrap();
+        }
+        let running = run(&house);
+        let last = retry(&house, &[&id]);
+        assert!([Some(0), Some(65)].contains(&last.code), "{point}: {last:?}");
+        until("it is answered", || (messages(&house, "pong").len() == 1).then_some(()));
+        assert_eq!(messages(&house, "ping").len(), 1, "{point}");
+        assert_eq!(running.stop(), Some(0));
+        house.verified();
+    }
+}

@@ -1,0 +1,162 @@
+//! Retries by operators: a new message of the same sender, once for each message (issue 18, part
+//! 3.8).
+
+use organism::envelope::{AttemptFailure, RefusalRule};
+use organism::ids::{CallId, MessageId, ThreadId};
+use organism::pump::core::RetryRuling;
+use uuid::Uuid;
+
+use super::world::{RetriedCall, World, agent, client, fresh, listener, word};
+
+/// A listener that is attempted once, and an agent that calls it, too.
+fn world() -> World {
+    let mut finder = listener("finder", &["look"], &["found"], &[]);
+    finder.attempts = 1;
+    World::new(vec![
+        client("desk", &["thinker", "finder", "echo"]),
+        agent("thinker", &["plan"], &["answer"], &["finder"]),
+        listener("echo", &["count"], &["counted"], &[]),
+        finder,
+    ])
+}
+
+fn crashed() -> AttemptFailure {
+    AttemptFailure::Refused { detail: "no".to_owned() }
+}
+
+/// A client's call that has failed.
+fn failed(world: &mut World) -> (ThreadId, CallId) {
+    let (thread, call) = world.open("desk", &word("count", "a"));
+    let delivery = world.delivery("echo");
+    world.fail(&delivery, crashed());
+    assert!(world.result(call).starts_with("failed"), "{}", world.result(call));
+    (thread, call)
+}
+
+fn say(message: MessageId, thread: &ThreadId) -> RetriedCall<'_> {
+    RetriedCall {
+        message,
+        source: thread,
+        thread,
+        who: "desk",
+        to: Some("echo"),
+        text: "",
+        again: false,
+        unknown: false,
+    }
+}
+
+fn retried(ruling: RetryRuling) -> (ThreadId, CallId) {
+    match ruling {
+        RetryRuling::Retried { thread, calls } => (thread, calls[0]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_message_is_retried_once_also_after_a_restart() {
+    let mut world = world();
+    let (thread, call) = failed(&mut world);
+    let text = word("count", "a");
+    let request = RetriedCall { text: &text, ..say(call.0, &thread) };
+    let (place, new) = retried(world.retry(&request));
+    assert_eq!(place, thread);
+    world.play("echo", &[word("counted", "b")]);
+    assert_eq!(world.result(new), "completed: counted(b)");
+    assert!(world.result(call).starts_with("failed"), "the old result stays");
+    let records = world.records.len();
+
+    world.restart();
+    let again = world.retry(&request);
+    assert!(matches!(again, RetryRuling::AlreadyRetried(retry) if retry == new.0), "{again:?}");
+    assert!(world.records.len() <= records + 1, "only the boot is recorded");
+    assert!(world.deliveries.is_empty());
+    world.check_replay();
+}
+
+#[test]
+fn work_that_may_have_been_done_needs_a_confirmation() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("look", "q"));
+    let delivery = world.delivery("finder");
+    world.fail(&delivery, crashed());
+    let text = word("look", "q");
+    let request = RetriedCall { text: &text, to: Some("finder"), ..say(call.0, &thread) };
+    let records = world.records.len();
+    let ruling = world.retry(&request);
+    assert!(matches!(&ruling, RetryRuling::Unconfirmed(why) if why.contains("attempts = 1")));
+    assert_eq!(world.records.len(), records, "nothing is recorded");
+    retried(world.retry(&RetriedCall { again: true, ..request }));
+    world.play("finder", &[word("found", "f")]);
+
+    let (thread, call) = failed(&mut world);
+    let text = word("count", "a");
+    let request = RetriedCall { text: &text, unknown: true, ..say(call.0, &thread) };
+    let ruling = world.retry(&request);
+    assert!(matches!(&ruling, RetryRuling::Unconfirmed(why) if why.contains("unknown")));
+    retried(world.retry(&RetriedCall { again: true, ..request }));
+    world.play("echo", &[word("counted", "b")]);
+    world.check_replay();
+}
+
+/// The caller of a call has its result already. It gets nothing that changes what it remembers.
+#[test]
+fn the_call_of_an_agent_is_retried_in_a_subthread_for_the_client() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("look", "q")]);
+    let delivery = world.delivery("finder");
+    let inner = delivery.call;
+    world.fail(&delivery, crashed());
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+
+    let text = word("look", "q");
+    let request = RetriedCall {
+        who: "thinker",
+        to: Some("finder"),
+        text: &text,
+        again: true,
+        ..say(inner.0, &thread)
+    };
+    let (place, new) = retried(world.retry(&request));
+    assert_eq!(place, thread.child("retry"));
+    world.play("finder", &[word("found", "f")]);
+    assert_eq!(world.result(new), "completed: found(f)");
+    assert!(world.deliveries.is_empty(), "the agent is not woken");
+
+    world.say("desk", &thread, &word("plan", "more"));
+    assert_eq!(fresh(&world.delivery("thinker")), ["plan(more)"]);
+    world.check_replay();
+}
+
+#[test]
+fn a_retry_passes_the_peers_of_today_and_names_no_taken_thread() {
+    let mut world = world();
+    let (thread, call) = failed(&mut world);
+    let text = word("counted", "a");
+    let RetryRuling::Refused(refusal) =
+        world.retry(&RetriedCall { text: &text, ..say(call.0, &thread) })
+    else {
+        panic!("a reply is no call")
+    };
+    assert_eq!(refusal.rule, RefusalRule::NotInVocabulary);
+
+    let text = word("count", "a");
+    let wrong = RetriedCall { to: Some("finder"), text: &text, ..say(call.0, &thread) };
+    let RetryRuling::Refused(refusal) = world.retry(&wrong) else { panic!("no peer") };
+    assert_eq!(refusal.rule, RefusalRule::NotInVocabulary);
+
+    // A refused submission gets a thread of its own, which must be new.
+    let organism = ThreadId::parse(ThreadId::ORGANISM).unwrap();
+    let message = MessageId(Uuid::from_u128(77));
+    let new = RetriedCall { source: &organism, to: None, text: &text, ..say(message, &thread) };
+    let RetryRuling::Refused(refusal) = world.retry(&new) else { panic!("the thread is taken") };
+    assert_eq!(refusal.rule, RefusalRule::BadLabel);
+    let fresh_thread = ThreadId::parse("sess-retry0001").unwrap();
+    let new = RetriedCall { thread: &fresh_thread, ..new };
+    let (place, _) = retried(world.retry(&new));
+    assert_eq!(place, fresh_thread);
+    assert!(matches!(world.retry(&new), RetryRuling::AlreadyRetried(_)));
+    world.check_replay();
+}
