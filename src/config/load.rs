@@ -330,6 +330,7 @@ fn load_with(
         payload_bytes: sections.payload_bytes,
         keys_missing: Arc::new(missing),
         recorder: None,
+        trial: None,
         launcher: None,
         digest: Digest::of(text.as_bytes()),
         text,

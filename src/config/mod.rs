@@ -44,6 +44,7 @@ mod syntax;
 mod telemetry;
 mod transports;
 mod tree;
+mod trial_source;
 mod undo;
 mod variables;
 mod vocabulary;
@@ -100,6 +101,7 @@ pub use stored::{
     effective_of as effective_config_of, schemas_of,
 };
 pub use telemetry::TelemetryConfig;
+pub use trial_source::TrialSource;
 pub use withheld::PASSPHRASE_FILE;
 
 /// A valid config.
@@ -166,6 +168,8 @@ pub struct Config {
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers, if answers are recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
+    /// Where the threads are that this organism tries; `None` for an organism that works for real.
+    pub trial: Option<TrialSource>,
     /// Path of the `organism` program that ties the processes of listeners to this one. An
     /// embedding program sets it if the program is neither beside it nor on `PATH`.
     pub launcher: Option<PathBuf>,

@@ -7,6 +7,7 @@
 //!
 //! Must not run on an async worker: every read may wait for the disk.
 
+mod joined_history;
 mod journal_memory;
 mod tree_index;
 
@@ -14,6 +15,7 @@ use crate::ids::{Position, ThreadId};
 use crate::journal;
 use crate::thread::Record;
 
+pub use joined_history::JoinedHistory;
 pub use journal_memory::JournalMemory;
 
 /// Source of a thread's records.

@@ -13,6 +13,12 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
+    /// A trial without a budget asks no model.
+    #[error(
+        "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
+         --money, {route} answers"
+    )]
+    NotOnRecord { route: ModelRoute, agent: String, turn: u32 },
     #[error(
         "{route}: no connection to {host}: {detail}; see that the server runs and that `base_url` \
          names it"
@@ -128,6 +134,7 @@ impl Error {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.is_retried(),
             Self::NoPump => true,
             Self::NotRecorded { .. }
+            | Self::NotOnRecord { .. }
             | Self::Denied { .. }
             | Self::NoCredit { .. }
             | Self::UnknownModel { .. }
@@ -180,6 +187,7 @@ impl Error {
             | Self::Cut { route, .. }
             | Self::TooLong { route, .. } => Some(route),
             Self::NotRecorded { .. }
+            | Self::NotOnRecord { .. }
             | Self::Exhausted { .. }
             | Self::NoBudget { .. }
             | Self::NoPump
@@ -218,7 +226,7 @@ impl Error {
     /// The kind of the error in one word, from a closed list.
     pub fn word(&self) -> &'static str {
         match self.cause() {
-            Self::NotRecorded { .. } => "not-recorded",
+            Self::NotRecorded { .. } | Self::NotOnRecord { .. } => "not-recorded",
             Self::Connect { .. } => "connect",
             Self::Timeout { .. } => "timeout",
             Self::RateLimited { .. } => "rate-limited",

@@ -18,6 +18,7 @@ pub mod router;
 pub mod sse;
 mod terms;
 pub mod tokens;
+mod unasked_model;
 mod wire;
 
 use std::fmt::Debug;
@@ -34,6 +35,7 @@ pub use request::{
 };
 pub use router::ModelRouter;
 pub use terms::{ModelTerms, RouteTerms, TokenPrice};
+pub use unasked_model::UnaskedModel;
 pub use wire::{WireSettings, plain_body};
 
 /// Future that resolves when a request may be sent, or fails with the reason why it must not be

@@ -23,9 +23,14 @@ pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<Reca
     unbounded_channel()
 }
 
-/// Serves the forks of a pump until it ends. Its journal is in `data`.
-pub(super) async fn serve(mut orders: UnboundedReceiver<RecallOrder>, pump: Handle, data: PathBuf) {
-    let mut search = Some(SourceSearch::new(data));
+/// Serves the forks of a pump until it ends. Its journal is in `data`, and one of `sources` has the
+/// source of each fork.
+pub(super) async fn serve(
+    mut orders: UnboundedReceiver<RecallOrder>,
+    pump: Handle,
+    (data, sources): (PathBuf, Vec<PathBuf>),
+) {
+    let mut search = Some(SourceSearch::new(data, sources));
     while let Some(order) = orders.recv().await {
         let call = order.call;
         let Some(mut own) = search.take() else { return };
@@ -66,13 +71,25 @@ struct SearchedCalls {
 /// Keeps the calls of the trees that were searched last.
 struct SourceSearch {
     data: PathBuf,
-    trees: BoundedCache<(ThreadId, Position), SearchedCalls>,
+    sources: Vec<PathBuf>,
+    trees: BoundedCache<(PathBuf, ThreadId, Position), SearchedCalls>,
 }
 
 impl SourceSearch {
-    fn new(data: PathBuf) -> Self {
+    fn new(data: PathBuf, sources: Vec<PathBuf>) -> Self {
         let trees = BoundedCache::new(limits::MEMORY_TREES_MAX, limits::MEMORY_INDEX_BYTES_MAX);
-        Self { data, trees }
+        Self { data, sources, trees }
+    }
+
+    /// A reader of the journal that has this tree.
+    fn source_reader(&self, root: &ThreadId) -> Result<Option<JournalReader>, Error> {
+        for journal in &self.sources {
+            let reader = JournalReader::open(journal)?;
+            if reader.head(root)?.is_some() {
+                return Ok(Some(reader));
+            }
+        }
+        Ok(None)
     }
 
     /// The result that the source has for a call of a fork; `None` if it has none.
@@ -90,6 +107,7 @@ impl SourceSearch {
             own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == order.call));
         let Some(number) = number else { return Ok(None) };
 
+        let Some(reader) = self.source_reader(&order.source)? else { return Ok(None) };
         let source = self.calls(&reader, &order.source, order.after)?;
         let Some(call) = source.same.get(&key).and_then(|calls| calls.get(number)).copied() else {
             return Ok(None);
@@ -104,7 +122,7 @@ impl SourceSearch {
         root: &ThreadId,
         after: Position,
     ) -> Result<&SearchedCalls, Error> {
-        let key = (root.clone(), after);
+        let key = (reader.data().to_owned(), root.clone(), after);
         let mut calls = self.trees.take(&key).unwrap_or_default();
         let known = calls.up_to.max(after);
         if let Some(head) = reader.head(root)?.filter(|head| *head > known) {

@@ -17,7 +17,7 @@ use crate::bus::nats::{ThreadMark, ThreadSource, ThreadTransfer};
 use crate::config::{AgentSpec, Config};
 use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::journal;
-use crate::memory::{JournalMemory, ThreadHistory};
+use crate::memory::{JoinedHistory, JournalMemory, ThreadHistory};
 use crate::pump::driver::PumpSink;
 use crate::trace::SpanTracer;
 
@@ -29,7 +29,11 @@ pub(super) fn agents(
     tracer: &SpanTracer,
     memory: Arc<JournalMemory>,
 ) -> Result<Vec<HostedListener>, Error> {
-    let memories = Arc::new(AgentMemories::new(memory));
+    let memories = AgentMemories::new(memory);
+    let memories = Arc::new(match &config.trial {
+        Some(trial) => memories.with_source_history(Arc::new(JoinedHistory::of(&trial.journals))),
+        None => memories,
+    });
     let models = ConfiguredModels::watched(config, counts, tracer)?;
     let mut hosts: Vec<HostedListener> = Vec::new();
 

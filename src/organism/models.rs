@@ -12,7 +12,7 @@ use crate::model::http::HttpClient;
 use crate::model::router::{RateLimits, RoutedModel, RoutingStrategy};
 use crate::model::{
     self, ChatMessage, ChatRole, ModelProvider as _, ModelRequest, ModelRouter, ModelTerms,
-    PlaybackModel, RemoteModel, RequestOrigin, RouteTerms, SharedModel, StreamEnd,
+    PlaybackModel, RemoteModel, RequestOrigin, RouteTerms, SharedModel, StreamEnd, UnaskedModel,
 };
 use crate::trace::SpanTracer;
 
@@ -90,6 +90,12 @@ impl ConfiguredModels {
                     (Arc::new(ModelRouter::new(routes, *strategy, *attempts)), terms)
                 }
             };
+            let is_asked = config.trial.as_ref().is_none_or(|trial| trial.asks_models);
+            let model = if is_asked || !uses_network(spec, &config.models) {
+                model
+            } else {
+                UnaskedModel::in_place_of(model)
+            };
             let model = match &config.recorder {
                 Some(recorder) => recorder.around(model),
                 None => model,
@@ -125,6 +131,21 @@ impl ConfiguredModels {
             model: name.to_owned(),
             detail: "not in the config".to_owned(),
         })
+    }
+}
+
+/// Whether calls of this model, or of one of its routes, go over the network.
+fn uses_network(spec: &ModelSpec, models: &[ModelSpec]) -> bool {
+    match &spec.provider {
+        ProviderConfig::Playback { .. } => false,
+        ProviderConfig::Remote { .. } => true,
+        ProviderConfig::Routed { routes, .. } => {
+            let is_remote = |model: &ModelSpec| {
+                routes.contains(&model.name)
+                    && matches!(model.provider, ProviderConfig::Remote { .. })
+            };
+            models.iter().any(is_remote)
+        }
     }
 }
 

@@ -315,6 +315,7 @@ fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     Ok(Config {
         runs_schedules: before.runs_schedules,
         recorder: before.recorder.clone(),
+        trial: before.trial.clone(),
         launcher: before.launcher.clone(),
         ..after
     })

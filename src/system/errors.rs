@@ -41,10 +41,12 @@ pub enum ErrorCode {
     StalePreview,
     #[serde(rename = "forked")]
     Forked,
+    #[serde(rename = "not-recorded")]
+    NotRecorded,
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Timeout,
         Self::ListenerFailed,
         Self::Undeliverable,
@@ -62,6 +64,7 @@ impl ErrorCode {
         Self::UnknownOutcome,
         Self::StalePreview,
         Self::Forked,
+        Self::NotRecorded,
     ];
 
     pub const fn code(self) -> &'static str {
@@ -83,6 +86,7 @@ impl ErrorCode {
             Self::UnknownOutcome => "unknown-outcome",
             Self::StalePreview => "stale-preview",
             Self::Forked => "forked",
+            Self::NotRecorded => "not-recorded",
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::record::{Record, Verdict};
 use super::state::{ByListener, State, Thread, Tree};
@@ -40,6 +41,10 @@ pub struct ForkSource {
     /// their runs in the source recorded.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
+    /// Id of the journal that has the source, if it is not the journal of the fork. Such a fork is a
+    /// trial: nobody decides on its calls.
+    #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Uuid>,
 }
 
 /// A thread that a fork has taken over from its source, under its own root.

@@ -71,6 +71,8 @@ impl ThreadMemory {
 /// Memories of all agents of a process. Those used last are kept between turns.
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
+    /// History of the sources of forks.
+    source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
     /// Turns of the sources of forks, by the threads of the forks.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
@@ -81,7 +83,14 @@ impl AgentMemories {
         let kept = BoundedCache::new(limits::MEMORY_THREADS_MAX, limits::MEMORY_THREADS_BYTES_MAX);
         let sources =
             BoundedCache::new(limits::MEMORY_THREADS_MAX, limits::MEMORY_THREADS_BYTES_MAX);
-        Self { history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
+        let source_history = Arc::clone(&history);
+        Self { history, source_history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
+    }
+
+    /// The same memories, for forks whose sources are in other journals.
+    #[must_use]
+    pub fn with_source_history(self, source_history: Arc<dyn ThreadHistory>) -> Self {
+        Self { source_history, ..self }
     }
 
     fn kept(&self) -> MutexGuard<'_, BoundedCache<(ListenerName, ThreadId), ThreadMemory>> {
@@ -133,7 +142,7 @@ impl AgentMemories {
         let key = (agent.clone(), thread.clone());
         let kept = locked().take(&key);
         let mut turns = kept.unwrap_or_else(|| Arc::new(SourceTurns::after(source.history)));
-        let new = self.history.records_since(&original, turns.up_to())?;
+        let new = self.source_history.records_since(&original, turns.up_to())?;
         if !new.is_empty() {
             Arc::make_mut(&mut turns).extend(&new, agent, &original);
         }

@@ -76,6 +76,7 @@ impl Core {
         failure: &AttemptFailure,
     ) {
         let code = match failure {
+            _ if self.is_turn_not_recorded(call, failure) => ErrorCode::NotRecorded,
             AttemptFailure::Unreachable { .. } => ErrorCode::Undeliverable,
             AttemptFailure::Lost { .. } => ErrorCode::UnknownOutcome,
             AttemptFailure::Spent { .. } => ErrorCode::BudgetSpent,

@@ -74,8 +74,11 @@ impl Core {
             return self.recall(step, call);
         }
 
+        let is_trial = self.is_trial(open);
         match self.hold_of(open).filter(|_| !mutant("hand-over-the-held")) {
             None => self.queue_for_listener(step, call),
+            // The hold expires at once.
+            Some((hold, _)) if is_trial => self.hold(step, call, hold),
             Some((Hold::Answer, _)) => self.hold(step, call, Hold::Answer),
             Some((Hold::Approval, why)) => {
                 self.hold(step, call, Hold::Approval);
@@ -156,6 +159,7 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let patience = self.contracts.get(&open.callee).and_then(|contract| contract.patience);
         let until = patience.map(|patience| step.time.plus(patience));
+        let until = if self.is_trial(open) { Some(step.time) } else { until };
         let thread = open.thread.clone();
         let listener = open.callee.clone();
 
@@ -244,6 +248,9 @@ impl Core {
 
     fn expire_hold(&mut self, step: &mut Step, call: CallId, hold: Hold) {
         let Some(open) = self.state.call(call) else { return };
+        if self.is_trial(open) {
+            return self.end_not_recorded(step, call);
+        }
         let since = open.request().map_or(step.time, |request| request.time);
         let listener = open.callee.clone();
         let waited = step.time.since(since).as_secs_f64();

@@ -43,6 +43,7 @@ mod signatures;
 mod step;
 mod submit;
 mod timeouts;
+mod trials;
 mod version;
 
 use std::collections::HashSet;

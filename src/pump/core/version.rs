@@ -97,6 +97,10 @@ const CHANGES: &[(u32, &str)] = &[
     ),
     (51, "a fork begins at a turn, and opens the calls again that were open there"),
     (52, "an operator retries a message as a new message of the same sender"),
+    (
+        53,
+        "a fork of a thread of another journal is a trial: what a person would decide ends at once",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -33,6 +33,8 @@ pub(in crate::pump) enum PumpQuery {
     /// Asks who opened the root of a thread's tree. The answer is `None` if the thread does not
     /// exist.
     TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
+    /// Asks whether a thread's tree has no open call.
+    TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
     /// Asks for the deliveries in flight and the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
     /// Advances a frozen clock to the next alarm or deadline, if `next` is still the next position.
@@ -45,6 +47,7 @@ impl PumpQuery {
         match self {
             Self::Completion { thread, .. }
             | Self::TreeHead { thread, .. }
+            | Self::TreeRest { thread, .. }
             | Self::TreeOpener { thread, .. } => Some(thread),
             Self::HeldThread { .. }
             | Self::HeldCalls { .. }
@@ -136,6 +139,11 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
     }
 
+    /// Whether a thread's tree has no open call.
+    pub async fn is_at_rest(&self, thread: ThreadId) -> Result<bool, PumpStopped> {
+        self.query(|answer| PumpQuery::TreeRest { thread, answer }).await
+    }
+
     /// Returns the deliveries in flight and the position of the next record. If no host is working
     /// on a delivery, only time or a request changes the state of the pump.
     pub(crate) async fn deliveries_in_flight(
@@ -190,6 +198,9 @@ impl Pump {
                     self.waiters.await_completion(call, completion);
                 }
                 is_open.send(open).ok();
+            }
+            PumpQuery::TreeRest { thread, answer } => {
+                answer.send(state.tree(&thread).is_none_or(|tree| tree.calls.is_empty())).ok();
             }
             PumpQuery::HeldThread { message, answer } => {
                 let call = state.call(CallId(message)).filter(|call| call.held.is_some());

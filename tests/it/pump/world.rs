@@ -681,6 +681,7 @@ impl World {
             hash: Digest::of(b"record"),
             history,
             unpinned: false,
+            journal: None,
         };
         let action = ForkAction {
             thread: thread.clone(),

@@ -1,0 +1,51 @@
+//! Models that may not be asked: a trial without a budget has the answers on record, and no others.
+
+use std::sync::Arc;
+
+use super::{
+    CallAdmission, CallFuture, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
+    SharedModel, WireSettings,
+};
+
+/// A model of which every call fails, with the settings of another model. So the requests that it
+/// would get are the same, and have the same digests.
+#[derive(Debug)]
+pub struct UnaskedModel(SharedModel);
+
+impl UnaskedModel {
+    pub fn in_place_of(model: SharedModel) -> SharedModel {
+        Arc::new(Self(model))
+    }
+
+    fn refuse(&self, request: &ModelRequest) -> Error {
+        Error::NotOnRecord {
+            route: self.0.route(),
+            agent: request.origin.agent.to_string(),
+            turn: request.origin.turn,
+        }
+    }
+}
+
+impl ModelProvider for UnaskedModel {
+    fn call<'a>(&'a self, request: &'a ModelRequest, _: OnChunk<'a>) -> CallFuture<'a> {
+        Box::pin(async move { Err(self.refuse(request)) })
+    }
+
+    fn call_admitted<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        on_chunk: OnChunk<'a>,
+        _: &'a dyn CallAdmission,
+    ) -> CallFuture<'a> {
+        // Nothing is reserved, since nothing is sent.
+        self.call(request, on_chunk)
+    }
+
+    fn route(&self) -> ModelRoute {
+        self.0.route()
+    }
+
+    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
+        self.0.settings(route)
+    }
+}

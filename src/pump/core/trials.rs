@@ -1,0 +1,44 @@
+//! Trials: forks whose source is in another journal. They try a config on a recorded thread, so
+//! nobody waits for their calls.
+//!
+//! A call that would be held ends as `not-recorded` in a step of its own. So does a call of an agent
+//! whose model call has no answer on record and no permission to ask the model.
+
+use super::{Core, Step};
+use crate::contract::Role;
+use crate::envelope::{AttemptFailure, Disposition};
+use crate::ids::CallId;
+use crate::system::ErrorCode;
+use crate::thread::Call;
+
+/// The reason of a model call that no recording and no record answers.
+const MODEL_REASON: &str = "not-recorded";
+
+impl Core {
+    /// Whether a call belongs to a trial.
+    pub(super) fn is_trial(&self, call: &Call) -> bool {
+        let tree = self.state.tree(&call.thread);
+        let lineage = tree.and_then(|tree| tree.lineage.as_deref());
+        lineage.is_some_and(|lineage| lineage.source.journal.is_some())
+    }
+
+    /// Ends a call of a trial for which a person would have to decide.
+    pub(super) fn end_not_recorded(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let listener = &open.callee;
+        let role = self.contracts.get(listener).map(|contract| contract.role);
+        let is_recalled = matches!(role, Some(Role::Listener | Role::Human));
+        let text = if is_recalled && self.is_unrecorded(open) {
+            format!("the record has no result for this call of {listener}")
+        } else {
+            format!("this call of {listener} needs a person, and nobody decides in a trial")
+        };
+        self.fail_for_good(step, call, ErrorCode::NotRecorded, &text, Disposition::Expired);
+    }
+
+    /// Whether a call of a trial failed because the record has no answer for its model call.
+    pub(super) fn is_turn_not_recorded(&self, call: CallId, failure: &AttemptFailure) -> bool {
+        let AttemptFailure::Model { reason, .. } = failure else { return false };
+        reason == MODEL_REASON && self.state.call(call).is_some_and(|open| self.is_trial(open))
+    }
+}
