@@ -436,6 +436,8 @@ pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// Time for an exact alignment of two threads. After it, what follows the first difference is aligned
 /// roughly.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
+/// Threads that `organism try` runs at most, unless `--max` says another number.
+pub const TRIAL_THREADS_DEFAULT: usize = 100;
 /// Requests of turns that a comparison of two threads rebuilds at most, to find one that differs in
 /// more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;

@@ -281,6 +281,13 @@ impl ThreadComparer {
         if left.name != system::name("model-turn") {
             return;
         }
+        // A turn that got the answer of the other one had its prompt.
+        let is_same = |(own, other): (&MessageView, &MessageView)| {
+            recorded_of(own).is_some_and(|recorded| recorded == other.id.to_string())
+        };
+        if is_same((left, right)) || is_same((right, left)) {
+            return;
+        }
         let turns = turn_of(left).zip(turn_of(right));
         if let Some((left, right)) = turns.filter(|(left, right)| left.prompt != right.prompt) {
             self.prompts.push(PromptPair { order: left.position, left, right });
@@ -372,6 +379,12 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
         prompt: Digest::parse(note.attribute("prompt")?).ok()?,
         environment: note.child("environment").map(Element::text),
     })
+}
+
+/// The turn whose recorded answer a turn has.
+fn recorded_of(message: &MessageView) -> Option<String> {
+    let note = Element::head(message.payload.as_deref()?)?;
+    note.attribute("recorded").map(str::to_owned)
 }
 
 impl ThreadTotals {

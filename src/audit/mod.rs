@@ -11,6 +11,7 @@ pub mod core_words;
 mod duration_histogram;
 mod event_content;
 mod export;
+mod finals;
 mod fork_point;
 mod held;
 mod ledger;
@@ -37,6 +38,7 @@ pub use comparison::{
 };
 pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFilter, ExportFormat, export};
+pub use finals::has_equal_finals;
 pub use fork_point::{ForkPoint, PointRequest, is_answered_from_record};
 pub use held::{CallPreviewView, HeldCall, held, held_in};
 pub use ledger::{MessageLedger, ThreadCounts};

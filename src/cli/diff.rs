@@ -51,7 +51,7 @@ pub struct Args {
 
 /// The first place at which two threads differ.
 #[derive(Debug, Serialize)]
-enum FirstDifference {
+pub(super) enum FirstDifference {
     #[serde(rename = "prompt")]
     Prompt(PromptDifference),
     #[serde(rename = "event")]
@@ -60,7 +60,7 @@ enum FirstDifference {
 
 /// Two requests to a model at the same place of two threads.
 #[derive(Debug, Serialize)]
-struct PromptDifference {
+pub(super) struct PromptDifference {
     #[serde(rename = "a")]
     left: PromptOfTurn,
     #[serde(rename = "b")]
@@ -96,9 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let comparison = compare_threads(&left, &right);
 
     let mut uncompared = 0;
-    let prompt = first_prompt(&comparison, &args.place, &other, &mut uncompared);
-    let event = || comparison.differences.first().cloned().map(FirstDifference::Event);
-    let first = prompt.map(FirstDifference::Prompt).or_else(event);
+    let first = first_difference(&comparison, &args.place, &other, &mut uncompared);
     if args.json {
         put_visible_json(&serde_json::json!({
             "equal": first.is_none() && uncompared == 0,
@@ -135,8 +133,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
+/// The first place at which two threads differ. Counts the pairs of prompts that were not compared in
+/// `uncompared`.
+pub(super) fn first_difference(
+    comparison: &ThreadComparison,
+    place: &JournalTarget,
+    other: &JournalTarget,
+    uncompared: &mut u64,
+) -> Option<FirstDifference> {
+    let prompt = first_prompt(comparison, place, other, uncompared);
+    let event = || comparison.differences.first().cloned().map(FirstDifference::Event);
+    prompt.map(FirstDifference::Prompt).or_else(event)
+}
+
 /// All events of a thread and everything beneath it.
-fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<ThreadTimeline> {
+pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<ThreadTimeline> {
     let thread = known(id)?;
     for reader in readers_of(place, &thread)? {
         let found = thread_timeline(&reader, &thread, None);
@@ -180,7 +191,7 @@ impl PromptOfTurn {
     }
 }
 
-fn first_text(output: &RenderOutput, first: &FirstDifference) -> String {
+pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> String {
     let mut out = format!("{}\n", output.bold("first difference"));
     match first {
         FirstDifference::Event(difference) => out.push_str(&event_text(output, difference)),
@@ -277,7 +288,7 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
     table(output, &["", left, right], &rows)
 }
 
-fn cost(side: &ThreadTotals) -> String {
+pub(super) fn cost(side: &ThreadTotals) -> String {
     let Spending { money, .. } = side.spent;
     let currency = side.currency.as_deref().unwrap_or_default();
     format!("{money} {currency}").trim_end().to_owned()

@@ -77,7 +77,9 @@ mod stats;
 mod submit_output;
 mod tail;
 mod thread;
+mod thread_query;
 mod threads;
+mod trial;
 mod verify;
 mod web_view;
 mod workflow;
@@ -147,6 +149,8 @@ enum CommandVerb {
     Fork(fork::Args),
     /// Send a refused or failed message again, as a new message of the same sender.
     Retry(retry::Args),
+    /// Run recorded threads under a changed config, without effects, and compare.
+    Try(trial::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
     /// Hand over no more work to a thread, an agent or anything until `resume`.
@@ -232,6 +236,7 @@ impl CommandVerb {
             Self::Stats(args) => stats::run(args),
             Self::Fork(args) => fork::run(args),
             Self::Retry(args) => retry::run(args),
+            Self::Try(args) => trial::run(&args),
             Self::Cancel(args) => cancel::run(args),
             Self::Pause(args) => pause::run(args),
             Self::Resume(args) => resume::run(args),

@@ -104,11 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
-    if let Some(status) = args.status.as_deref().filter(|name| ThreadPhase::named(name).is_none()) {
-        let all = ThreadPhase::ALL.map(ThreadPhase::as_str).join(", ");
-        let text = format!("--status {status}: it is one of {all}");
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
-    }
+    args.status.as_deref().map(known_status).transpose()?;
 
     let moment = |text: &Option<String>| text.as_deref().map(indexed::moment).transpose();
     Ok(TreeFilter {
@@ -125,6 +121,16 @@ fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
         is_without_organism: !args.all,
         before: args.before.map(Position),
     })
+}
+
+/// Refuses a status that no thread has.
+pub(super) fn known_status(status: &str) -> anyhow::Result<()> {
+    if ThreadPhase::named(status).is_some() {
+        return Ok(());
+    }
+    let all = ThreadPhase::ALL.map(ThreadPhase::as_str).join(", ");
+    let text = format!("--status {status}: it is one of {all}");
+    Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
 fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {

@@ -155,13 +155,13 @@ fn programs(
     ConfiguredPrograms { processes, alerts, remotes }
 }
 
-/// Like [`read`], but leaves out the parts that this kind of command does not need.
+/// Reads and checks the sections, without the parts that this kind of command does not need.
 fn read_as(
     path: &Path,
     around: &ConfigEnvironment,
     keys: KeyRequirement,
     problems: &mut ConfigProblems,
-) -> Result<(DeclaredSections, Arc<ConfigSource>), ConfigProblems> {
+) -> Result<DeclaredSections, ConfigProblems> {
     let (mut sections, source) = read(path, around, problems)?;
     if keys == KeyRequirement::Own || keys.needs_no_keys() {
         sections.storage.forget_whom();
@@ -176,7 +176,8 @@ fn read_as(
         sections.storage.forget_authority();
     }
 
-    Ok((sections, source))
+    check_sections(&sections, &source, path, around, problems);
+    Ok(sections)
 }
 
 /// Storage of the journal. `None` if the organism has no valid name.
@@ -264,9 +265,8 @@ fn load_with(
     keys: KeyRequirement,
 ) -> Result<Config, ConfigProblems> {
     let mut problems = ConfigProblems::default();
-    let (sections, source) = read_as(path, around, keys, &mut problems)?;
+    let sections = read_as(path, around, keys, &mut problems)?;
     let directory = file::directory(path, around);
-    check_sections(&sections, &source, path, around, &mut problems);
 
     let mut payloads = PayloadResolver::new(&directory, &sections.catalogue, &mut problems);
     let ResolvedSections { contracts, workflows, schedules } =

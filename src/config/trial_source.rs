@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Where the recorded threads are, and whether models may be asked.
+/// Where the recorded threads are, and whether a trial may call models.
 #[derive(Debug, Clone)]
 pub struct TrialSource {
     /// Data directory of each journal that has some of the threads.

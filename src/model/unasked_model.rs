@@ -1,4 +1,4 @@
-//! Models that may not be asked: a trial without a budget has the answers on record, and no others.
+//! Models that refuse every call: a trial without a budget has the answers on record, and no others.
 
 use std::sync::Arc;
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::bounded_cache::BoundedCache;
+use crate::config::Config;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId};
 use crate::journal::Error;
@@ -21,6 +22,12 @@ use crate::thread::{Fact, Opener, Record};
 /// The channel through which a pump has sources searched.
 pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
     unbounded_channel()
+}
+
+/// The data directories of a pump's journal and of the journals with the sources of its forks.
+pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
+    let sources = config.trial.as_ref().map(|trial| trial.journals.clone());
+    (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))
 }
 
 /// Serves the forks of a pump until it ends. Its journal is in `data`, and one of `sources` has the

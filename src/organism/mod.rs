@@ -18,6 +18,7 @@ mod models;
 pub mod nats_config;
 mod nats_listeners;
 pub mod operator;
+mod own_journal;
 mod partitioned;
 pub mod project;
 pub mod promote;
@@ -32,6 +33,7 @@ pub mod repair_stream;
 pub mod replay;
 mod request_lines;
 mod start;
+mod trial;
 mod turn_on_record;
 mod workflow_cases;
 mod workflow_runs;
@@ -68,6 +70,7 @@ pub use agent_hosting::{HostedAgents, NotHosted, chosen};
 pub use client::OrganismClient;
 pub use health::{HealthMonitor, ReadinessProblem, UnprovedRecords};
 pub use models::ConfiguredModels;
+pub use own_journal::TemporaryDirectory;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
 pub use prompt_difference::{
     ComparedSide, DifferentPrompts, PromptSearch, first_different_prompts, request_text,
@@ -78,6 +81,7 @@ pub use prompt_preview::{
 };
 pub use prompt_sizes::{PromptSize, prompt_sizes};
 pub use reload::ReloadService;
+pub use trial::{TrialOptions, TrialOutcome, TrialThread, prepare_trial, try_threads};
 pub use turn_on_record::TurnOnRecord;
 pub use workflow_cases::{UnwritableRun, run_case, write_case};
 

@@ -133,10 +133,7 @@ impl PumpRuntime {
         }
 
         let handle = pump.handle();
-        let sources = config.trial.as_ref().map(|trial| trial.journals.clone());
-        let sources = sources.unwrap_or_else(|| vec![config.data.clone()]);
-        let journals = (config.data.clone(), sources);
-        tokio::spawn(fork_recalls::serve(orders, handle.clone(), journals));
+        tokio::spawn(fork_recalls::serve(orders, handle.clone(), fork_recalls::journals(config)));
         let (running, ended) = watch::channel(());
         let alerts = watched.alert_watch(config, &factory, &handle, &ended, last_time);
         let pump = run_pump(pump, running, Arc::clone(&alerts))?;

@@ -15,20 +15,16 @@ mod script;
 mod written;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
+use super::own_journal::{TemporaryDirectory, in_own_journal};
 use super::{Error, NativeHostBuilder, Organism};
 use crate::bus::Host;
-use crate::config::{
-    Config, ConfigProblem, ConfigProblems, ProblemCode, StorageConfig, WorkflowCase,
-};
+use crate::config::{Config, ConfigProblem, ConfigProblems, ProblemCode, WorkflowCase};
 use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
 use crate::journal::sqlite::JournalReader;
-use crate::thread::OperatorKeys;
 use crate::xml::element::Element;
 use host::{CaseHost, PendingDeliveries};
 use record::CaseRecord;
@@ -45,7 +41,7 @@ pub async fn run_case(
     case: &WorkflowCase,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Option<ConfigProblems>, Error> {
-    let home = TemporaryDirectory::create()?;
+    let home = TemporaryDirectory::create("case")?;
     let pending = PendingDeliveries::default();
     let (config, natives) = isolated(config, case, home.path(), &pending);
     let data = config.data.clone();
@@ -91,26 +87,10 @@ fn isolated(
     let runs =
         |name: &ListenerName| case.listeners.iter().any(|listener| listener.text == name.as_str());
 
-    let mut isolated = config.clone();
-    isolated.data = home.join("data");
-    isolated.state = home.join("state");
-    // The project's journals in the default directories are not used.
-    isolated.project.data_parent = None;
-    isolated.project.state_parent = None;
-
-    isolated.storage = StorageConfig::Embedded;
-    isolated.checkpoints = None;
-    isolated.http = None;
-    isolated.telemetry = None;
-    isolated.nats = None;
-    isolated.remotes = Vec::new();
-    isolated.operators = OperatorKeys::default();
-
+    let mut isolated = in_own_journal(config, home);
     isolated.agents = Vec::new();
     isolated.models = Vec::new();
     isolated.keys_missing = Arc::default();
-    isolated.recorder = None;
-    isolated.runs_schedules = false;
     isolated.processes.retain(|process| runs(&process.name));
 
     let is_scripted = |role: Role| matches!(role, Role::Agent | Role::Listener);
@@ -126,32 +106,6 @@ fn isolated(
         (contract.name.clone(), builder)
     });
     (isolated, natives.collect())
-}
-
-/// A directory that is removed with everything in it when it is dropped.
-struct TemporaryDirectory(PathBuf);
-
-impl TemporaryDirectory {
-    fn create() -> Result<Self, Error> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        let path = std::env::temp_dir().join(format!("organism-case-{}", Uuid::now_v7()));
-        let mut builder = std::fs::DirBuilder::new();
-        let created = builder.mode(0o700).create(&path);
-        created.map_err(Error::io(format!("creating {}", path.display())))?;
-        Ok(Self(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!("{} cannot be removed: {error}", self.0.display());
-        }
-    }
 }
 
 /// The texts of an element's children, joined by `; `, or its own text if it has none.

@@ -42,7 +42,7 @@ pub struct ForkSource {
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     /// Id of the journal that has the source, if it is not the journal of the fork. Such a fork is a
-    /// trial: nobody decides on its calls.
+    /// trial: no person decides on its calls.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }

@@ -74,6 +74,7 @@ mod stray_answers;
 mod streams;
 mod terminal;
 mod traces;
+mod try_threads;
 mod unreadable;
 mod versions;
 mod waiters;

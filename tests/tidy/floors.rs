@@ -92,11 +92,15 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 /// Modules that the commands of the command line share; no command uses another one.
 const SHARED_BY_VERBS: &[&str] = &[
     "all_from",
+    "diff",
+    "thread_query",
+    "threads",
     "exit",
     "startup",
     "output",
     "passphrase",
     "journal_target",
+    "web_view",
     "indexed",
     "config_error_carets",
     "render",

@@ -1,5 +1,5 @@
 //! Trials: forks whose source is in another journal. They try a config on a recorded thread, so
-//! nobody waits for their calls.
+//! no person waits for their calls.
 //!
 //! A call that would be held ends as `not-recorded` in a step of its own. So does a call of an agent
 //! whose model call has no answer on record and no permission to ask the model.

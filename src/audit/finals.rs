@@ -1,0 +1,167 @@
+//! The results that the clients of a thread got, compared by their schemas: notation is no
+//! difference.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+
+use super::event_content::{ContentReader, is_lineage};
+use super::timeline::{ThreadTimeline, TimelineEvent};
+use super::views::MessageView;
+use crate::envelope::MessageKind;
+use crate::ids::ListenerName;
+use crate::schema::Schemas;
+use crate::system;
+use crate::xml::element::{Element, Node};
+
+/// Whether the clients of both threads got the same results in the same order. A result is the same
+/// if its schema gives both texts the same values: white space between elements, the order of
+/// attributes, prefixes and notations of numbers do not count.
+pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
+    let left_ids = ContentReader::new(left);
+    let right_ids = ContentReader::new(right);
+    let before = finals(left);
+    let after = finals(right);
+    before.len() == after.len()
+        && before.iter().zip(after).all(|(before, after)| {
+            let same_kind =
+                before.kind == after.kind && before.name == after.name && before.to == after.to;
+            same_kind && has_same_content(schemas, (before, &left_ids), (after, &right_ids))
+        })
+}
+
+/// The replies and faults to the clients of a thread.
+fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
+    let messages = timeline.items.iter().filter_map(|item| match &item.what {
+        TimelineEvent::Message(message) => Some(message),
+        _ => None,
+    });
+    let messages: Vec<_> = messages.filter(|message| !is_lineage(message)).collect();
+    // A client sends requests and gets none.
+    let requests = || messages.iter().filter(|message| message.kind == MessageKind::Call);
+    let called: BTreeSet<&ListenerName> = requests().map(|request| &request.to).collect();
+    let clients: BTreeSet<&ListenerName> =
+        requests().map(|request| &request.from).filter(|from| !called.contains(from)).collect();
+    let is_final = |message: &&MessageView| {
+        let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
+        is_result && clients.contains(&message.to) && !is_about_approval(message)
+    };
+    messages.into_iter().filter(is_final).collect()
+}
+
+/// Whether the core tells a client about the approval of its call, which is no result.
+fn is_about_approval(message: &MessageView) -> bool {
+    &*message.name.namespace == system::NAMESPACE && message.name.local.starts_with("approval-")
+}
+
+fn has_same_content(
+    schemas: &Schemas,
+    (left, left_ids): (&MessageView, &ContentReader),
+    (right, right_ids): (&MessageView, &ContentReader),
+) -> bool {
+    if left.digest == right.digest {
+        return true;
+    }
+    // A redacted result can only be compared by its digest.
+    let (Some(_), Some(_)) = (&left.payload, &right.payload) else { return false };
+    let left_text = left_ids.message(left).text;
+    let right_text = right_ids.message(right).text;
+    left_text == right_text || has_same_values(schemas, left, &left_text, &right_text)
+}
+
+fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: &str) -> bool {
+    let json = |text: &str| schemas.to_json(&message.name, text).ok();
+    if let (Some(left), Some(right)) = (json(left), json(right)) {
+        return is_same_json(&left, &right);
+    }
+    // JSON cannot express this schema.
+    match (Element::read_document(left), Element::read_document(right)) {
+        (Some(left), Some(right)) => canonical(&left) == canonical(&right),
+        _ => false,
+    }
+}
+
+/// Compares values that were converted by one schema. A number or flag that JSON would write in
+/// another way is a text there.
+fn is_same_json(left: &Json, right: &Json) -> bool {
+    match (left, right) {
+        (Json::Object(left), Json::Object(right)) => {
+            let same = |(key, value): (&String, &Json)| {
+                right.get(key).is_some_and(|other| is_same_json(value, other))
+            };
+            left.len() == right.len() && left.iter().all(same)
+        }
+        (Json::Array(left), Json::Array(right)) => {
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| is_same_json(left, right))
+        }
+        (Json::Number(number), Json::String(text)) | (Json::String(text), Json::Number(number)) => {
+            let number = number.as_f64();
+            number.is_some() && text.trim().parse::<f64>().ok() == number
+        }
+        (Json::Bool(flag), Json::String(text)) | (Json::String(text), Json::Bool(flag)) => {
+            matches!((flag, text.trim()), (true, "1" | "true") | (false, "0" | "false"))
+        }
+        _ => left == right,
+    }
+}
+
+/// An element with sorted attributes, and without white space between elements.
+fn canonical(element: &Element) -> Element {
+    let mut own = element.clone();
+    own.attributes.sort_by(|(one, _), (other, _)| {
+        (one.namespace(), &one.local).cmp(&(other.namespace(), &other.local))
+    });
+    let is_blank = |node: &Node| matches!(node, Node::Text(text) if text.trim().is_empty());
+    let is_mixed =
+        element.content.iter().any(|node| matches!(node, Node::Text(_)) && !is_blank(node));
+    let has_elements = element.children().next().is_some();
+    own.content = element
+        .content
+        .iter()
+        .filter(|node| is_mixed || !has_elements || !is_blank(node))
+        .map(|node| match node {
+            // The recursion is bounded, because the gate bounds the depth of payloads.
+            Node::Element(child) => Node::Element(canonical(child)),
+            Node::Text(text) => Node::Text(text.clone()),
+        })
+        .collect();
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn notations_of_one_value_are_the_same() {
+        let same = [
+            (json!({"n": 1, "f": true}), json!({"f": "1", "n": "+1.0"})),
+            (json!([1.5]), json!(["1.50"])),
+        ];
+        for (left, right) in same {
+            assert!(is_same_json(&left, &right), "{left} {right}");
+            assert!(is_same_json(&right, &left), "{right} {left}");
+        }
+        let different = [
+            (json!({"n": 1}), json!({"n": 1, "m": 2})),
+            (json!("1"), json!("1.0")),
+            (json!([1, 2]), json!([2, 1])),
+            (json!(true), json!("0")),
+        ];
+        for (left, right) in different {
+            assert!(!is_same_json(&left, &right), "{left} {right}");
+            assert!(!is_same_json(&right, &left), "{right} {left}");
+        }
+    }
+
+    #[test]
+    fn white_space_between_elements_and_the_order_of_attributes_do_not_count() {
+        let read = |text: &str| canonical(&Element::read_document(text).unwrap());
+        let plain = read(r#"<a x="1" y="2"><b>t</b></a>"#);
+        assert_eq!(plain, read("<a y=\"2\" x=\"1\">\n  <b>t</b>\n</a>"));
+        assert_ne!(plain, read(r#"<a x="1" y="2"><b> t</b></a>"#));
+        assert_ne!(plain, read(r#"<a x="1" y="2">!<b>t</b></a>"#));
+    }
+}

@@ -1,0 +1,178 @@
+//! Queries for recorded threads in one argument: ids, or the filters of `organism threads`.
+
+use std::path::PathBuf;
+
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{self, JournalTarget};
+use super::{indexed, threads};
+use crate::config::nearest;
+use crate::envelope::Money;
+use crate::ids::ThreadId;
+use crate::index::TreeFilter;
+use crate::journal::partitions_in;
+use crate::organism::TrialThread;
+
+/// The query for every thread.
+const ALL: &str = "all";
+/// The filters, as `organism threads` names its flags.
+const FILTERS: [&str; 9] = [
+    "agent",
+    "cost-over",
+    "errors",
+    "listener",
+    "needs-you",
+    "payload",
+    "since",
+    "status",
+    "until",
+];
+
+/// A parsed query.
+#[derive(Debug)]
+pub enum ThreadQuery {
+    Ids(Vec<ThreadId>),
+    Filter(Box<TreeFilter>),
+}
+
+impl ThreadQuery {
+    /// Parses terms that are separated by white space: ids, or `filter=value` and words.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let terms: Vec<&str> = text.split_whitespace().collect();
+        let is_id = |term: &&str| term.starts_with(ThreadId::ROOT_PREFIX);
+        if terms.is_empty() {
+            return Err(usage(format!(
+                "--threads takes ids of threads, filters such as `agent=NAME`, words, or `{ALL}`"
+            )));
+        }
+        if !terms.iter().any(is_id) {
+            return Ok(Self::Filter(Box::new(filter(&terms)?)));
+        }
+
+        if let Some(other) = terms.iter().find(|term| !is_id(term)) {
+            let text = format!("--threads takes ids or filters, and `{other}` stands beside an id");
+            return Err(usage(text));
+        }
+        let mut ids = Vec::new();
+        for term in terms {
+            let id = journal_target::known(term)?;
+            if !id.is_root() {
+                let root = id.root();
+                return Err(usage(format!("{id} is a part of {root}; name the whole thread")));
+            }
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        Ok(Self::Ids(ids))
+    }
+
+    /// The threads of the journals that `place` selects: those with the newest records, at most
+    /// `most`, and whether there are more.
+    pub fn threads(
+        &self,
+        place: &JournalTarget,
+        most: usize,
+    ) -> anyhow::Result<(Vec<TrialThread>, bool)> {
+        let mut found = match self {
+            Self::Ids(ids) => ids.iter().map(|id| of_id(place, id)).collect::<Result<_, _>>()?,
+            Self::Filter(filter) => of_filter(place, filter, most)?,
+        };
+        let has_more = found.len() > most;
+        found.truncate(most);
+        Ok((found, has_more))
+    }
+}
+
+fn usage(text: String) -> anyhow::Error {
+    CommandFailure::new(CommandExit::Usage, text).into()
+}
+
+fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
+    let mut filter = TreeFilter { is_without_organism: true, ..TreeFilter::default() };
+    if terms == [ALL] {
+        return Ok(filter);
+    }
+
+    let mut words = Vec::new();
+    for term in terms {
+        let Some((name, value)) = term.split_once('=') else {
+            words.push(*term);
+            continue;
+        };
+        let text = || Some(value.to_owned());
+        match name {
+            "agent" => filter.agent = text(),
+            "listener" => filter.listener = text(),
+            "payload" => filter.payload = text(),
+            "status" => {
+                threads::known_status(value)?;
+                filter.status = text();
+            }
+            "since" => filter.since = Some(indexed::moment(value)?),
+            "until" => filter.until = Some(indexed::moment(value)?),
+            "cost-over" => filter.cost_over = Some(amount(value)?),
+            "errors" => filter.has_errors = flag(name, value)?,
+            "needs-you" => filter.needs_person = flag(name, value)?,
+            _ => {
+                let near = nearest(name, FILTERS);
+                let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                let text = format!(
+                    "--threads: no filter is called `{name}`{near} (the filters: {})",
+                    FILTERS.join(", ")
+                );
+                return Err(usage(text));
+            }
+        }
+    }
+    filter.words = words.join(" ");
+    Ok(filter)
+}
+
+fn amount(text: &str) -> anyhow::Result<Money> {
+    let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0);
+    let amount = amount.map(Money::of_units);
+    amount.ok_or_else(|| usage(format!("--threads cost-over={text}: it is an amount such as 0.50")))
+}
+
+fn flag(name: &str, text: &str) -> anyhow::Result<bool> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(usage(format!("--threads {name}={text}: it is true or false"))),
+    }
+}
+
+fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread> {
+    let readers = journal_target::readers(place)?;
+    for reader in readers {
+        let head = reader.head(thread);
+        if head.map_err(|error| journal_target::failed_in(&reader, error))?.is_some() {
+            let journal = reader.data().to_owned();
+            return Ok(TrialThread { thread: thread.clone(), journal });
+        }
+    }
+    Err(journal_target::unknown(thread).into())
+}
+
+/// The threads of a filter with the newest records first, and one more than `most` if there are more.
+fn of_filter(
+    place: &JournalTarget,
+    filter: &TreeFilter,
+    most: usize,
+) -> anyhow::Result<Vec<TrialThread>> {
+    let wanted = most.saturating_add(1);
+    let journals: Vec<PathBuf> = partitions_in(&journal_target::data_dir(place)?)
+        .into_iter()
+        .map(|(_, data)| data)
+        .collect();
+    let mut listed = Vec::new();
+    for journal in journals {
+        let trees = indexed::read(place, &journal, &mut |reader| reader.trees(filter, wanted))?;
+        listed.extend(trees.into_iter().map(|tree| (tree.updated, tree.thread, journal.clone())));
+    }
+    listed.sort_by_key(|(updated, ..)| std::cmp::Reverse(*updated));
+    let threads = listed.into_iter().map(|(_, thread, journal)| {
+        Ok(TrialThread { thread: journal_target::known(&thread)?, journal })
+    });
+    threads.collect()
+}

@@ -1,0 +1,235 @@
+//! `organism try`: runs recorded threads under a changed config in a journal of their own, and shows
+//! what became different.
+
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::{Config, nearest};
+use crate::envelope::Money;
+use crate::ids::{ListenerName, ThreadId};
+use crate::limits;
+use crate::organism::{
+    TemporaryDirectory, TrialOptions, TrialOutcome, TrialThread, prepare_trial, try_threads,
+};
+use crate::schema::Schemas;
+
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::JournalTarget;
+use super::render::count;
+use super::startup::{self, ConfigArg};
+use super::thread_query::ThreadQuery;
+use report::TrialReport;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The changed config file.
+    #[arg(value_name = "CONFIG")]
+    changed: PathBuf,
+    /// Threads to try: ids; or filters and words, as `organism threads` takes them, such as
+    /// "agent=writer since=2026-11-20"; or `all`.
+    #[arg(long, value_name = "QUERY")]
+    threads: String,
+    /// Maximum number of threads; those with the newest records are tried.
+    #[arg(long, value_name = "N", default_value_t = limits::TRIAL_THREADS_DEFAULT)]
+    max: usize,
+    /// Let every agent use this model of the changed config.
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Let models answer prompts that the record has no answer to, up to this number of tokens for all
+    /// threads together.
+    #[arg(long, value_name = "N")]
+    tokens: Option<u64>,
+    /// As --tokens, up to this amount in the currency of the changed config.
+    #[arg(long, value_name = "N")]
+    money: Option<f64>,
+    /// Give the calls to this listener that the record does not have to the listener itself, which then
+    /// has real effects. Without it, such a call ends as `not-recorded`.
+    #[arg(long, value_name = "LISTENER")]
+    live: Vec<String>,
+    /// Keep the journal of the runs in this directory, which must be new or empty.
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
+    #[command(flatten)]
+    place: JournalTarget,
+    /// Show the first difference of every changed thread, with whole payloads.
+    #[arg(long)]
+    full: bool,
+    /// Write one JSON value.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The directory with the journal of the runs.
+enum TrialHome {
+    Temporary(TemporaryDirectory),
+    Kept(PathBuf),
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let query = ThreadQuery::parse(&args.threads)?;
+    let changed = ConfigArg { config: Some(args.changed.clone()) }.load_unbound()?;
+    let options = options(args, &changed)?;
+    let (mut threads, has_more) = query.threads(&args.place, args.max)?;
+    // The oldest first, as they were recorded.
+    threads.reverse();
+    if threads.is_empty() {
+        let text = "no thread to try; `organism threads` takes the same filters and lists them";
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+    if has_more {
+        let tried = count(threads.len() as u64, "thread");
+        note!("more threads match; the newest {tried} are tried: --max tries more");
+    }
+
+    let home = TrialHome::open(args.into.as_deref())?;
+    let mut journals: Vec<PathBuf> = threads.iter().map(|one| one.journal.clone()).collect();
+    journals.sort();
+    journals.dedup();
+    let own = prepare_trial(&changed, &options, journals, home.path())?;
+    let data = own.data.clone();
+    note!("{} in {}", home.named(), home.path().display());
+
+    let schemas = own.schemas.clone();
+    let outcomes = startup::runtime()?.block_on(try_all(own, &options, &threads))?;
+    let report = compare(args, &data, &threads, &outcomes, &schemas)?;
+    report.print(args.json, args.full)?;
+    if matches!(home, TrialHome::Kept(_)) && !args.json {
+        note!("`organism diff ID ID --other {}` compares a thread with its run", data.display());
+    }
+    Ok(report.exit().into())
+}
+
+fn usage(text: String) -> anyhow::Error {
+    CommandFailure::new(CommandExit::Usage, text).into()
+}
+
+fn options(args: &Args, changed: &Config) -> anyhow::Result<TrialOptions> {
+    if args.money.is_some_and(|money| !(money.is_finite() && money >= 0.0)) {
+        return Err(usage("--money takes an amount of 0 or more, such as 0.50".to_owned()));
+    }
+    if let Some(model) = &args.model {
+        let names = || changed.models.iter().map(|spec| spec.name.as_str());
+        if !names().any(|name| name == model) {
+            let near = nearest(model, names());
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            return Err(usage(format!("--model {model}: it is no model of this config{near}")));
+        }
+    }
+
+    let live = args.live.iter().map(|text| {
+        let names = || changed.processes.iter().map(|process| &process.name);
+        let found = names().find(|name| name.as_str() == text).cloned();
+        found.ok_or_else(|| {
+            let near = nearest(text, names().map(ListenerName::as_str));
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            usage(format!(
+                "--live {text}: it is no listener that an organism of this config starts itself{near}"
+            ))
+        })
+    });
+    Ok(TrialOptions {
+        model: args.model.clone(),
+        live: live.collect::<anyhow::Result<_>>()?,
+        tokens: args.tokens,
+        money: args.money.map(Money::of_units),
+    })
+}
+
+impl TrialHome {
+    fn open(into: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = into else {
+            return Ok(Self::Temporary(TemporaryDirectory::create("try")?));
+        };
+        let failed = |error: std::io::Error| usage(format!("--into {}: {error}", path.display()));
+        std::fs::create_dir_all(path).map_err(failed)?;
+        if std::fs::read_dir(path).map_err(failed)?.next().is_some() {
+            let text = format!("--into {}: the directory is not empty", path.display());
+            return Err(usage(text));
+        }
+        Ok(Self::Kept(std::path::absolute(path)?))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(directory) => directory.path(),
+            Self::Kept(path) => path,
+        }
+    }
+
+    const fn named(&self) -> &'static str {
+        match self {
+            Self::Temporary(_) => "the runs are on record until this command ends",
+            Self::Kept(_) => "the runs are on record",
+        }
+    }
+}
+
+/// Watches for signals. The first one sets the value; a second one ends the process at once.
+fn watch_signals() -> anyhow::Result<watch::Receiver<bool>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if stop.send_replace(true) {
+                std::process::exit(CommandExit::TryAgain as i32);
+            }
+        }
+    });
+    Ok(stopped)
+}
+
+async fn try_all(
+    own: Config,
+    options: &TrialOptions,
+    threads: &[TrialThread],
+) -> anyhow::Result<BTreeMap<ThreadId, TrialOutcome>> {
+    let mut stop = watch_signals()?;
+    let mut outcomes = BTreeMap::new();
+    let ended = |thread: &ThreadId, outcome| {
+        outcomes.insert(thread.clone(), outcome);
+    };
+    let interrupted = async {
+        stop.wait_for(|stop| *stop).await.ok();
+    };
+    if !try_threads(own, options, threads, ended, interrupted).await? {
+        let ended = outcomes.len();
+        let text = format!(
+            "stopped by a signal after {ended} of {}; nothing is compared",
+            count(threads.len() as u64, "thread")
+        );
+        return Err(CommandFailure::new(CommandExit::TryAgain, text).into());
+    }
+    Ok(outcomes)
+}
+
+fn compare(
+    args: &Args,
+    data: &Path,
+    threads: &[TrialThread],
+    outcomes: &BTreeMap<ThreadId, TrialOutcome>,
+    schemas: &Schemas,
+) -> anyhow::Result<TrialReport> {
+    let own = JournalTarget { config: None, data: Some(data.to_owned()), state: None };
+    let mut report = TrialReport::default();
+    for TrialThread { thread, .. } in threads {
+        match outcomes.get(thread) {
+            Some(TrialOutcome::Ran) => report.compare(&args.place, &own, thread, schemas)?,
+            Some(TrialOutcome::NotTried(reason)) => report.add_not_tried(thread, reason.clone()),
+            None => {}
+        }
+    }
+    Ok(report)
+}

@@ -1,0 +1,58 @@
+//! Organisms beside the real one: the same config on a journal of its own, cut off from everything
+//! that the real organism is connected to.
+
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::Error;
+use crate::config::{Config, StorageConfig};
+use crate::thread::OperatorKeys;
+
+/// The config with an embedded journal in `home`, without a network, schedules and signatures.
+pub(super) fn in_own_journal(config: &Config, home: &Path) -> Config {
+    let mut isolated = config.clone();
+    isolated.data = home.join("data");
+    isolated.state = home.join("state");
+    // The project's journals in the default directories are not used.
+    isolated.project.data_parent = None;
+    isolated.project.state_parent = None;
+
+    isolated.storage = StorageConfig::Embedded;
+    isolated.checkpoints = None;
+    isolated.http = None;
+    isolated.telemetry = None;
+    isolated.nats = None;
+    isolated.remotes = Vec::new();
+    isolated.operators = OperatorKeys::default();
+    isolated.recorder = None;
+    isolated.runs_schedules = false;
+    isolated
+}
+
+/// A directory that is removed with everything in it when it is dropped.
+pub struct TemporaryDirectory(PathBuf);
+
+impl TemporaryDirectory {
+    /// Creates a directory that only this user may read.
+    pub fn create(purpose: &str) -> Result<Self, Error> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let path = std::env::temp_dir().join(format!("organism-{purpose}-{}", Uuid::now_v7()));
+        let mut builder = std::fs::DirBuilder::new();
+        let created = builder.mode(0o700).create(&path);
+        created.map_err(Error::io(format!("creating {}", path.display())))?;
+        Ok(Self(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!("{} cannot be removed: {error}", self.0.display());
+        }
+    }
+}

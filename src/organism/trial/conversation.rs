@@ -1,0 +1,114 @@
+//! The conversation of a recorded thread: the requests that its clients sent, in order.
+
+use crate::envelope::Message;
+use crate::ids::{Digest, ListenerName, Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::JournalReader;
+use crate::thread::{Fact, ForkSource, Opener, Record};
+
+/// The requests that a trial sends again.
+#[derive(Debug)]
+pub struct Conversation {
+    pub source: ForkSource,
+    /// The client that opened the thread.
+    pub client: ListenerName,
+    pub requests: Vec<RecordedRequest>,
+}
+
+/// A client's request.
+#[derive(Debug)]
+pub struct RecordedRequest {
+    pub sender: ListenerName,
+    pub payload: String,
+}
+
+/// Why a thread cannot be tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConversationGap {
+    NoRequest,
+    /// A part of the history is in another thread.
+    Fork {
+        source: ThreadId,
+    },
+    Redacted {
+        request: String,
+    },
+}
+
+impl std::fmt::Display for ConversationGap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoRequest => f.write_str("it has no request of a client"),
+            Self::Fork { source } => write!(f, "it is a fork within {source}; try that thread"),
+            Self::Redacted { request } => {
+                write!(f, "the payload of its request {request} is redacted")
+            }
+        }
+    }
+}
+
+impl Conversation {
+    /// Reads the conversation of a root thread.
+    pub fn read(
+        reader: &JournalReader,
+        root: &ThreadId,
+    ) -> Result<Result<Self, ConversationGap>, Error> {
+        let journal = reader.about()?.journal;
+        let records = reader.tree(root, None)?;
+        let forked = records.iter().find_map(|sealed| history_of(&sealed.record));
+        if let Some(source) = forked {
+            return Ok(Err(ConversationGap::Fork { source }));
+        }
+
+        let mut requests = Vec::new();
+        let mut first = None;
+        for sealed in &records {
+            for (client, message) in client_requests(&sealed.record) {
+                if Digest::of(message.payload.as_str().as_bytes()) != message.payload.digest {
+                    let request = message.id.to_string();
+                    return Ok(Err(ConversationGap::Redacted { request }));
+                }
+                requests.push(RecordedRequest {
+                    sender: message.from.clone(),
+                    payload: message.payload.as_str().to_owned(),
+                });
+                first.get_or_insert_with(|| {
+                    let source = ForkSource {
+                        thread: root.clone(),
+                        message: message.id,
+                        seq: message.seq,
+                        record: sealed.record.position,
+                        hash: sealed.hash,
+                        history: Position(0),
+                        unpinned: true,
+                        journal: Some(journal),
+                    };
+                    (source, client.clone())
+                });
+            }
+        }
+        let conversation = first.map(|(source, client)| Self { source, client, requests });
+        Ok(conversation.ok_or(ConversationGap::NoRequest))
+    }
+}
+
+/// The source whose history this record makes that of its own tree.
+fn history_of(record: &Record) -> Option<ThreadId> {
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),
+        _ => None,
+    })
+}
+
+/// The requests of clients in a record, each once for all its receivers.
+fn client_requests(record: &Record) -> impl Iterator<Item = (&ListenerName, &Message)> {
+    let mut group = None;
+    record.facts.iter().filter_map(move |fact| {
+        let Fact::Accepted { message, opening: Some(opening), .. } = fact else { return None };
+        let Opener::Client { name } = &opening.opener else { return None };
+        let own = opening.group.map(|(own, _)| own);
+        let is_repeated = own.is_some() && own == group;
+        group = own;
+        (!is_repeated).then_some((name, &**message))
+    })
+}

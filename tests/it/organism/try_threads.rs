@@ -1,0 +1,504 @@
+//! `organism try`: recorded threads under a changed config, without effects (issue 18, 2.2 and 2.3).
+
+use std::process::Stdio;
+
+use organism::ids::{Position, ThreadId};
+use organism::journal::sqlite::JournalReader;
+use serde_json::Value as Json;
+
+use super::proof::sql;
+use super::{CommandOutput, House, Running, numbered, say, until};
+
+/// Three agents that each call the same listener.
+const AGENTS: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["first", "second", "third"]
+
+[agents.first]
+schema = "talk.xsd"
+accepts = ["order"]
+final = "done"
+peers = ["solo"]
+model = "recorded"
+transport = "xml"
+
+[agents.second]
+schema = "talk.xsd"
+accepts = ["say"]
+final = "said"
+peers = ["solo"]
+model = "recorded"
+transport = "xml"
+
+[agents.third]
+schema = "talk.xsd"
+accepts = ["hold"]
+final = "held"
+peers = ["solo"]
+model = "recorded"
+transport = "xml"
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[models.recorded]
+provider = "playback"
+recording = "turns.toml"
+"#;
+
+const TURNS: &str = r#"
+recorded = "for a test"
+[[turn]]
+agent = "first"
+turn = 1
+text = '<ping><n>{{order/n}}</n></ping>'
+[[turn]]
+agent = "first"
+turn = 2
+text = '<done><n>{{pong/n}}</n></done>'
+[[turn]]
+agent = "first"
+turn = 3
+text = '<done><n>{{order/n}}</n></done>'
+[[turn]]
+agent = "second"
+turn = 1
+text = '<ping><n>2</n></ping>'
+[[turn]]
+agent = "second"
+turn = 2
+text = '<said>before {{pong/n}}</said>'
+[[turn]]
+agent = "third"
+turn = 1
+text = '<ping><n>3</n></ping>'
+[[turn]]
+agent = "third"
+turn = 2
+text = '<held><n>{{pong/n}}</n></held>'
+"#;
+
+fn house() -> House {
+    let house = House::with(AGENTS);
+    house.write("turns.toml", TURNS);
+    house
+}
+
+/// Runs the organism whose listeners note what they are given.
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    house.run_with(command)
+}
+
+fn effects(house: &House) -> usize {
+    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
+}
+
+/// Records one thread for each pair of an id and a request.
+fn record(house: &House, threads: &[(String, String)]) {
+    let running = run(house);
+    for (thread, request) in threads {
+        let sent = house.send_text(request, &["--new", thread]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+}
+
+fn one(request: String) -> Vec<(String, String)> {
+    vec![("sess-source01".to_owned(), request)]
+}
+
+/// Runs `organism try`; temporary directories are made in the house.
+fn trial(house: &House, arguments: &[&str]) -> CommandOutput {
+    let arguments = [&["try"], arguments].concat();
+    let mut command = house.command(&arguments);
+    command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
+    std::fs::create_dir_all(house.path("tmp")).unwrap();
+    let output = CommandOutput::from(command.output().unwrap());
+    crate::json_schemas::assert_described(&arguments, &output.out);
+    output
+}
+
+fn json(output: &CommandOutput) -> Json {
+    serde_json::from_str(&output.out).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The threads with this change.
+fn changed(report: &Json, change: &str) -> Vec<String> {
+    let threads = report["threads"].as_array().unwrap().iter();
+    let changed = threads.filter(|thread| thread["change"] == change);
+    changed.map(|thread| thread["thread"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Position and hash of the last record.
+fn head(house: &House) -> (Position, String) {
+    let reader = house.reader();
+    let last = reader.last().unwrap();
+    (last, reader.existing_record(last).unwrap().hash.to_string())
+}
+
+fn leftovers(house: &House) -> usize {
+    std::fs::read_dir(house.path("tmp")).map_or(0, Iterator::count)
+}
+
+/// The prompts of two of three agents change, and the answers of one.
+#[test]
+fn a_changed_prompt_names_exactly_the_threads_that_changed() {
+    let house = house();
+    let threads: Vec<_> = (0..100)
+        .map(|number| {
+            let request = match number % 10 {
+                0 => say(&number.to_string()),
+                5 => numbered("hold", &number.to_string()),
+                _ => numbered("order", &number.to_string()),
+            };
+            (format!("sess-source{number:03}"), request)
+        })
+        .collect();
+    record(&house, &threads);
+    let done = effects(&house);
+    assert_eq!(done, 100);
+    let before = head(&house);
+
+    let mut config = AGENTS.replace("turns.toml", "changed-turns.toml");
+    for agent in ["second", "third"] {
+        let prompt = format!("\n[agents.{agent}.prompt]\nidentity = \"You are another.\"\n");
+        config.push_str(&prompt);
+    }
+    house.write("changed.toml", config);
+    // The turns of the first agent are not among them: they come from the record.
+    let turns = TURNS.replace("before {{pong/n}}", "after {{pong/n}}");
+    let rest = turns.split_once("[[turn]]\nagent = \"second\"").unwrap().1;
+    house.write(
+        "changed-turns.toml",
+        format!("recorded = \"for a test\"\n[[turn]]\nagent = \"second\"{rest}"),
+    );
+
+    let tried = trial(&house, &["changed.toml", "--threads", "all", "--json"]);
+    assert_eq!(tried.code, Some(1), "{}", tried.err);
+    let report = json(&tried);
+    let expected = |rest: usize| -> Vec<String> {
+        (0..100).filter(|n| n % 10 == rest).map(|n| format!("sess-source{n:03}")).collect()
+    };
+    assert_eq!(changed(&report, "finals"), expected(0));
+    assert_eq!(changed(&report, "course"), expected(5));
+    assert_eq!(changed(&report, "none").len(), 80);
+    assert_eq!(report["total"]["finals"], 10);
+    assert!(report["threads"][0]["first"]["prompt"]["diff"].to_string().contains("another"));
+
+    assert_eq!(effects(&house), done, "no effect happened again");
+    assert_eq!(head(&house), before, "the source is untouched");
+    assert_eq!(leftovers(&house), 0, "the journal of the runs is gone");
+
+    let some = ["changed.toml", "--threads", "agent=first", "--max", "3"];
+    let tried = trial(&house, &some);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert!(tried.err.contains("more threads match"), "{tried:?}");
+    assert!(tried.err.contains("3 threads: 0 with other finals"), "{tried:?}");
+    let shown = trial(&house, &["changed.toml", "--threads", "agent=second"]);
+    assert_eq!(shown.code, Some(1), "{shown:?}");
+    assert!(shown.out.contains("first difference") && shown.out.contains("10 of 10"), "{shown:?}");
+    house.verified();
+}
+
+/// A conversation runs again as a whole, and costs nothing.
+#[test]
+fn an_unchanged_config_changes_nothing_and_costs_nothing() {
+    let house = house();
+    let running = run(&house);
+    for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
+        let sent = house.send_text(&numbered("order", "7"), &more);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    let done = effects(&house);
+
+    // The organism of the source may run.
+    house.write("no-turns.toml", "recorded = \"empty\"\n");
+    house.write("changed.toml", AGENTS.replace("turns.toml", "no-turns.toml"));
+    let into = house.path("kept");
+    let arguments = ["changed.toml", "--threads", "sess-source01", "--json", "--into"];
+    let tried = trial(&house, &[&arguments[..], &[into.to_str().unwrap()]].concat());
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    let report = json(&tried);
+    assert_eq!(changed(&report, "none"), ["sess-source01"], "{report:#}");
+    let thread = &report["threads"][0];
+    assert_eq!(thread["a"]["turns"], 3);
+    assert_eq!(thread["b"]["turns"], 3);
+    assert_eq!(thread["b"]["spent"]["tokens"], 0);
+    assert_eq!(effects(&house), done);
+    assert_eq!(running.stop(), Some(0));
+
+    // The journal of the runs is whole, and every record in it is decided again.
+    let [data, state] = ["data", "state"].map(|part| into.join(part));
+    let [data, state] = [data.to_str().unwrap(), state.to_str().unwrap()];
+    let verified = house.organism(&["verify", "--data", data, "--state", state]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+    let replayed = house.organism(&["replay", "--data", data]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+    let compared = house.organism(&["diff", "sess-source01", "sess-source01", "--other", data]);
+    assert!(compared.err.contains("the events of both threads are equal"), "{compared:?}");
+    let full = trial(&house, &["changed.toml", "--threads", "sess-source01", "--into", data]);
+    assert_eq!(full.code, Some(2), "{full:?}");
+    assert!(full.err.contains("not empty"), "{full:?}");
+}
+
+/// A call that the record does not have ends as `not-recorded`, unless its listener is named.
+#[test]
+fn a_call_without_a_recorded_result_ends_as_not_recorded() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    house.write("turns.toml", TURNS.replace("<n>{{order/n}}</n></ping>", "<n>99</n></ping>"));
+    house.write(
+        "changed.toml",
+        AGENTS.replace("peers = [\"solo\"]\nmodel", "peers = [\"solo\"]\nnotice = false\nmodel"),
+    );
+
+    let arguments = ["changed.toml", "--threads", "sess-source01", "--json"];
+    let tried = trial(&house, &arguments);
+    assert_eq!(tried.code, Some(1), "{tried:?}");
+    let report = json(&tried);
+    assert_eq!(changed(&report, "finals"), ["sess-source01"], "{report:#}");
+    assert_eq!(effects(&house), 1);
+    let kept = house.path("kept");
+    trial(&house, &[&arguments[..], &["--into", kept.to_str().unwrap()]].concat());
+    let shown =
+        house.organism(&["thread", "sess-source01", "--data", kept.join("data").to_str().unwrap()]);
+    assert!(shown.out.contains("not-recorded"), "{shown:?}");
+
+    let live = trial(&house, &[&arguments[..], &["--live", "solo"]].concat());
+    assert_eq!(live.code, Some(1), "{live:?}");
+    assert!(json(&live)["threads"][0]["b"]["result"].to_string().contains("99"), "{live:?}");
+    assert_eq!(effects(&house), 2);
+}
+
+/// A trial without a budget calls no model.
+#[test]
+fn a_turn_without_a_recorded_answer_asks_no_model_without_a_budget() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    let remote = "[models.remote]\nprovider = \"openai\"\nmodel = \"m\"\n\
+        base_url = \"http://127.0.0.1:9/v1\"\napi_key_env = \"NO_SUCH_KEY\"\n";
+    house.write("changed.toml", format!("{AGENTS}\n{remote}"));
+    let arguments = ["changed.toml", "--threads", "sess-source01", "--json", "--model", "remote"];
+    let tried = trial(&house, &arguments);
+    assert_eq!(tried.code, Some(1), "{tried:?}");
+    let report = json(&tried);
+    let result = report["threads"][0]["b"]["result"].to_string();
+    assert!(result.contains("not-recorded") && result.contains("--tokens"), "{report:#}");
+    assert_eq!(report["threads"][0]["b"]["spent"]["tokens"], 0);
+
+    // With one, the model is asked, for which a key is missing.
+    let asked = trial(&house, &[&arguments[..], &["--tokens", "100"]].concat());
+    assert_eq!(asked.code, Some(78), "{asked:?}");
+    assert!(asked.err.contains("NO_SUCH_KEY"), "{asked:?}");
+}
+
+/// The same values in another notation are the same finals.
+#[test]
+fn finals_are_compared_by_their_schema() {
+    let house = house();
+    let schema = std::fs::read_to_string(house.path("talk.xsd")).unwrap();
+    house.write("talk.xsd", schema.replace("xs:token", "xs:decimal"));
+    record(&house, &one(numbered("order", "1.5")));
+    let notation = "<done> <n>+1.50</n> </done>";
+    house.write("turns.toml", TURNS.replace("<done><n>{{pong/n}}</n></done>", notation));
+    house
+        .write("changed.toml", format!("{AGENTS}\n[agents.first.prompt]\nidentity = \"Other.\"\n"));
+    let tried = trial(&house, &["changed.toml", "--threads", "sess-source01", "--json"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert_eq!(changed(&json(&tried), "course"), ["sess-source01"]);
+
+    let other = notation.replace("1.50", "1.51");
+    house.write("turns.toml", TURNS.replace("<done><n>{{pong/n}}</n></done>", &other));
+    let tried = trial(&house, &["changed.toml", "--threads", "sess-source01", "--json"]);
+    assert_eq!(tried.code, Some(1), "{tried:?}");
+}
+
+/// A trial waits for no approval: the recorded result stands for what happened after an approval.
+#[test]
+fn a_call_that_needed_an_approval_gets_its_recorded_result() {
+    let config =
+        AGENTS.replace("replies = [\"pong\"]", "replies = [\"pong\"]\napproval = \"always\"");
+    let house = House::with(&config);
+    house.write("turns.toml", TURNS);
+    let running = run(&house);
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01", "--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let held = until("it is held", || {
+        let listed = house.organism(&["approvals", "--json"]).json();
+        let held = listed.first()?.clone();
+        held["message"].as_str().map(|message| (message.to_owned(), held["sha256"].clone()))
+    });
+    let approved = house.organism(&["approve", &held.0, "--hash", held.1.as_str().unwrap()]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    until("it is done", || (effects(&house) == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+
+    let tried = trial(&house, &["organism.toml", "--threads", "sess-source01", "--json"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+
+    // Another call has no result, and nobody to approve it.
+    house.write("turns.toml", TURNS.replace("<n>{{order/n}}</n></ping>", "<n>99</n></ping>"));
+    house
+        .write("changed.toml", format!("{config}\n[agents.first.prompt]\nidentity = \"Other.\"\n"));
+    let arguments = ["changed.toml", "--threads", "sess-source01", "--json", "--live", "solo"];
+    let tried = trial(&house, &arguments);
+    assert_eq!(tried.code, Some(1), "{tried:?}");
+    assert_eq!(effects(&house), 1, "also a live listener needs its approval");
+}
+
+#[test]
+fn bad_input_is_named_before_anything_runs() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    house.write("typo.toml", AGENTS.replace("transport = \"xml\"", "transpotr = \"xml\""));
+    let typo = trial(&house, &["typo.toml", "--threads", "all"]);
+    assert_eq!(typo.code, Some(78), "{typo:?}");
+    assert!(typo.err.contains("transpotr") && typo.err.contains('^'), "{typo:?}");
+
+    for (arguments, expected) in [
+        (&["--threads", "sess-unknown1"][..], "no thread sess-unknown1 is on record"),
+        (&["--threads", "sess-source01.a"], "name the whole thread"),
+        (&["--threads", "sess-source01 agent=first"], "ids or filters"),
+        (&["--threads", "agnet=first"], "did you mean `agent`?"),
+        (&["--threads", "status=done"], "it is one of"),
+        (&["--threads", "agent=nobody"], "no thread to try"),
+        (&["--threads", ""], "--threads takes ids"),
+        (&["--threads", "all", "--live", "sollo"], "did you mean `solo`?"),
+        (&["--threads", "all", "--model", "recordd"], "did you mean `recorded`?"),
+        (&["--threads", "all", "--money", "nan"], "--money takes an amount"),
+    ] {
+        let wrong = trial(&house, &[&["organism.toml"], arguments].concat());
+        assert_eq!(wrong.code, Some(2), "{wrong:?}");
+        assert!(wrong.err.contains(expected), "{wrong:?}");
+    }
+    assert_eq!(leftovers(&house), 0);
+}
+
+#[test]
+fn a_thread_whose_request_is_redacted_is_not_tried() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    sql(&house, "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0");
+    let tried = trial(&house, &["organism.toml", "--threads", "sess-source01", "--json"]);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    let report = json(&tried);
+    assert!(report["not_tried"][0]["reason"].to_string().contains("redacted"), "{report:#}");
+}
+
+/// A live listener that does not answer keeps the trial up until a signal ends it.
+#[test]
+fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
+    let (agent, rest) = AGENTS.split_once("[agents.second]").unwrap();
+    let (_, listener) = rest.split_once("[listeners.solo]").unwrap();
+    let config = format!("{agent}[listeners.solo]{listener}")
+        .replace("peers = [\"first\", \"second\", \"third\"]", "peers = [\"first\"]")
+        .replace("\"solo\"]\nschema", "\"solo\", \"let-go\"]\nschema")
+        .replace(
+            "accepts = [\"ping\"]\nreplies = [\"pong\"]",
+            "accepts = [\"hold\"]\nreplies = [\"held\"]",
+        );
+    let (turns, _) = TURNS.split_once("[[turn]]\nagent = \"second\"").unwrap();
+    let turns = turns.replace("ping>", "hold>").replace("pong/", "held/");
+    let house = House::with(&config);
+    house.write("turns.toml", &turns);
+    house.write("let-go", "");
+    record(&house, &one(numbered("order", "1")));
+    assert_eq!(effects(&house), 1);
+    let before = head(&house);
+
+    std::fs::remove_file(house.path("let-go")).unwrap();
+    house.write("turns.toml", turns.replace("<n>{{order/n}}</n></hold>", "<n>99</n></hold>"));
+    let changed = format!("{config}\n[agents.first.prompt]\nidentity = \"Other.\"\n");
+    house.write("changed.toml", changed);
+    std::fs::create_dir_all(house.path("tmp")).unwrap();
+    let arguments = ["try", "changed.toml", "--threads", "sess-source01"];
+    for (number, signal) in [(2, "-INT"), (3, "-KILL")] {
+        let mut command = house.command(&[&arguments[..], &["--live", "solo"]].concat());
+        command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut running = Running { child };
+        until("the listener has the call", || (effects(&house) == number).then_some(()));
+        running.signal(signal);
+        let stderr = running.child.stderr.take().unwrap();
+        let code = until("it ends", || running.child.try_wait().unwrap()).code();
+        let errors = std::io::read_to_string(stderr).unwrap();
+        assert!(errors.contains(house.path("tmp").to_str().unwrap()), "{errors}");
+        if signal == "-INT" {
+            assert_eq!(code, Some(75), "{errors}");
+            assert!(errors.contains("stopped by a signal after 0 of 1 thread"), "{errors}");
+            assert_eq!(leftovers(&house), 0);
+        }
+        assert_eq!(head(&house), before, "{signal}");
+    }
+
+    // A listener that nobody named gets nothing.
+    let tried = trial(&house, &arguments[1..]);
+    assert_eq!(tried.code, Some(1), "{tried:?}");
+    assert_eq!(effects(&house), 3);
+    assert_eq!(head(&house), before);
+}
+
+#[test]
+fn two_trials_at_once_do_not_meet() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    std::fs::create_dir_all(house.path("tmp")).unwrap();
+    let children: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command =
+                house.command(&["try", "organism.toml", "--threads", "sess-source01", "--json"]);
+            command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        let tried = CommandOutput::from(child.wait_with_output().unwrap());
+        assert_eq!(tried.code, Some(0), "{tried:?}");
+        assert_eq!(changed(&json(&tried), "none"), ["sess-source01"]);
+    }
+    assert_eq!(effects(&house), 1);
+    assert_eq!(leftovers(&house), 0);
+}
+
+/// A thread whose history is in another one names that thread. A fork from the beginning is tried.
+#[test]
+fn a_fork_within_a_thread_is_not_tried() {
+    let house = house();
+    let running = run(&house);
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01", "--json"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let reader = JournalReader::open(&house.data()).unwrap();
+    let source = ThreadId::parse("sess-source01").unwrap();
+    let records = reader.tree(&source, None).unwrap();
+    let of = |local: &str| {
+        let messages = records.iter().flat_map(|sealed| sealed.record.facts.iter());
+        let mut found = messages.filter_map(|fact| match fact {
+            organism::thread::Fact::Accepted { message, .. } if &*message.name.local == local => {
+                Some(message.id)
+            }
+            _ => None,
+        });
+        found.next_back().unwrap()
+    };
+    let mut forks = Vec::new();
+    for local in ["order", "done"] {
+        let forked = house.organism(&["fork", &of(local).to_string(), "--json"]);
+        forks.push(forked.json().remove(0)["fork"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    let tried = trial(&house, &["organism.toml", "--threads", &forks.join(" "), "--json"]);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    let report = json(&tried);
+    assert_eq!(changed(&report, "none"), [forks[0].clone()], "{report:#}");
+    assert!(report["not_tried"][0]["reason"].to_string().contains("sess-source01"), "{report:#}");
+    assert!(report["not_tried"][0]["thread"] == forks[1].as_str());
+}
