@@ -39,7 +39,7 @@ pub(super) struct ViewArgs {
     hosts: Vec<String>,
 }
 
-/// What a web view shows.
+/// The journals that a web view shows, and how it proves them.
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
@@ -138,7 +138,7 @@ impl ViewArgs {
     }
 }
 
-/// What is wrong with the names of `--host`.
+/// The problem with the names of `--host`, if there is one.
 fn host_problem(hosts: &[String]) -> Option<String> {
     if hosts.len() > limits::WEB_HOSTS_MAX {
         return Some(format!("--host may be repeated {} times", limits::WEB_HOSTS_MAX));

@@ -47,6 +47,7 @@ impl BenchedView {
             data,
             organism: None,
             person: ViewPerson::Viewer,
+            operate: None,
             proof: Default::default(),
         });
         let view = runtime.block_on(runtime.spawn(view)).unwrap().unwrap();
@@ -114,9 +115,9 @@ pub fn pages(bench: &mut Bench) {
     let count = if bench.quick { 20 } else { REQUESTS };
     for (figure, paths) in [
         ("web_list_p95", &lists[..]),
-        ("web_thread_p95", &threads),
-        ("web_message_p95", &messages),
-        ("web_search_p95", &searches),
+        ("web_thread_p95", &threads[..]),
+        ("web_message_p95", &messages[..]),
+        ("web_search_p95", &searches[..]),
     ] {
         let paths = paths.iter().cycle();
         let times = paths.take(count).map(|path| view.page(path).1).collect();
@@ -170,7 +171,6 @@ fn start_readers(place: &Path, has_ended: &Arc<AtomicBool>) -> std::thread::Join
             if !threads.is_empty() || has_ended.load(Ordering::Relaxed) {
                 break threads;
             }
-            std::thread::sleep(Duration::from_millis(50));
         };
         let lists = std::iter::repeat("/threads".to_owned());
         let paths = threads.into_iter().take(LIVE_PAGES / 2).chain(lists).take(LIVE_PAGES);

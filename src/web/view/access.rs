@@ -53,7 +53,7 @@ impl std::fmt::Debug for ViewToken {
     }
 }
 
-/// What the guard of one server depends on.
+/// Settings of the guard of one server.
 #[derive(Debug)]
 pub(super) struct GuardOptions {
     pub address: SocketAddr,

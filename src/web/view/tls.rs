@@ -106,8 +106,8 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
     let size = std::fs::metadata(path).map_err(unreadable)?.size();
     if size > limits::WEB_TLS_FILE_BYTES_MAX {
         let detail = format!("it has more than {} bytes", limits::WEB_TLS_FILE_BYTES_MAX);
-        let (path, what) = (path.to_owned(), "certificate or key");
-        return Err(TlsFileError::NotPem { path, what, detail });
+        let path = path.to_owned();
+        return Err(TlsFileError::NotPem { path, what: "certificate or key", detail });
     }
     std::fs::read(path).map_err(unreadable)
 }

@@ -166,7 +166,7 @@ fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> O
     let time = reader.existing_record(last).unwrap().record.time;
     drop(reader);
 
-    let mut seq = threads[0].seq;
+    let first = threads[0].seq + 1;
     let mut facts = vec![Fact::Forked {
         thread: fork.clone(),
         by: name("desk"),
@@ -175,8 +175,7 @@ fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> O
         allotment: None,
         threads,
     }];
-    for (message, opening) in work.messages {
-        seq += 1;
+    for (seq, (message, opening)) in (first..).zip(work.messages) {
         let message = Message { seq, time, ..message }.into();
         facts.push(Fact::Accepted { message, opening, key: None });
     }

@@ -89,7 +89,7 @@ fn a_failed_call_is_retried_once_and_keeps_its_disposition() {
     assert_eq!(disposition(&house, &id), "expired", "the old disposition stays");
     let shown = house.organism(&["message", &new, "--json"]).json().remove(0);
     assert_eq!((&shown["from"], &shown["to"]), (&"desk".into(), &"holder".into()));
-    assert_eq!(shown["causes"][0]["name"].as_str().unwrap().ends_with("}operator-action"), true);
+    assert!(shown["causes"][0]["name"].as_str().unwrap().ends_with("}operator-action"));
 
     let again = retry(&house, &[&id]);
     assert_eq!(again.code, Some(65), "{again:?}");

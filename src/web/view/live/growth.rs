@@ -16,7 +16,7 @@ use crate::organism::project;
 use crate::service::handshake::Handshake;
 use crate::service::{ServiceClient, ServiceTransport, SocketTransport};
 
-/// What a live page follows: one tree, or the list of all.
+/// The content that a live page follows: one tree, or the list of all.
 pub(super) type FollowedTree = Option<ThreadId>;
 
 /// State of the content of a live page.

@@ -130,7 +130,7 @@ fn written(name: &str, json: &str) -> String {
     format!("event: {name}\ndata: {json}\n\n")
 }
 
-/// What the model calls of a thread do now. Ends when it is dropped.
+/// The events of the model calls of a thread. Ends when it is dropped.
 struct ModelCallFeed {
     queue: Arc<LiveQueue>,
     task: JoinHandle<()>,
