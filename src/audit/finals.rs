@@ -12,7 +12,7 @@ use crate::envelope::MessageKind;
 use crate::ids::ListenerName;
 use crate::schema::Schemas;
 use crate::system;
-use crate::xml::element::{Element, Node};
+use crate::xml::element::{Element, ElementOrigin, Node};
 
 /// Whether the clients of both threads got the same results in the same order. A result is the same
 /// if its schema gives both texts the same values: white space between elements, the order of
@@ -106,9 +106,10 @@ fn is_same_json(left: &Json, right: &Json) -> bool {
     }
 }
 
-/// An element with sorted attributes, and without white space between elements.
+/// An element with sorted attributes, without white space between elements, and without its place
+/// in the text.
 fn canonical(element: &Element) -> Element {
-    let mut own = element.clone();
+    let mut own = Element { origin: ElementOrigin::default(), ..element.clone() };
     own.attributes.sort_by(|(one, _), (other, _)| {
         (one.namespace(), &one.local).cmp(&(other.namespace(), &other.local))
     });

@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_client_gets_no_text_and_an_operator_gets_it_without_hidden_characters() {
         let source = LiveSource {
-            thread: ThreadId::parse("sess-1").unwrap(),
+            thread: ThreadId::parse("sess-live0001").unwrap(),
             agent: ListenerName::parse("writer").unwrap(),
             call: CallId(MessageId(uuid::Uuid::from_u128(7))),
             attempt: Attempt { epoch: 1, n: 1 },
