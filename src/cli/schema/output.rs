@@ -18,7 +18,7 @@ macro_rules! outputs {
 }
 
 /// Commands and the schemas of their JSON, of each line where a command writes lines.
-const OUTPUTS: [(&str, &str); 38] = outputs![
+const OUTPUTS: [(&str, &str); 39] = outputs![
     "answer": "answer",
     "approvals": "approvals",
     "backup": "backup",
@@ -52,6 +52,7 @@ const OUTPUTS: [(&str, &str); 38] = outputs![
     "tail": "tail",
     "thread": "thread",
     "threads": "threads",
+    "try": "try",
     "verify": "verify",
     "workflow diff": "workflow-diff",
     "workflow retry": "workflow-retry",
