@@ -38,6 +38,10 @@ const REFUSED: &str = "SELECT c.id, c.position, s.text, NULL, u.text, c.time, NU
                        INDEXED BY refusal_submission WHERE submission IS NOT NULL) c \
                        CROSS JOIN name s ON s.n = c.sender CROSS JOIN name u ON u.n = c.rule";
 
+/// Rules after which a client sends the same submission again with its key, or has done so: a retry
+/// has no key, and would be a second execution.
+const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
+
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
                            AND a.action = 'retry' AND a.accepted)";
 
@@ -59,7 +63,10 @@ impl IndexReader {
         let mut found = self.rows(&sql, &[&filter.listener, &most], candidate)?;
         // A refused request has called no listener.
         if filter.listener.is_none() {
-            let sql = format!("{REFUSED} WHERE {NOT_RETRIED} ORDER BY c.n LIMIT ?1");
+            let sql = format!(
+                "{REFUSED} WHERE u.text NOT IN {LEFT_TO_CLIENTS} AND {NOT_RETRIED} \
+                 ORDER BY c.n LIMIT ?1"
+            );
             found.extend(self.rows(&sql, &[&most], candidate)?);
         }
         found.sort_by_key(|candidate| candidate.position);

@@ -298,8 +298,11 @@ impl ReloadablePump {
         drain_all(&unused).await;
         exchanged.map_err(|_| Error::Stopped)?;
 
-        self.alerts.reconfigure(&config).await?;
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&config);
+        // The config is in force on record, whether or not the alerts follow it.
+        if let Err(error) = self.alerts.reconfigure(&config).await {
+            tracing::error!("the alerts of the reloaded config do not run: {error}");
+        }
         Ok(())
     }
 }

@@ -70,7 +70,9 @@ impl PartitionWorker {
     }
 
     async fn run_terms(&mut self) -> Result<(), Error> {
-        while let Some((core, journal)) = self.stand_by_for_term().await? {
+        while !self.is_stopping() {
+            // Without a journal, the config was reloaded, or the worker must stop.
+            let Some((core, journal)) = self.stand_by_for_term().await? else { continue };
             let handover = journal.handover();
             let journal = Box::new(journal);
             let natives = HashMap::new();
@@ -106,23 +108,35 @@ impl PartitionWorker {
         Ok(())
     }
 
-    /// Takes the config in force for the next term, then waits for the lease.
+    fn is_stopping(&self) -> bool {
+        self.stop.borrow().is_some() || self.stop.has_changed().is_err()
+    }
+
+    /// Takes the config in force for the next term, then waits for the lease. Returns `None` if the
+    /// config was reloaded meanwhile, or if the worker must stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
         self.config = Arc::new(in_force);
         self.stand_by().await
     }
 
-    /// Waits as standby for the lease. Returns `None` if the worker must stop.
+    /// Waits as standby for the lease. Returns `None` if the worker must stop, or if another config is
+    /// in force.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (release, released) = channel();
         let (sender, mut acquired) = oneshot::channel();
         let config = Arc::clone(&self.config);
         let table = Arc::clone(&self.table);
         let partition = self.partition;
+        let in_force = self.reloader.config();
         let wait = move || {
-            let waiting =
-                LeaseWait { config: &config, released: &released, table: &table, partition };
+            let waiting = LeaseWait {
+                config: &config,
+                in_force,
+                released: &released,
+                table: &table,
+                partition,
+            };
             sender.send(waiting.wait_for_turn()).ok();
         };
 
@@ -163,11 +177,15 @@ impl PartitionWorker {
         };
 
         // Whatever reload comes after this, the pump takes part in.
-        if !self.reloader.join(self.partition, &self.config, &runtime).await? {
-            serving.stop();
-            runtime.drain("the config was reloaded while the pump started").await?;
-            serving.drain().await;
-            return Ok(false);
+        match self.reloader.join(self.partition, &self.config, &runtime).await {
+            // A pump that has stopped ends below, with its own error.
+            Ok(true) | Err(Error::Stopped) => {}
+            joined => {
+                serving.stop();
+                runtime.drain("the config was reloaded while the pump started").await?;
+                serving.drain().await;
+                return joined;
+            }
         }
 
         self.table.watched().insert(self.partition, runtime.watched());
@@ -289,6 +307,7 @@ fn is_passing(error: &journal::Error) -> bool {
 /// Waits for the lease on a separate thread, until the lease is acquired or `released` closes.
 struct LeaseWait<'a> {
     config: &'a Config,
+    in_force: watch::Receiver<Arc<Config>>,
     released: &'a Receiver<()>,
     table: &'a PartitionMap,
     partition: u32,
@@ -332,6 +351,10 @@ impl LeaseWait<'_> {
         let mut warned = String::new();
 
         loop {
+            // The pump of this standby would begin its work with a config that is out of force.
+            if self.in_force.borrow().digest != self.config.digest {
+                return Ok(None);
+            }
             standby = match standby.look()? {
                 LeaseCheck::Ours(elect) => {
                     self.table.arrives(self.partition);
