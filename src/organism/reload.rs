@@ -119,12 +119,12 @@ impl ReloadService {
         let pump = ReloadablePump::of(config, runtime).map(Arc::new);
         let note = "started while the config was reloaded".to_owned();
         let origin = DecisionOrigin { who: operator::this_user(), note, signature: None };
-        let mut started = config.digest;
-        while let Some(in_force) = self.0.insert_if(started, partition, pump.as_ref()) {
+        let mut started = Arc::clone(config);
+        while let Some(in_force) = self.0.insert_if(&started, partition, pump.as_ref()) {
             let Some(pump) = &pump else { return Ok(false) };
             let prepared = pump.prepare(&in_force.of_partition(partition), &origin)?;
             pump.exchange(prepared).await?;
-            started = in_force.digest;
+            started = in_force;
         }
         Ok(true)
     }
@@ -177,13 +177,13 @@ impl ReloadState {
     /// Adds a pump if the config that it has is in force. Returns the config in force otherwise.
     fn insert_if(
         &self,
-        config: Digest,
+        config: &Config,
         partition: u32,
         pump: Option<&Arc<ReloadablePump>>,
     ) -> Option<Arc<Config>> {
         let mut pumps = self.pumps();
         let in_force = Arc::clone(&self.config.borrow());
-        if in_force.digest != config {
+        if differs(config, &in_force) {
             return Some(in_force);
         }
         pumps.insert(partition, pump.cloned());
@@ -234,7 +234,7 @@ impl ReloadState {
     fn without(&self, config: &Arc<Config>) -> Option<PumpsByPartition> {
         let pumps = self.pumps();
         let lacking = pumps.iter().filter_map(|(partition, pump)| {
-            let pump = pump.as_ref().filter(|pump| pump.config().digest != config.digest)?;
+            let pump = pump.as_ref().filter(|pump| differs(&pump.config(), config))?;
             Some((*partition, Arc::clone(pump)))
         });
         let lacking: Vec<_> = lacking.collect();
@@ -244,6 +244,12 @@ impl ReloadState {
         }
         Some(lacking)
     }
+}
+
+/// Whether a reload from one config to the other would change anything. The digest does not cover
+/// everything that a reload applies, such as alerts.
+fn differs(before: &Config, after: &Config) -> bool {
+    !ReloadComparison::between(before, after).changes.is_empty()
 }
 
 impl ReloadablePump {

@@ -53,6 +53,7 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
     }
 
     let is_of_another_user = socket.is_some_and(|it| !may_be_hosted(it.uid));
+    let is_of_login = |pid: &i32| socket.is_some_and(|it| is_of_login(*pid, it.uid));
     if is_of_another_user || hidden.iter().any(is_of_login) || mutant("trust-what-nobody-shows") {
         return false;
     }
@@ -66,11 +67,13 @@ fn may_be_hosted(uid: u32) -> bool {
 }
 
 /// Whether a process is the part of a login service that works for its user, such as the one of
-/// `sshd` that forwards ports: it hides its files, and a process of root started it.
-fn is_of_login(pid: &i32) -> bool {
-    let parent = children::status(i64::from(*pid)).map(|status| status.parent);
+/// `sshd` that forwards ports: it hides its files, and a process of root started it. A process of
+/// another user than the socket's cannot have opened the socket.
+fn is_of_login(pid: i32, uid: u32) -> bool {
+    let pid = i64::from(pid);
+    let parent = children::status(pid).map(|status| status.parent);
     let parent = parent.filter(|parent| *parent > 1);
-    parent.is_some_and(|parent| user_of(parent) == Some(0) && user_of(i64::from(*pid)) != Some(0))
+    uid != 0 && user_of(pid) == Some(uid) && parent.is_some_and(|it| user_of(it) == Some(0))
 }
 
 /// Effective user of a process.
@@ -204,7 +207,7 @@ mod tests {
             assert!(owners_of(socket.inode).shown.contains(&own));
             assert!(has_open_in_thread(own, &format!("socket:[{}]", socket.inode)));
             assert_eq!(user_of(i64::from(own)), Some(socket.uid));
-            assert!(!is_of_login(&1));
+            assert!(!is_of_login(1, socket.uid));
         }
     }
 
