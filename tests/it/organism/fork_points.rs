@@ -11,7 +11,7 @@ use organism::journal::Journal as _;
 use organism::journal::sqlite::SqliteJournal;
 use organism::thread::{Fact, Input};
 
-use super::recorded_turns::{NO_TURNS, chain};
+use super::recorded_turns::{NO_TURNS, chain, chain_in};
 use super::{House, Running, numbered, until};
 use crate::journal::script::{Script, name, thread};
 
@@ -220,7 +220,7 @@ fn verify_compares_what_a_fork_has_opened_again() {
 
     let changes: [fn(&mut Vec<Fact>); 3] = [change_call, change_payload, drop_call];
     for change in changes {
-        let house = chain();
+        let house = chain_in(House::settled);
         let sent = house.send_text(&numbered("work", "1"), &["--new", "sess-source01"]);
         assert_eq!(sent.code, Some(0), "{sent:?}");
         assert_eq!(appended(&house, "sess-forked01", |_| {}), None);

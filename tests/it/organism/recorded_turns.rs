@@ -303,14 +303,18 @@ model = "recorded"
 "#;
 
 pub fn chain() -> House {
+    chain_in(House::with)
+}
+
+/// As [`chain`], in a house that `house` makes of the config.
+pub fn chain_in(house: fn(&str) -> House) -> House {
     let config = AGENT.replace("TRANSPORT", "xml").replace("FINAL", "final = \"done\"");
     let config = config.replace("peers = [\"thinker\"]", "peers = [\"lead\"]");
     // Tests that kill the organism lose many attempts.
     let config =
         (config + LEAD).replace("transport = \"xml\"", "transport = \"xml\"\nattempts = 100");
-    let house = House::with(
-        &config.replace("accepts = [\"work\"]", "accepts = [\"work\"]\nattempts = 100"),
-    );
+    let house =
+        house(&config.replace("accepts = [\"work\"]", "accepts = [\"work\"]\nattempts = 100"));
     house.write("turns.toml", CHAIN);
     house
 }

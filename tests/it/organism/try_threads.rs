@@ -338,7 +338,7 @@ fn a_call_that_needed_an_approval_gets_its_recorded_result() {
     });
     let approved = house.organism(&["approve", &held.0, "--hash", held.1.as_str().unwrap()]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
-    until("it is done", || (effects(&house) == 1).then_some(()));
+    until("it is done", || (house.recorded("done") == 1).then_some(()));
     assert_eq!(running.stop(), Some(0));
 
     let tried = trial(&house, &["organism.toml", "--threads", "sess-source01", "--json"]);

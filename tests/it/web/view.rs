@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::HttpResponse;
-use crate::organism::{House, PATIENCE};
+use crate::organism::{House, PATIENCE, until};
 
 /// Runs a command on a terminal of its own, and copies what the terminal shows.
 const ON_TERMINAL: &str = "import pty, sys; \
@@ -164,9 +164,14 @@ impl ViewServer {
         self.request("GET", path, &all, "")
     }
 
-    /// A page that must be there.
+    /// A page that must be there. A new organism may still be making its index.
     pub fn page(&self, path: &str) -> String {
-        let response = self.get(path);
+        let response = until("the index is made", || {
+            let response = self.get(path);
+            let is_early =
+                response.status == 503 && response.body.contains("The index is being made");
+            (!is_early).then_some(response)
+        });
         assert_eq!(response.status, 200, "{path}: {}", response.body);
         assert_well_formed(&response.body);
         response.body
