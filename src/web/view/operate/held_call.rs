@@ -14,6 +14,7 @@ use super::pending::PreparedAction;
 use super::{OperateFailure, respond};
 use crate::audit::{CallPreviewView, HeldCall};
 use crate::ids::{ListenerName, MessageId};
+use crate::limits;
 use crate::service::{DecisionRequest, ServiceRequest, SubmittedAnswer};
 use crate::thread::{Decision, Hold};
 
@@ -53,6 +54,13 @@ async fn approval(
         return Err(OperateFailure::new(StatusCode::CONFLICT, "The preview is on its way", text));
     }
 
+    if !is_shown_whole(&call) {
+        let text = "This page would not show all of the payload or of its preview: one of them is \
+                    redacted, or longer than 100,000 characters. Read it with `organism approvals`, \
+                    and decide with `organism approve` or `organism refuse`.";
+        return Err(OperateFailure::new(StatusCode::CONFLICT, "Too long to decide here", text));
+    }
+
     let hash = call.sha256.to_string();
     let preview = call.preview_sha256().map(|preview| preview.to_string());
     let is_same = query.get("hash").is_none_or(|seen| seen == hash)
@@ -63,6 +71,19 @@ async fn approval(
         return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
     }
     decide(context, "Approve this call?", &call, Decision::Approve { hash, preview }).await
+}
+
+/// Whether a page shows everything that an approval of this call covers.
+fn is_shown_whole(call: &HeldCall) -> bool {
+    let is_short = |text: &Option<String>| {
+        let cut = text.as_ref().map(|text| text.chars().nth(limits::WEB_RAW_CHARS));
+        cut == Some(None)
+    };
+    let preview = match &call.preview {
+        Some(CallPreviewView::Recorded { text, .. }) => is_short(text),
+        _ => true,
+    };
+    is_short(&call.payload) && preview
 }
 
 pub(super) async fn refuse(
@@ -116,4 +137,32 @@ pub(super) fn message(query: &UrlQuery) -> Result<MessageId, OperateFailure> {
             "`{text}` is no id of a message; the page Waiting has links"
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_a_page_cuts_is_not_shown_whole() {
+        let call = |payload: Option<String>| {
+            serde_json::from_value::<HeldCall>(serde_json::json!({
+                "message": uuid::Uuid::from_u128(7),
+                "hold": "approval",
+                "thread": "sess-held0001",
+                "from": "desk",
+                "to": "shell",
+                "name": "{urn:example}run",
+                "sha256": "0".repeat(64),
+                "payload": payload,
+                "since": "2026-11-24T20:00:00Z",
+            }))
+        };
+        let whole = call(Some("x".repeat(limits::WEB_RAW_CHARS))).unwrap();
+        assert!(is_shown_whole(&whole));
+        let cut = call(Some("x".repeat(limits::WEB_RAW_CHARS + 1))).unwrap();
+        assert!(!is_shown_whole(&cut));
+        let redacted = call(None).unwrap();
+        assert!(!is_shown_whole(&redacted));
+    }
 }
