@@ -169,10 +169,19 @@ fn outlives_run(house: &House, failpoint: &str) -> Option<Running> {
 }
 
 /// Kills the organism at each of these numbers of steps, one start after the other, until the run is
-/// over. Returns how often it died.
+/// over or a workflow is at its last attempt. Returns how often it died.
 fn die_and_resume(house: &House, steps: impl Iterator<Item = u64>) -> usize {
-    let deaths = steps.take_while(|nth| dies_at(house, &format!("stepped:{nth}")));
-    deaths.count()
+    let mut deaths = 0;
+    for nth in steps {
+        if !dies_at(house, &format!("stepped:{nth}")) {
+            break;
+        }
+        deaths += 1;
+        if RunHistory::of(house).has_workflow_at_last_attempt() {
+            break;
+        }
+    }
+    deaths
 }
 
 /// Threads of goals of agents that this run opens, without the root.
