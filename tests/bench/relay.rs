@@ -66,11 +66,7 @@ pub fn indexed(bench: &mut Bench) {
         .map(|_| {
             let without = {
                 let place = directory("relay");
-                let data = place.join("data");
-                std::fs::create_dir_all(&data).unwrap();
-                let lock = std::fs::File::create(data.join(organism::index::INDEX_LOCK)).unwrap();
-                // The follower waits while another process seems to write.
-                lock.lock().unwrap();
+                let _lock = unindexed(&place);
                 native_in(&place, 64, bench.span).hops_per_second()
             };
             [native(64, bench.span).hops_per_second(), without]
@@ -80,11 +76,22 @@ pub fn indexed(bench: &mut Bench) {
     bench.figures.add("relay_indexed", of(0), "messages/s", Some(of(1)));
 }
 
-/// Number of hops of 64 threads in that time.
+/// Keeps the follower of the index from its work, as another process that writes would.
+fn unindexed(place: &Path) -> std::fs::File {
+    let data = place.join("data");
+    std::fs::create_dir_all(&data).unwrap();
+    let lock = std::fs::File::create(data.join(organism::index::INDEX_LOCK)).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+/// Number of hops of 64 threads in that time, without an index.
 pub fn hops(host: &str, span: Duration) -> u64 {
+    let place = directory("relay");
+    let _lock = unindexed(&place);
     match host {
-        "process" => process(64, span).hops,
-        _ => native(64, span).hops,
+        "process" => process_in(&place, 64, span).hops,
+        _ => native_in(&place, 64, span).hops,
     }
 }
 
@@ -114,10 +121,13 @@ pub fn native_paced(
 
 /// The same with two child processes for each listener.
 fn process(threads: usize, span: Duration) -> Relay {
+    process_in(&directory("relay"), threads, span)
+}
+
+fn process_in(place: &Path, threads: usize, span: Duration) -> Relay {
     let program = std::env::current_exe().unwrap().display().to_string();
     let command = [program, "listener".to_owned()];
-    let place = directory("relay");
-    let config = config(&place, &commanded(&command, threads), "");
+    let config = config(place, &commanded(&command, threads), "");
     let played = play(config, HashMap::new(), threads, span);
     Relay { hops: played.hops(), took: played.took, threads }
 }
