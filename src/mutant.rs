@@ -48,6 +48,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
         "take-the-record-as-it-comes",
         "what a fork's source has on record happens in the order of the source",
     ),
+    ("fire-passed-timers-at-once", "timers of a fork keep their order whatever their times are"),
     (
         "go-on-with-a-spawned-thread",
         "a spawned thread that still ran at a turn ends in a fork there",

@@ -185,7 +185,8 @@ fn taken_over(
         Some((turn, is_answered)) => state.reopened_work(place, turn, is_answered),
         None => Some(ReopenedCalls::default()),
     };
-    Ok(work.map(|work| (state.inherited_threads(place, &work.calls), work)))
+    let at = records.last().map(|sealed| sealed.record.time).unwrap_or_default();
+    Ok(work.map(|work| (state.inherited_threads(place, &work.calls, at), work)))
 }
 
 /// A fork on record, which its source has to prove.

@@ -2,6 +2,8 @@
 //! nothing: each use counts against the allotments of the thread and of all threads above it, and
 //! the first used-up allotment stops further use.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::state::{Call, Tree};
@@ -31,6 +33,36 @@ pub struct AllotmentUsage {
     /// Time since which a pause keeps a call of the thread back, so that its time stands still.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
+}
+
+/// The allotment of a thread that a fork takes over. Nothing of its tokens and money is used yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InheritedAllotment {
+    #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<Money>,
+    /// Rest of the thread's time in the source, in microseconds.
+    #[serde(rename = "left_micros", default, skip_serializing_if = "Option::is_none")]
+    pub left_micros: Option<u64>,
+}
+
+impl InheritedAllotment {
+    /// The allotment as a fork takes it over from a source whose history ends at `at`.
+    pub(super) fn of(usage: &AllotmentUsage, at: Time) -> Self {
+        let AllotmentUsage { limits: Allotment { tokens, money, until }, still_since, .. } = *usage;
+        let left = until.map(|until| until.since(still_since.unwrap_or(at)));
+        let left_micros = left.map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX));
+        Self { tokens, money, left_micros }
+    }
+
+    /// The allotment in a fork that begins at `now`.
+    pub(super) fn begun(self, now: Time) -> AllotmentUsage {
+        let Self { tokens, money, left_micros } = self;
+        let until = left_micros.map(|left| now.plus(Duration::from_micros(left)));
+        let limits = Allotment { tokens, money, until };
+        AllotmentUsage { limits, spent: Spending::default(), still_since: None }
+    }
 }
 
 impl AllotmentUsage {

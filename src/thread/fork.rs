@@ -10,8 +10,10 @@ use uuid::Uuid;
 use super::record::{Record, Verdict};
 use super::state::{ByListener, State, Thread, Tree};
 use super::{
-    Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, ReopenedCall, ReopenedNames,
+    Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, InheritedAllotment, ReopenedCall,
+    ReopenedNames,
 };
+use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
@@ -65,6 +67,9 @@ pub struct InheritedThread {
     /// Number of items that the prompt of each agent would show.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
+    /// Limits of a spawned thread.
+    #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
+    pub allotment: Option<InheritedAllotment>,
 }
 
 /// A client's payload with which a fork begins: that of the source, or another one.
@@ -156,15 +161,21 @@ pub struct TreeLineage {
 
 impl State {
     /// The threads that a fork with the root `fork` takes over from the tree of `source`, sorted.
-    /// The fork opens the calls `reopened` again.
+    /// The history of the source ends at `at`, and the fork opens the calls `reopened` again.
     pub fn inherited_threads(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
         reopened: &[ReopenedCall],
+        at: Time,
     ) -> Vec<InheritedThread> {
         let bound = |thread: &Thread| {
             let own = reopened.iter().find(|own| Some(own.source) == thread.bound)?;
             Some(own.call)
+        };
+        // A fork has the root's limits of the config, or those that its operator named.
+        let allotment = |id: &ThreadId, thread: &Thread| {
+            let allotted = thread.allotted.as_deref().filter(|_| !id.is_root());
+            Some(InheritedAllotment::of(allotted?, at))
         };
         let threads = self.trees.get(source).into_iter().flat_map(|tree| &tree.threads);
         let inherited = threads.filter_map(|(id, thread)| {
@@ -175,6 +186,7 @@ impl State {
                 result: thread.result,
                 bound: bound(thread),
                 shown: thread.shown.clone(),
+                allotment: allotment(id, thread),
             })
         });
         inherited.collect()
@@ -182,20 +194,22 @@ impl State {
 }
 
 impl Tree {
-    /// Makes this tree a fork. Its root belongs to the client that the fact names.
-    pub(super) fn fork(&mut self, fact: &Fact) {
+    /// Makes this tree a fork that begins at `time`. Its root belongs to the client that the fact
+    /// names.
+    pub(super) fn fork(&mut self, time: Time, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {
             return;
         };
 
         for inherited in threads {
-            let InheritedThread { thread, by, seq, result, bound, shown } = inherited;
+            let InheritedThread { thread, by, seq, result, bound, shown, allotment } = inherited;
             let mut own = Thread::new(by.clone());
             own.seq = *seq;
             own.result = *result;
             own.bound = *bound;
             own.shown = shown.clone();
+            own.allotted = allotment.map(|own| Box::new(own.begun(time)));
             own.children = labels_beneath(thread, threads);
             self.threads.insert(thread.clone(), own.into());
         }

@@ -30,7 +30,7 @@ mod state;
 pub mod text;
 mod wall_time;
 
-pub use allotments::{Allotment, AllotmentUsage};
+pub use allotments::{Allotment, AllotmentUsage, InheritedAllotment};
 pub use awaited_answers::{AwaitedAction, PendingMessage, ReplyOrder};
 pub use decision::{Decision, RecordedAnswer};
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};

@@ -126,6 +126,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::forks::results_on_record_come_in_the_order_of_the_source",
     ),
     (
+        "fire-passed-timers-at-once",
+        "pump::forks::a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with",
+    ),
+    (
         "go-on-with-a-spawned-thread",
         "pump::forks::a_spawned_thread_that_still_ran_ends_in_the_fork",
     ),

@@ -184,7 +184,12 @@ impl Core {
         if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
             return;
         }
-        if set.fires_at > step.time && !self.is_next_timer(&root, timer) {
+        if self.keeps_timer_order(&root) {
+            // Once nothing else in the fork can go on, the step sets the alarm of the next timer.
+            if !self.is_next_timer(&root, timer) {
+                return;
+            }
+        } else if set.fires_at > step.time {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }

@@ -319,8 +319,15 @@ impl Core {
         call.unrecorded && lineage.is_some_and(|lineage| !lineage.live.contains(&call.callee))
     }
 
-    /// Whether the timers of a tree fire before their time.
-    fn has_early_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
+    /// Whether the timers of a tree fire in their order when nothing else can go on, whatever their
+    /// times are.
+    pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
+        let tree = self.state.trees.get(root);
+        tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")
+    }
+
+    /// Whether nothing but the next timer of a fork can go on.
+    fn waits_for_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
         tree.lineage.is_some() && is_idle(tree) && !self.recorded.has_any(root)
     }
 
@@ -330,7 +337,7 @@ impl Core {
         let root = root.clone();
         self.follow_recorded(step, &root);
         let Some(tree) = self.state.trees.get(&root) else { return };
-        if tree.timers.is_empty() || !self.has_early_timers(&root, tree) {
+        if tree.timers.is_empty() || !self.waits_for_timers(&root, tree) {
             return;
         }
         if let Some((timer, call)) = first_timer(tree) {
@@ -341,7 +348,7 @@ impl Core {
 
     /// Whether a timer of a fork is the next one to fire.
     pub(super) fn is_next_timer(&self, root: &ThreadId, timer: TimerId) -> bool {
-        let tree = self.state.trees.get(root).filter(|tree| self.has_early_timers(root, tree));
+        let tree = self.state.trees.get(root).filter(|tree| self.waits_for_timers(root, tree));
         tree.and_then(first_timer).is_some_and(|(next, _)| next == timer)
     }
 }

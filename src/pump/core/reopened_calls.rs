@@ -32,7 +32,11 @@ impl Core {
             if opening.as_ref().is_some_and(is_client) {
                 awaited.push(CallId(message.id));
             }
+            let is_opening = opening.is_some();
             self.accept_again(step, &message, opening);
+            if is_opening {
+                self.set_thread_alarm(step, CallId(message.id));
+            }
         }
 
         let handled = calls.iter().flat_map(|call| &call.handled);

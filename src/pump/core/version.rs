@@ -101,6 +101,11 @@ const CHANGES: &[(u32, &str)] = &[
         53,
         "a fork of a thread of another journal is a trial: what a person would decide ends at once",
     ),
+    (
+        54,
+        "timers of a fork keep their order whatever their times are, and its threads keep their \
+         allotments",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use organism::contract::{Contract, Role};
-use organism::envelope::{MessageKind, RefusalRule, Turn};
+use organism::envelope::{MessageKind, Money, RefusalRule, Turn};
 use organism::ids::{CallId, Position, ThreadId};
 use organism::pump::core::{Event, ForkRuling};
 use organism::thread::{Decision, Fact, OperatorKeys, OperatorPublicKey};
@@ -15,17 +15,21 @@ use super::world::{World, agent, client, core, fresh, listener, name, names, wor
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// An agent with a finder and a person, and a client that reaches the finder, too.
-fn world() -> World {
+fn contracts() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     boss.accepts = names(&["ask"]);
     boss.replies = names(&["report"]);
-    World::new(vec![
+    vec![
         client("desk", &["thinker", "finder"]),
         client("other", &["thinker"]),
         agent("thinker", &["plan", "vote"], &["answer", "ballot"], &["finder", "boss"]),
         listener("finder", &["look"], &["found"], &[]),
         boss,
-    ])
+    ]
+}
+
+fn world() -> World {
+    World::new(contracts())
 }
 
 fn look(text: &str) -> String {
@@ -187,16 +191,77 @@ fn timers_of_a_fork_fire_in_order_when_nothing_else_can_go_on() {
     let set = [timer("late", "PT9M"), timer("soon", "PT3M"), look("q"), core("wait", "", "")];
     world.play("thinker", &set);
     world.pass(Duration::from_millis(10));
-    let fired = |world: &World| {
-        let facts = world.records.iter().flat_map(|record| &record.facts);
-        facts.filter(|fact| matches!(fact, Fact::TimerEnded { .. })).count()
-    };
     assert_eq!(fired(&world), 0, "the search comes first");
     world.recall(Some((MessageKind::Reply, &word("found", "f"))));
     world.pass(Duration::from_millis(10));
     assert_eq!(fired(&world), 2, "{:?}", world.alarms);
     let woken = fresh(&world.delivery("thinker"));
     assert_eq!(woken[woken.len() - 2..], ["timer-fired soon", "timer-fired late"]);
+    world.check_replay();
+}
+
+/// Number of timers that have ended.
+fn fired(world: &World) -> usize {
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    facts.filter(|fact| matches!(fact, Fact::TimerEnded { .. })).count()
+}
+
+/// 1.6: a timer that was set in the source, and whose time has passed since, keeps its order.
+#[test]
+fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
+    for restarts in [false, true] {
+        let mut world = world();
+        let (source, _) = world.open("desk", &word("plan", "p"));
+        let timer = core("set-timer", "after=\"PT3M\" label=\"soon\"", "");
+        world.play("thinker", &[timer, look("q")]);
+        world.play("finder", &[word("found", "f")]);
+        let (turn, history) = prompt_of(&world, "thinker");
+        world.play("thinker", &[word("answer", "a")]);
+        world.pass(HOUR);
+        let ended = fired(&world);
+
+        forked(world.fork_at((&source, history, Some(turn)), ("desk", None), &[]));
+        if restarts {
+            world.restart();
+        }
+        world.pass(Duration::from_millis(10));
+        assert_eq!(fired(&world), ended, "the turn comes first");
+        world.play("thinker", &[look("r"), core("wait", "", "")]);
+        world.pass(Duration::from_millis(10));
+        assert_eq!(fired(&world), ended, "the search comes first");
+        world.recall(Some((MessageKind::Reply, &word("found", "g"))));
+        world.pass(Duration::from_millis(10));
+        assert_eq!(fired(&world), ended + 1, "{:?}", world.alarms);
+        world.check_replay();
+    }
+}
+
+/// 1.7 and design 5.23: the limits of a spawned thread hold in the fork, with nothing of them used.
+#[test]
+fn a_spawned_thread_keeps_its_allotment_in_a_fork() {
+    let mut contracts = contracts();
+    contracts.iter_mut().for_each(|contract| contract.timeout = 100 * HOUR);
+    let mut world = World::new(contracts);
+    let (source, _) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("plan", "side"));
+    let limits = "suggested_sub_id=\"side\" tokens=\"500\" timeout=\"PT2H\"";
+    world.play("thinker", &[core("spawn-thread", limits, &inner), core("wait", "", "")]);
+    world.pass(HOUR);
+    let side = world.delivery("thinker");
+    let place = (&source, side.position, Some(side.call));
+    world.pass(HOUR);
+    assert!(world.core.state().call(side.call).is_none(), "its time in the source is over");
+    assert_eq!(world.delivery("thinker").thread, source);
+
+    let (fork, _) = forked(world.fork_at(place, ("desk", None), &[]));
+    let again = world.delivery("thinker");
+    assert_eq!(again.thread, fork.child("side"));
+    assert!(world.reserve(&again, 501, Money(0)).is_err());
+    assert_eq!(world.reserve(&again, 500, Money(0)), Ok(()));
+    world.pass(HOUR);
+    assert!(world.core.state().call(again.call).is_some(), "the source used none of this time");
+    world.pass(HOUR);
+    assert!(world.core.state().call(again.call).is_none(), "its time is over");
     world.check_replay();
 }
 

@@ -656,8 +656,10 @@ impl World {
         live: &[&str],
     ) -> ForkRuling {
         let mut past = State::default();
+        let mut at = Time::default();
         for record in self.records.iter().filter(|record| record.tree == *source) {
             if record.position <= history {
+                at = record.time;
                 record.facts.iter().for_each(|fact| past.apply(source, record.time, fact));
             }
         }
@@ -698,7 +700,7 @@ impl World {
         let place = (&source.thread, &thread);
         let work = turn.map(|turn| past.reopened_work(place, turn, is_answered).unwrap());
         let work = work.unwrap_or_default();
-        let threads = past.inherited_threads(place, &work.calls);
+        let threads = past.inherited_threads(place, &work.calls, at);
         let ticket = Uuid::nil();
         let order = ForkOrder { ticket, action, threads, work, payload: checked };
         self.step(Event::Fork(Box::new(order)));
