@@ -8,7 +8,6 @@ pub mod amounts;
 mod checkpoint_copies;
 mod comparison;
 pub mod core_words;
-mod duration_histogram;
 mod event_content;
 mod export;
 mod finals;
@@ -36,7 +35,6 @@ pub use comparison::{
     ComparedEvent, ComparedTurn, PromptPair, ThreadComparison, ThreadDifference, ThreadTotals,
     compare_threads,
 };
-pub use duration_histogram::DurationHistogram;
 pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
 pub use fork_point::{ForkPoint, PointRequest, is_answered_from_record};
@@ -52,7 +50,7 @@ pub use report::{
 };
 pub use retry_source::{RetryError, RetrySource};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
-pub use stats::{Stats, StatsGroup, StatsKey, StatsQuery, stats};
+pub use stats::{Stats, StatsKey, StatsQuery, stats};
 pub use stats_columns::{StatsColumn, stats_columns};
 pub use thread_page::{ThreadPage, thread_page};
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};

@@ -1,18 +1,21 @@
 //! Counts, costs and times of what is on record, grouped by agent, model, listener, rule or day.
+//!
+//! Whole hours come from the roll-ups of the index, and the parts of hours at the ends of a range of
+//! time from the events themselves.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row};
 
 use crate::clock::Time;
-use crate::index::{Error, IndexReader};
-
-use super::duration_histogram::DurationHistogram;
+use crate::index::{
+    AttemptTimes, Error, EventNames, EventTotals, HOUR_MICROS, IndexReader, NO_NAME, TurnUsage,
+    hour_of, hour_span, read_hours,
+};
 
 /// Microseconds of a day.
 const DAY_MICROS: i64 = 86_400_000_000;
-/// Key of events that name nothing for it.
-const NONE: i64 = -1;
 
 /// A property by which statistics are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,48 +57,9 @@ pub struct StatsQuery {
     pub until: Option<Time>,
 }
 
-/// Sums of one group.
-#[derive(Debug, Clone, Default)]
-pub struct StatsGroup {
-    pub turns: u64,
-    /// Requests to a model that failed before another one answered.
-    pub failovers: u64,
-    pub tokens_in: u64,
-    pub tokens_out: u64,
-    /// Cost in billionths of the currency unit.
-    pub cost_nano: u64,
-    /// Times from the request of a model call to its answer.
-    pub latency: DurationHistogram,
-    pub refusals: u64,
-    /// Attempts of listeners to handle a call that have ended.
-    pub attempts: u64,
-    /// Attempts that ended without an answer.
-    pub failed: u64,
-    /// Times from when a call was ready until its listener got it.
-    pub queued: DurationHistogram,
-    /// Times from then until the attempt ended.
-    pub worked: DurationHistogram,
-}
-
-impl StatsGroup {
-    fn add(&mut self, other: &Self) {
-        self.turns += other.turns;
-        self.failovers += other.failovers;
-        self.tokens_in += other.tokens_in;
-        self.tokens_out += other.tokens_out;
-        self.cost_nano += other.cost_nano;
-        self.latency.add(&other.latency);
-        self.refusals += other.refusals;
-        self.attempts += other.attempts;
-        self.failed += other.failed;
-        self.queued.add(&other.queued);
-        self.worked.add(&other.worked);
-    }
-}
-
 /// Statistics, by the texts of the keys.
 #[derive(Debug, Clone, Default)]
-pub struct Stats(pub BTreeMap<Vec<String>, StatsGroup>);
+pub struct Stats(pub BTreeMap<Vec<String>, EventTotals>);
 
 impl Stats {
     /// Adds the statistics of another journal.
@@ -112,119 +76,162 @@ impl Stats {
 ///
 /// Those of the index's file.
 pub fn stats(reader: &IndexReader, query: &StatsQuery) -> Result<Stats, Error> {
-    let groups = Groups { query, groups: HashMap::new() };
-    groups.of(reader.connection()).map_err(|error| reader.failed(error))
-}
-
-/// The properties of one event, as numbers of names.
-#[derive(Clone, Copy)]
-struct EventKeys {
-    agent: i64,
-    model: i64,
-    listener: i64,
-    rule: i64,
-    time: i64,
-}
-
-impl EventKeys {
-    fn value(&self, key: StatsKey) -> i64 {
-        match key {
-            StatsKey::Agent => self.agent,
-            StatsKey::Model => self.model,
-            StatsKey::Listener => self.listener,
-            StatsKey::Rule => self.rule,
-            StatsKey::Day => self.time.div_euclid(DAY_MICROS),
-        }
-    }
+    let groups = Groups { by: &query.by, groups: HashMap::new() };
+    groups.of(reader.connection(), query).map_err(|error| reader.failed(error))
 }
 
 struct Groups<'q> {
-    query: &'q StatsQuery,
-    groups: HashMap<Vec<i64>, StatsGroup>,
+    by: &'q [StatsKey],
+    groups: HashMap<Vec<i64>, EventTotals>,
+}
+
+/// The hours that lie within a range of time as a whole, and the parts of hours at its ends.
+struct TimeParts {
+    hours: Range<i64>,
+    ends: Vec<Range<i64>>,
+}
+
+impl TimeParts {
+    fn of(query: &StatsQuery) -> Self {
+        let since = query.since.map_or(i64::MIN, |time| time.0);
+        let until = query.until.map_or(i64::MAX, |time| time.0);
+        let first = if since == i64::MIN { i64::MIN } else { hour_after(since) };
+        let end = if until == i64::MAX { i64::MAX } else { hour_of(until) };
+        if first > end {
+            let part = since..until;
+            return Self { hours: 0..0, ends: vec![part] };
+        }
+
+        let start_of = |hour: i64| hour.saturating_mul(HOUR_MICROS);
+        let ends = [since..start_of(first), start_of(end)..until];
+        let ends = ends.into_iter().filter(|part| part.start < part.end);
+        Self { hours: first..end, ends: ends.collect() }
+    }
+}
+
+/// The first hour that does not begin before `time`.
+fn hour_after(time: i64) -> i64 {
+    hour_of(time.saturating_add(HOUR_MICROS - 1))
 }
 
 impl Groups<'_> {
-    fn of(mut self, db: &Connection) -> rusqlite::Result<Stats> {
-        self.take_turns(db)?;
-        self.take_refusals(db)?;
-        self.take_deliveries(db)?;
+    fn of(mut self, db: &Connection, query: &StatsQuery) -> rusqlite::Result<Stats> {
+        let TimeParts { hours, ends } = TimeParts::of(query);
+        read_hours(db, &hours, |hour, names, sums| {
+            if let Some(group) = self.group(&names, hour.saturating_mul(HOUR_MICROS)) {
+                group.add(sums);
+            }
+        })?;
+        for part in ends {
+            self.take_part(db, &part)?;
+        }
         self.named(db)
     }
 
-    /// The group of an event. `None` if the event has no value for one of the keys.
-    fn group(&mut self, keys: &EventKeys) -> Option<&mut StatsGroup> {
-        let values: Vec<i64> = self.query.by.iter().map(|key| keys.value(*key)).collect();
-        let is_whole = !values.contains(&NONE);
-        is_whole.then(|| self.groups.entry(values).or_default())
+    /// The group of what happened at a time. `None` if it has no value for one of the keys.
+    fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
+        let value = |key: &StatsKey| match key {
+            StatsKey::Agent => names.agent,
+            StatsKey::Model => names.model,
+            StatsKey::Listener => names.listener,
+            StatsKey::Rule => names.rule,
+            StatsKey::Day => time.div_euclid(DAY_MICROS),
+        };
+        let is_whole = !self.by.iter().any(|key| *key != StatsKey::Day && value(key) == NO_NAME);
+        let values = || self.by.iter().map(value).collect();
+        is_whole.then(|| self.groups.entry(values()).or_default())
+    }
+
+    /// Counts each event of a part of an hour.
+    fn take_part(&mut self, db: &Connection, part: &Range<i64>) -> rusqlite::Result<()> {
+        let Some(span) = hour_span(db, hour_of(part.start))? else { return Ok(()) };
+        self.take_turns(db, part, span.events)?;
+        self.take_refusals(db, part, span.events)?;
+        self.take_attempts(db, part, span.calls)
     }
 
     fn each_row(
-        &mut self,
         db: &Connection,
+        (part, rows): (&Range<i64>, (i64, i64)),
         sql: &str,
-        take: impl Fn(&mut Self, &Row<'_>) -> rusqlite::Result<()>,
+        mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
     ) -> rusqlite::Result<()> {
-        let since = self.query.since.map_or(i64::MIN, |time| time.0);
-        let until = self.query.until.map_or(i64::MAX, |time| time.0);
         let mut statement = db.prepare(sql)?;
-        let mut rows = statement.query(params![since, until])?;
+        let mut rows = statement.query([part.start, part.end, rows.0, rows.1])?;
         while let Some(row) = rows.next()? {
-            take(self, row)?;
+            take(row)?;
         }
         Ok(())
     }
 
-    fn take_turns(&mut self, db: &Connection) -> rusqlite::Result<()> {
-        let sql = "SELECT time, agent, coalesce(answered_by, model, -1), failovers, tokens_in, \
-                   tokens_out, cost, latency FROM turn_row WHERE time >= ?1 AND time < ?2";
-        self.each_row(db, sql, |groups, row| {
-            let agent = row.get(1)?;
-            let time = row.get(0)?;
-            let keys = EventKeys { agent, model: row.get(2)?, listener: agent, rule: NONE, time };
-            let Some(group) = groups.group(&keys) else { return Ok(()) };
-
-            group.turns += 1;
-            group.failovers += row.get::<_, u64>(3)?;
-            group.tokens_in += row.get::<_, u64>(4)?;
-            group.tokens_out += row.get::<_, u64>(5)?;
-            group.cost_nano += row.get::<_, u64>(6)?;
-            group.latency.count(row.get(7)?);
+    fn take_turns(
+        &mut self,
+        db: &Connection,
+        part: &Range<i64>,
+        rows: (i64, i64),
+    ) -> rusqlite::Result<()> {
+        let sql = "SELECT time, agent, coalesce(answered_by, model), failovers, tokens_in, \
+                   tokens_out, cost, latency FROM turn_row \
+                   WHERE n BETWEEN ?3 AND ?4 AND time >= ?1 AND time < ?2";
+        Self::each_row(db, (part, rows), sql, |row| {
+            let names = EventNames::of_turn(row.get(1)?, row.get(2)?);
+            let turn = TurnUsage {
+                failovers: row.get(3)?,
+                tokens_in: row.get(4)?,
+                tokens_out: row.get(5)?,
+                cost_nano: row.get(6)?,
+                latency: row.get(7)?,
+            };
+            if let Some(group) = self.group(&names, row.get(0)?) {
+                group.add_turn(turn);
+            }
             Ok(())
         })
     }
 
-    fn take_refusals(&mut self, db: &Connection) -> rusqlite::Result<()> {
-        let sql = "SELECT time, sender, rule, 1 FROM refusal_row WHERE time >= ?1 AND time < ?2 \
+    fn take_refusals(
+        &mut self,
+        db: &Connection,
+        part: &Range<i64>,
+        rows: (i64, i64),
+    ) -> rusqlite::Result<()> {
+        let sql = "SELECT time, sender, rule, 1 FROM refusal_row \
+                   WHERE n BETWEEN ?3 AND ?4 AND time >= ?1 AND time < ?2 \
                    UNION ALL \
-                   SELECT time, client, coalesce((SELECT n FROM name WHERE text = 'busy'), -1), \
-                   count FROM busy_row WHERE time >= ?1 AND time < ?2";
-        self.each_row(db, sql, |groups, row| {
-            let sender = row.get(1)?;
-            let time = row.get(0)?;
-            let rule = row.get(2)?;
-            let keys = EventKeys { agent: sender, model: NONE, listener: sender, rule, time };
+                   SELECT time, client, (SELECT n FROM name WHERE text = 'busy'), count \
+                   FROM busy_row WHERE time >= ?1 AND time < ?2";
+        Self::each_row(db, (part, rows), sql, |row| {
+            let names = EventNames::of_refusal(row.get(1)?, row.get(2)?);
             let count: u64 = row.get(3)?;
-            if let Some(group) = groups.group(&keys) {
+            if let Some(group) = self.group(&names, row.get(0)?) {
                 group.refusals += count;
             }
             Ok(())
         })
     }
 
-    fn take_deliveries(&mut self, db: &Connection) -> rusqlite::Result<()> {
-        let sql = "SELECT ended, listener, outcome = 'handled', handed_over - ready, \
-                   ended - handed_over FROM delivery_row \
-                   WHERE ended >= ?1 AND ended < ?2 AND outcome <> 'not-taken'";
-        self.each_row(db, sql, |groups, row| {
-            let time = row.get(0)?;
-            let listener = row.get(1)?;
-            let keys = EventKeys { agent: NONE, model: NONE, listener, rule: NONE, time };
-            let Some(group) = groups.group(&keys) else { return Ok(()) };
-
-            group.attempts += 1;
-            group.failed += u64::from(!row.get::<_, bool>(2)?);
-            group.queued.count(row.get(3)?);
-            group.worked.count(row.get(4)?);
+    fn take_attempts(
+        &mut self,
+        db: &Connection,
+        part: &Range<i64>,
+        calls: (i64, i64),
+    ) -> rusqlite::Result<()> {
+        let sql = "SELECT call, listener, ready, handed_over, ended, outcome = 'handled' \
+                   FROM delivery_row WHERE call BETWEEN ?3 AND ?4 AND ended >= ?1 AND ended < ?2 \
+                   AND outcome <> 'not-taken'";
+        Self::each_row(db, (part, calls), sql, |row| {
+            let attempt = AttemptTimes {
+                call: row.get(0)?,
+                listener: row.get(1)?,
+                ready: row.get(2)?,
+                handed_over: row.get(3)?,
+                ended: row.get(4)?,
+                is_handled: row.get(5)?,
+            };
+            let names = EventNames::of_attempt(attempt.listener);
+            if let Some(group) = self.group(&names, attempt.ended) {
+                group.add_attempt(attempt);
+            }
             Ok(())
         })
     }
@@ -236,7 +243,7 @@ impl Groups<'_> {
 
         for (values, group) in self.groups {
             let mut texts = Vec::new();
-            for (key, value) in self.query.by.iter().zip(&values) {
+            for (key, value) in self.by.iter().zip(&values) {
                 texts.push(match key {
                     StatsKey::Day => day(*value),
                     _ => names.query_row([value], |row| row.get(0))?,

@@ -2,11 +2,12 @@
 
 use crate::envelope::Money;
 
+use super::Stats;
 use super::amounts::micros;
-use super::{DurationHistogram, Stats, StatsGroup};
+use crate::index::{DurationHistogram, EventTotals};
 
 /// A column: its header, and the text of a group. All of them are numbers.
-pub type StatsColumn = (&'static str, fn(&StatsGroup) -> String);
+pub type StatsColumn = (&'static str, fn(&EventTotals) -> String);
 
 const TURN_COLUMNS: [StatsColumn; 8] = [
     ("turns", |group| group.turns.to_string()),
@@ -30,7 +31,7 @@ const ATTEMPT_COLUMNS: [StatsColumn; 6] = [
 
 /// The columns for which there is anything.
 pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
-    let any = |count: fn(&StatsGroup) -> u64| stats.0.values().any(|group| count(group) > 0);
+    let any = |count: fn(&EventTotals) -> u64| stats.0.values().any(|group| count(group) > 0);
     let mut columns: Vec<StatsColumn> = Vec::new();
     if any(|group| group.turns) {
         columns.extend(TURN_COLUMNS);

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
-use crate::audit::{self, Stats, StatsGroup, StatsKey, StatsQuery, stats_columns};
+use crate::audit::{self, Stats, StatsKey, StatsQuery, stats_columns};
 use crate::clock::Time;
+use crate::index::EventTotals;
 use crate::journal::partitions_in;
 
 use super::exit::CommandExit;
@@ -60,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-fn json_line(by: &[StatsKey], keys: &[String], group: &StatsGroup) -> Map<String, Value> {
+fn json_line(by: &[StatsKey], keys: &[String], group: &EventTotals) -> Map<String, Value> {
     let mut line = Map::new();
     for (key, text) in by.iter().zip(keys) {
         line.insert(key.as_str().to_owned(), json!(text));

@@ -7,6 +7,13 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::ids::{Attempt, CallId};
 use crate::limits;
 
+use super::hours::{AttemptTimes, HourRows};
+
+/// Outcome of an attempt that its listener answered.
+pub const HANDLED: &str = "handled";
+/// Outcome of an attempt that no listener took. It does not count as an attempt.
+pub const NOT_TAKEN: &str = "not-taken";
+
 /// An attempt that is with its listener.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenDelivery {
@@ -91,6 +98,7 @@ impl<'d> CallRows<'d> {
     /// Ends the open attempt of a call. With `attempt`, only if it is that one.
     pub fn end_delivery(
         &mut self,
+        hours: &mut HourRows<'_>,
         id: CallId,
         attempt: Option<Attempt>,
         time: i64,
@@ -101,6 +109,16 @@ impl<'d> CallRows<'d> {
             call.delivery.is_some_and(|open| attempt.is_none_or(|at| at == open.attempt));
         if let Some(open) = call.delivery.take_if(|_| is_meant) {
             let ended = (call.n, call.listener, call.thread, open, time, outcome);
+            if outcome != NOT_TAKEN {
+                hours.add_attempt(AttemptTimes {
+                    call: call.n,
+                    listener: call.listener,
+                    ready: open.ready,
+                    handed_over: open.handed_over,
+                    ended: time,
+                    is_handled: outcome == HANDLED,
+                });
+            }
             self.deliveries.push(ended);
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::ids::Position;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
 
-use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, views};
+use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, hours, views};
 
 /// Name of the index's file in the directory of its journal.
 pub const INDEX_DATABASE: &str = "index.db";
@@ -145,6 +145,7 @@ fn create(db: &Connection, journal: &JournalReader) -> Result<(), CreateError> {
         // Few large segments of words need fewer merges than many small ones.
         let sql = "INSERT INTO word(word, rank) VALUES ('hashsize', ?1)";
         db.execute(sql, [limits::INDEX_WORDS_BYTES])?;
+        hours::create_buckets(db)?;
         let values = [
             ("format", FORMAT_VERSION.to_string()),
             ("schema", SCHEMA_VERSION.to_string()),

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 
-use crate::envelope::{Message, MessageKind, Refusal, Spending};
+use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::system::{self, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Opener, Opening, Record};
 
 use super::actions;
-use super::calls::{CallRow, CallRows, OpenDelivery, OpenHold};
+use super::calls::{CallRow, CallRows, HANDLED, NOT_TAKEN, OpenDelivery, OpenHold};
 use super::events;
+use super::hours::{EventNames, HourRows};
 use super::messages::{MessageRows, UnwrittenMessage};
 use super::names::NameTable;
 use super::pauses;
@@ -28,6 +29,7 @@ pub struct IndexFold<'d> {
     pub(super) threads: ThreadRows<'d>,
     pub(super) messages: MessageRows<'d>,
     calls: CallRows<'d>,
+    pub(super) hours: HourRows<'d>,
     /// Text of the message whose words are being added.
     text: String,
     /// Number of the last message or refusal.
@@ -44,6 +46,7 @@ impl<'d> IndexFold<'d> {
             threads: ThreadRows::new(db)?,
             messages: MessageRows::new(db),
             calls: CallRows::new(db),
+            hours: HourRows::new(db),
             text: String::new(),
             last: db.query_row(last, [], |row| row.get(0))?,
         })
@@ -61,11 +64,14 @@ impl<'d> IndexFold<'d> {
         actions::take(self, record)?;
         match &record.input {
             Input::Busy { client, since, count } => {
-                let client = self.names.number(client.as_str())?;
+                let client_n = self.names.number(client.as_str())?;
                 let sql = "INSERT INTO busy_row(position, time, client, since, count) \
                            VALUES (?1, ?2, ?3, ?4, ?5)";
-                let row = params![record.position.0, record.time.0, client, since.0, count];
+                let row = params![record.position.0, record.time.0, client_n, since.0, count];
                 self.db.prepare_cached(sql)?.execute(row)?;
+                let rule = self.names.number(RefusalRule::Busy.code())?;
+                let names = EventNames::of_refusal(client_n, rule);
+                self.hours.add_refusals(record.time.0, None, names, *count);
                 self.count_refusals(record, None, i64::try_from(*count).unwrap_or(i64::MAX))
             }
             Input::Alert(report) => self.add_alert(record, report),
@@ -102,6 +108,7 @@ impl<'d> IndexFold<'d> {
     pub fn flush(&mut self) -> rusqlite::Result<()> {
         self.messages.flush()?;
         self.calls.flush()?;
+        self.hours.flush()?;
         self.threads.flush()?;
         self.names.trim();
         Ok(())
@@ -170,7 +177,7 @@ impl<'d> IndexFold<'d> {
         let time = record.time.0;
         match fact {
             Fact::HandedOver { call, attempt } => {
-                self.calls.end_delivery(*call, None, time, "replaced")?;
+                self.calls.end_delivery(&mut self.hours, *call, None, time, "replaced")?;
                 if let Some(row) = self.calls.get(*call)? {
                     row.attempts += 1;
                     row.delivery = Some(OpenDelivery {
@@ -182,11 +189,11 @@ impl<'d> IndexFold<'d> {
                 }
             }
             Fact::OutcomeReceived { call, attempt } => {
-                self.calls.end_delivery(*call, Some(*attempt), time, "handled")?;
+                self.calls.end_delivery(&mut self.hours, *call, Some(*attempt), time, HANDLED)?;
                 self.set_ready(*call, time)?;
             }
             Fact::AttemptFailed { call, attempt, failure } => {
-                self.calls.end_delivery(*call, Some(*attempt), time, "failed")?;
+                self.calls.end_delivery(&mut self.hours, *call, Some(*attempt), time, "failed")?;
                 self.set_ready(*call, time)?;
                 let detail = failure.to_string();
                 self.add_error(record, Some(*call), None, failure.word(), &detail)?;
@@ -195,7 +202,7 @@ impl<'d> IndexFold<'d> {
                 }
             }
             Fact::NotTaken { call, attempt } => {
-                self.calls.end_delivery(*call, Some(*attempt), time, "not-taken")?;
+                self.calls.end_delivery(&mut self.hours, *call, Some(*attempt), time, NOT_TAKEN)?;
                 if let Some(row) = self.calls.get(*call)? {
                     row.attempts -= 1;
                 }
@@ -358,6 +365,8 @@ impl<'d> IndexFold<'d> {
         };
         let sender = self.names.number(sender.as_str())?;
         let rule = self.names.number(refusal.rule.code())?;
+        let names = EventNames::of_refusal(sender, rule);
+        self.hours.add_refusals(record.time.0, Some(self.last), names, 1);
         self.db.prepare_cached(sql)?.execute(params![
             self.last,
             record.position.0,
@@ -393,7 +402,7 @@ impl<'d> IndexFold<'d> {
         // The calls beneath it are cancelled.
         let is_late = matches!(&record.input, Input::Deadline { call, .. } if *call == id);
         let end = if is_late { "timed-out" } else { closing(how) };
-        self.calls.end_delivery(id, None, time, end)?;
+        self.calls.end_delivery(&mut self.hours, id, None, time, end)?;
         self.end_hold(record, id, closing(how))?;
 
         let fault = match how {

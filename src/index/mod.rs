@@ -14,10 +14,12 @@ mod branches;
 mod call_work;
 mod calls;
 mod catch_up;
+mod duration_histogram;
 mod events;
 mod file;
 mod fold;
 mod follow;
+mod hours;
 mod listener_load;
 mod lookup;
 mod messages;
@@ -39,8 +41,13 @@ mod words;
 
 pub use branches::ThreadBranch;
 pub use call_work::{CallWork, WorkKind, WorkSpan};
+pub use duration_histogram::DurationHistogram;
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use follow::{FollowResult, follow};
+pub use hours::{
+    AttemptTimes, EventNames, EventTotals, HOUR_MICROS, NO_NAME, TurnUsage, hour_of, hour_span,
+    read_hours,
+};
 pub use listener_load::{ListedRefusal, ListenerLoad};
 pub use lookup::{
     IndexedAttempt, IndexedCall, IndexedError, IndexedHold, IndexedMessage, IndexedTurn,
@@ -64,7 +71,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is made again.
-const FORMAT_VERSION: u32 = 9;
+const FORMAT_VERSION: u32 = 10;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

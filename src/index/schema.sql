@@ -304,6 +304,55 @@ CREATE TABLE config_blob(
   PRIMARY KEY(position, digest)
 ) STRICT, WITHOUT ROWID;
 
+-- Roll-ups: what happened in each hour since 1970 in UTC, by names; -1 stands for a name that the
+-- events do not have.
+CREATE TABLE hour_row(
+  hour INTEGER NOT NULL,
+  agent INTEGER NOT NULL,
+  model INTEGER NOT NULL,
+  listener INTEGER NOT NULL,
+  rule INTEGER NOT NULL,
+  turns INTEGER NOT NULL,
+  failovers INTEGER NOT NULL,
+  tokens_in INTEGER NOT NULL,
+  tokens_out INTEGER NOT NULL,
+  cost INTEGER NOT NULL,
+  refusals INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  failed INTEGER NOT NULL,
+  PRIMARY KEY(hour, agent, model, listener, rule)
+) STRICT, WITHOUT ROWID;
+
+-- How many durations of an hour are in a bucket. `measure` is `latency`, `queue` or `work`.
+CREATE TABLE hour_duration_row(
+  hour INTEGER NOT NULL,
+  agent INTEGER NOT NULL,
+  model INTEGER NOT NULL,
+  listener INTEGER NOT NULL,
+  rule INTEGER NOT NULL,
+  measure TEXT NOT NULL,
+  bucket INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY(hour, agent, model, listener, rule, measure, bucket)
+) STRICT, WITHOUT ROWID;
+
+-- Where the rows of an hour's events stand: turns and refusals by their numbers, ended attempts by
+-- those of their calls.
+CREATE TABLE hour_span_row(
+  hour INTEGER PRIMARY KEY,
+  first_event INTEGER NOT NULL,
+  last_event INTEGER NOT NULL,
+  first_call INTEGER NOT NULL,
+  last_call INTEGER NOT NULL
+) STRICT;
+
+-- The durations of each bucket, in microseconds.
+CREATE TABLE duration_bucket(
+  bucket INTEGER PRIMARY KEY,
+  above INTEGER NOT NULL,
+  up_to INTEGER NOT NULL
+) STRICT;
+
 -- The words of messages and refusals, by their numbers; words.rs says what a word is. One further
 -- word names the tree. The texts themselves stay in the journal alone.
 CREATE VIRTUAL TABLE word USING fts5(

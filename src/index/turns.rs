@@ -10,6 +10,7 @@ use crate::thread::Record;
 use crate::xml::scan::attributes;
 
 use super::fold::IndexFold;
+use super::hours::{EventNames, TurnUsage};
 use super::threads::TreeNameRole;
 
 /// Local name of the note, in the namespace of the core.
@@ -63,6 +64,16 @@ pub fn add(
     let inputs = values.digest("inputs");
     // Every other `<` of the note's texts is escaped, so this is an element of the note.
     let failovers = payload.matches("<tried ").count();
+    let failovers = i64::try_from(failovers).unwrap_or(i64::MAX);
+    let numbers = TurnUsage {
+        failovers,
+        tokens_in: values.number("tokens_in"),
+        tokens_out: values.number("tokens_out"),
+        cost_nano: values.text("cost").map_or(0, billionths),
+        latency: values.number("latency_ms").saturating_mul(1_000),
+    };
+    let names = EventNames::of_turn(agent, answered_by.or(model));
+    fold.hours.add_turn(record.time.0, n, names, numbers);
 
     fold.db.prepare_cached(INSERT)?.execute(params![
         n,
@@ -76,13 +87,13 @@ pub fn add(
         model,
         answered_by,
         stop,
-        values.number("tokens_in"),
-        values.number("tokens_out"),
+        numbers.tokens_in,
+        numbers.tokens_out,
         values.text("estimated") == Some("true"),
-        values.text("cost").map_or(0, billionths),
+        numbers.cost_nano,
         currency,
-        values.number("latency_ms").saturating_mul(1_000),
-        failovers,
+        numbers.latency,
+        numbers.failovers,
         prompt.as_ref().map(|digest| digest.0.as_slice()),
         inputs.as_ref().map(|digest| digest.0.as_slice())
     ])?;

@@ -1,7 +1,7 @@
 //! The views of an index, which are its public schema.
 
-/// Version of the views. It rises when a name, a column or a unit changes.
-pub const SCHEMA_VERSION: u32 = 1;
+/// Version of the views. It rises when a name, a column or a unit changes, and with a new view.
+pub const SCHEMA_VERSION: u32 = 2;
 
 const VIEWS: &str = include_str!("views.sql");
 

@@ -83,6 +83,19 @@ CREATE VIEW alert(position, time, time_us, event, kind, subject, cause, since, s
     a.since, a.count, (SELECT id FROM thread_row t WHERE t.n = a.thread), a.detail
   FROM alert_row a;
 
+CREATE VIEW hour(hour, hour_us, agent, model, listener, rule, turns, failovers, tokens_in,
+    tokens_out, cost_nano, refusals, attempts, failed_attempts) AS
+  SELECT @time(h.hour * 3600000000), h.hour * 3600000000, @name(h.agent), @name(h.model),
+    @name(h.listener), @name(h.rule), h.turns, h.failovers, h.tokens_in, h.tokens_out, h.cost,
+    h.refusals, h.attempts, h.failed
+  FROM hour_row h;
+
+CREATE VIEW hour_duration(hour, hour_us, agent, model, listener, measure, above_us, up_to_us,
+    durations) AS
+  SELECT @time(h.hour * 3600000000), h.hour * 3600000000, @name(h.agent), @name(h.model),
+    @name(h.listener), h.measure, b.above, b.up_to, h.count
+  FROM hour_duration_row h JOIN duration_bucket b ON b.bucket = h.bucket;
+
 CREATE VIEW hold(call, thread, caller, listener, kind, position, since, since_us, until, until_us,
     ended, ended_us, waited_us, outcome) AS
   SELECT @uuid(c.id), t.id, a.text, l.text, h.hold, h.position, @time(h.since), h.since,

@@ -2,6 +2,7 @@
 
 mod damage;
 mod follower;
+mod hours;
 mod json_outputs;
 mod message;
 mod queries;
@@ -22,7 +23,7 @@ use organism::index::{self, IndexReader, SqlValue, run_sql};
 use crate::journal::Place;
 use crate::json_schemas::assert_described;
 
-const VIEWS: [&str; 16] = [
+const VIEWS: [&str; 18] = [
     "tree",
     "thread",
     "message",
@@ -32,6 +33,8 @@ const VIEWS: [&str; 16] = [
     "refusal",
     "busy",
     "alert",
+    "hour",
+    "hour_duration",
     "hold",
     "pause",
     "action",

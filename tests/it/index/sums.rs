@@ -10,14 +10,14 @@ use crate::fixtures::stored_journals;
 use crate::journal::Place;
 use crate::journal::script::{CORE, Script, thread};
 
-fn stats(place: &Place, more: &[&str]) -> Vec<Json> {
+pub fn stats(place: &Place, more: &[&str]) -> Vec<Json> {
     let output = organism(place, &[&["stats", "--json"], more].concat());
     assert_eq!((text(&output.stderr).as_str(), output.status.code()), ("", Some(0)));
     text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The values of some fields of each group, as rows.
-fn columns(groups: &[Json], names: &[&str]) -> Vec<String> {
+pub fn columns(groups: &[Json], names: &[&str]) -> Vec<String> {
     let value = |group: &Json, name: &str| match &group[name] {
         Json::String(text) => text.clone(),
         other => other.to_string(),

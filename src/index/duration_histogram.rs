@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 /// 2 %.
 const BUCKET_RATIO: f64 = 1.04;
 
+/// The bucket of the longest duration that has a number.
+pub const LAST_BUCKET: u16 = 1114;
+
 /// Durations in microseconds, counted in buckets whose bounds grow by 4 %.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DurationHistogram {
@@ -16,8 +19,18 @@ pub struct DurationHistogram {
 impl DurationHistogram {
     /// Counts a duration. A negative one, after a clock was set back, counts as zero.
     pub fn count(&mut self, micros: i64) {
-        *self.buckets.entry(bucket(micros)).or_default() += 1;
-        self.total += 1;
+        self.count_in(bucket(micros), 1);
+    }
+
+    /// Counts durations of one bucket.
+    pub fn count_in(&mut self, bucket: u16, count: u64) {
+        *self.buckets.entry(bucket).or_default() += count;
+        self.total += count;
+    }
+
+    /// The buckets that hold durations, with their numbers.
+    pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.buckets.iter().map(|(bucket, count)| (*bucket, *count))
     }
 
     pub fn add(&mut self, other: &Self) {
@@ -48,6 +61,13 @@ fn bucket(micros: i64) -> u16 {
         return 0;
     }
     (micros as f64).log(BUCKET_RATIO).ceil() as u16
+}
+
+/// The durations of a bucket, in microseconds: those above the first number, up to the second one.
+pub fn bucket_bounds(bucket: u16) -> (u64, u64) {
+    let upper = |bucket: u16| BUCKET_RATIO.powi(i32::from(bucket)) as u64;
+    let above = bucket.checked_sub(1).map_or(0, upper);
+    (above, upper(bucket).min(i64::MAX.unsigned_abs()))
 }
 
 fn middle(bucket: u16) -> u64 {
@@ -84,6 +104,17 @@ mod tests {
                 assert!((found - exact).abs() <= bound, "{range} {share}: {found} {exact}");
             }
         }
+    }
+
+    #[test]
+    fn each_duration_is_within_the_bounds_of_its_bucket() {
+        for micros in [2, 3, 10, 25, 999, 1_000_000, 86_400_000_000, i64::MAX] {
+            let (above, up_to) = bucket_bounds(bucket(micros));
+            let micros = micros.unsigned_abs();
+            assert!(above < micros && micros <= up_to, "{micros}: {above} to {up_to}");
+        }
+        assert_eq!(bucket(i64::MAX), LAST_BUCKET);
+        assert_eq!(bucket_bounds(0), (0, 1));
     }
 
     #[test]

@@ -1,0 +1,350 @@
+//! Roll-ups: counts, sums and durations of what happened in each hour in UTC, by agent, model,
+//! listener and rule. Statistics about any range of time read these instead of every event.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rusqlite::{Connection, Row, params};
+
+use super::duration_histogram::{DurationHistogram, LAST_BUCKET, bucket_bounds};
+
+/// Microseconds of an hour.
+pub const HOUR_MICROS: i64 = 3_600_000_000;
+/// Value of a key that an event does not have.
+pub const NO_NAME: i64 = -1;
+
+/// Names by which an event is counted: their numbers, or [`NO_NAME`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventNames {
+    /// The agent of a model call, or the sender of a refused payload.
+    pub agent: i64,
+    /// The model that answered.
+    pub model: i64,
+    /// The listener of an attempt or of a model call, or the sender of a refused payload.
+    pub listener: i64,
+    /// The rule of a refusal.
+    pub rule: i64,
+}
+
+impl EventNames {
+    pub fn of_turn(agent: i64, model: Option<i64>) -> Self {
+        Self { agent, model: model.unwrap_or(NO_NAME), listener: agent, rule: NO_NAME }
+    }
+
+    pub fn of_refusal(sender: i64, rule: i64) -> Self {
+        Self { agent: sender, model: NO_NAME, listener: sender, rule }
+    }
+
+    pub fn of_attempt(listener: i64) -> Self {
+        Self { agent: NO_NAME, model: NO_NAME, listener, rule: NO_NAME }
+    }
+}
+
+/// Counts, sums and durations of some events.
+#[derive(Debug, Clone, Default)]
+pub struct EventTotals {
+    pub turns: u64,
+    /// Requests to a model that failed before another one answered.
+    pub failovers: u64,
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+    /// Cost in billionths of the currency unit.
+    pub cost_nano: u64,
+    /// Times from the request of a model call to its answer.
+    pub latency: DurationHistogram,
+    pub refusals: u64,
+    /// Attempts of listeners to handle a call that have ended.
+    pub attempts: u64,
+    /// Attempts that ended without an answer.
+    pub failed: u64,
+    /// Times from when a call was ready until its listener got it.
+    pub queued: DurationHistogram,
+    /// Times from then until the attempt ended.
+    pub worked: DurationHistogram,
+}
+
+impl EventTotals {
+    pub fn add(&mut self, other: &Self) {
+        self.turns += other.turns;
+        self.failovers += other.failovers;
+        self.tokens_in += other.tokens_in;
+        self.tokens_out += other.tokens_out;
+        self.cost_nano += other.cost_nano;
+        self.latency.add(&other.latency);
+        self.refusals += other.refusals;
+        self.attempts += other.attempts;
+        self.failed += other.failed;
+        self.queued.add(&other.queued);
+        self.worked.add(&other.worked);
+    }
+
+    fn measured(&mut self, measure: Measure) -> &mut DurationHistogram {
+        match measure {
+            Measure::Latency => &mut self.latency,
+            Measure::Queue => &mut self.queued,
+            Measure::Work => &mut self.worked,
+        }
+    }
+}
+
+/// A kind of duration. The word stands in the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    Latency,
+    Queue,
+    Work,
+}
+
+impl Measure {
+    const ALL: [Self; 3] = [Self::Latency, Self::Queue, Self::Work];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Queue => "queue",
+            Self::Work => "work",
+        }
+    }
+}
+
+/// Where the rows of an hour's events stand, so that a part of the hour can be read without all
+/// other rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HourSpan {
+    /// Lowest and highest number of the turns and refusals.
+    pub events: (i64, i64),
+    /// Lowest and highest number of the calls whose attempts ended.
+    pub calls: (i64, i64),
+}
+
+impl HourSpan {
+    const EMPTY: Self = Self { events: (i64::MAX, i64::MIN), calls: (i64::MAX, i64::MIN) };
+}
+
+fn widen(span: &mut (i64, i64), n: i64) {
+    *span = (span.0.min(n), span.1.max(n));
+}
+
+/// An attempt of a listener that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct AttemptTimes {
+    pub call: i64,
+    pub listener: i64,
+    pub ready: i64,
+    pub handed_over: i64,
+    pub ended: i64,
+    pub is_handled: bool,
+}
+
+/// Numbers of a model call for its hour.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnUsage {
+    pub failovers: i64,
+    pub tokens_in: i64,
+    pub tokens_out: i64,
+    pub cost_nano: i64,
+    pub latency: i64,
+}
+
+/// Sums of the events since the last flush, by hour and names.
+pub struct HourRows<'d> {
+    db: &'d Connection,
+    sums: HashMap<(i64, EventNames), EventTotals, foldhash::fast::RandomState>,
+    spans: HashMap<i64, HourSpan, foldhash::fast::RandomState>,
+}
+
+impl<'d> HourRows<'d> {
+    pub fn new(db: &'d Connection) -> Self {
+        Self { db, sums: HashMap::default(), spans: HashMap::default() }
+    }
+
+    /// Counts a model call whose row has the number `n`.
+    pub fn add_turn(&mut self, time: i64, n: i64, names: EventNames, turn: TurnUsage) {
+        widen(&mut self.span(time).events, n);
+        self.sums(time, names).add_turn(turn);
+    }
+
+    /// Counts refusals; `n` is the number of the row of one that is recorded by itself.
+    pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
+        let span = self.span(time);
+        if let Some(n) = n {
+            widen(&mut span.events, n);
+        }
+        self.sums(time, names).refusals += count;
+    }
+
+    pub fn add_attempt(&mut self, attempt: AttemptTimes) {
+        widen(&mut self.span(attempt.ended).calls, attempt.call);
+        self.sums(attempt.ended, EventNames::of_attempt(attempt.listener)).add_attempt(attempt);
+    }
+
+    fn sums(&mut self, time: i64, names: EventNames) -> &mut EventTotals {
+        self.sums.entry((hour_of(time), names)).or_default()
+    }
+
+    fn span(&mut self, time: i64) -> &mut HourSpan {
+        self.spans.entry(hour_of(time)).or_insert(HourSpan::EMPTY)
+    }
+
+    /// Adds everything to the rows of its hour.
+    pub fn flush(&mut self) -> rusqlite::Result<()> {
+        for ((hour, names), mut sums) in self.sums.drain() {
+            save(self.db, hour, names, &sums)?;
+            for measure in Measure::ALL {
+                save_durations(self.db, (hour, names), measure, sums.measured(measure))?;
+            }
+        }
+        for (hour, HourSpan { events, calls }) in self.spans.drain() {
+            let sql = "INSERT INTO hour_span_row(hour, first_event, last_event, first_call, \
+                       last_call) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET \
+                       first_event = min(first_event, excluded.first_event), \
+                       last_event = max(last_event, excluded.last_event), \
+                       first_call = min(first_call, excluded.first_call), \
+                       last_call = max(last_call, excluded.last_call)";
+            let row = params![hour, events.0, events.1, calls.0, calls.1];
+            self.db.prepare_cached(sql)?.execute(row)?;
+        }
+        Ok(())
+    }
+}
+
+impl EventTotals {
+    pub fn add_turn(&mut self, turn: TurnUsage) {
+        let TurnUsage { failovers, tokens_in, tokens_out, cost_nano, latency } = turn;
+        let count = |number: i64| u64::try_from(number).unwrap_or_default();
+        self.turns += 1;
+        self.failovers += count(failovers);
+        self.tokens_in += count(tokens_in);
+        self.tokens_out += count(tokens_out);
+        self.cost_nano += count(cost_nano);
+        self.latency.count(latency);
+    }
+
+    pub fn add_attempt(&mut self, attempt: AttemptTimes) {
+        let AttemptTimes { ready, handed_over, ended, is_handled, .. } = attempt;
+        self.attempts += 1;
+        self.failed += u64::from(!is_handled);
+        self.queued.count(handed_over.saturating_sub(ready));
+        self.worked.count(ended.saturating_sub(handed_over));
+    }
+}
+
+pub fn hour_of(time: i64) -> i64 {
+    time.div_euclid(HOUR_MICROS)
+}
+
+fn save(db: &Connection, hour: i64, names: EventNames, sums: &EventTotals) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO hour_row(hour, agent, model, listener, rule, turns, failovers, \
+               tokens_in, tokens_out, cost, refusals, attempts, failed) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+               ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, \
+               failovers = failovers + excluded.failovers, \
+               tokens_in = tokens_in + excluded.tokens_in, \
+               tokens_out = tokens_out + excluded.tokens_out, cost = cost + excluded.cost, \
+               refusals = refusals + excluded.refusals, attempts = attempts + excluded.attempts, \
+               failed = failed + excluded.failed";
+    let EventNames { agent, model, listener, rule } = names;
+    db.prepare_cached(sql)?.execute(params![
+        hour,
+        agent,
+        model,
+        listener,
+        rule,
+        sums.turns,
+        sums.failovers,
+        sums.tokens_in,
+        sums.tokens_out,
+        sums.cost_nano,
+        sums.refusals,
+        sums.attempts,
+        sums.failed
+    ])?;
+    Ok(())
+}
+
+fn save_durations(
+    db: &Connection,
+    (hour, names): (i64, EventNames),
+    measure: Measure,
+    durations: &DurationHistogram,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO hour_duration_row(hour, agent, model, listener, rule, measure, bucket, \
+               count) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) \
+               ON CONFLICT DO UPDATE SET count = count + excluded.count";
+    let EventNames { agent, model, listener, rule } = names;
+    let mut statement = db.prepare_cached(sql)?;
+    for (bucket, count) in durations.buckets() {
+        let word = measure.as_str();
+        statement.execute(params![hour, agent, model, listener, rule, word, bucket, count])?;
+    }
+    Ok(())
+}
+
+/// Writes the bounds of all buckets.
+pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO duration_bucket(bucket, above, up_to) VALUES (?1, ?2, ?3)";
+    let mut statement = db.prepare(sql)?;
+    for bucket in 0..=LAST_BUCKET {
+        let (above, up_to) = bucket_bounds(bucket);
+        statement.execute(params![bucket, above, up_to])?;
+    }
+    Ok(())
+}
+
+/// Hands the sums of each of these hours to `take`, more than once for the same names.
+pub fn read_hours(
+    db: &Connection,
+    hours: &Range<i64>,
+    mut take: impl FnMut(i64, EventNames, &EventTotals),
+) -> rusqlite::Result<()> {
+    let sql = "SELECT hour, agent, model, listener, rule, turns, failovers, tokens_in, tokens_out, \
+               cost, refusals, attempts, failed FROM hour_row WHERE hour >= ?1 AND hour < ?2";
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query([hours.start, hours.end])?;
+    while let Some(row) = rows.next()? {
+        let sums = EventTotals {
+            turns: row.get(5)?,
+            failovers: row.get(6)?,
+            tokens_in: row.get(7)?,
+            tokens_out: row.get(8)?,
+            cost_nano: row.get(9)?,
+            refusals: row.get(10)?,
+            attempts: row.get(11)?,
+            failed: row.get(12)?,
+            ..EventTotals::default()
+        };
+        take(row.get(0)?, names_of(row)?, &sums);
+    }
+
+    let sql = "SELECT hour, agent, model, listener, rule, measure, bucket, count \
+               FROM hour_duration_row WHERE hour >= ?1 AND hour < ?2";
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query([hours.start, hours.end])?;
+    while let Some(row) = rows.next()? {
+        let word: String = row.get(5)?;
+        let measure = Measure::ALL.into_iter().find(|measure| measure.as_str() == word);
+        let mut sums = EventTotals::default();
+        if let Some(measure) = measure {
+            sums.measured(measure).count_in(row.get(6)?, row.get(7)?);
+        }
+        take(row.get(0)?, names_of(row)?, &sums);
+    }
+    Ok(())
+}
+
+fn names_of(row: &Row<'_>) -> rusqlite::Result<EventNames> {
+    let agent = row.get(1)?;
+    let model = row.get(2)?;
+    Ok(EventNames { agent, model, listener: row.get(3)?, rule: row.get(4)? })
+}
+
+/// Where the events of an hour stand. `None` if nothing happened in it.
+pub fn hour_span(db: &Connection, hour: i64) -> rusqlite::Result<Option<HourSpan>> {
+    let sql = "SELECT first_event, last_event, first_call, last_call FROM hour_span_row \
+               WHERE hour = ?1";
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query([hour])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let events = (row.get(0)?, row.get(1)?);
+    Ok(Some(HourSpan { events, calls: (row.get(2)?, row.get(3)?) }))
+}
