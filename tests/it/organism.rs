@@ -69,7 +69,7 @@ mod run;
 mod schedules;
 mod send;
 mod signed;
-mod snapshots;
+pub mod snapshots;
 mod stray_answers;
 mod streams;
 mod terminal;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Mounted, SMALL, skip};
 use crate::campaign::Campaign;
-use crate::organism::{CommandOutput, House, numbered, until};
+use crate::organism::{CONFIG, CommandOutput, House, numbered, say, snapshots, talk_reply, until};
 
 /// Maximum time for the response to a submission, refused or accepted.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -176,6 +176,45 @@ fn a_full_disk_beneath_the_index_does_not_disturb_the_organism() {
     std::fs::remove_file(&filler).unwrap();
     until("it is up to date", || house.log().contains("the index is up to date").then_some(()));
     assert_eq!(counted().as_deref(), Some("3"));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// Issue 17, 5.1: a full disk while a snapshot is made costs this snapshot alone. The organism works
+/// on, a start after a kill continues from the snapshot before, and the next one is made once there
+/// is room.
+#[test]
+fn a_full_disk_beneath_a_snapshot_costs_that_snapshot_alone() {
+    let house = House::settled(CONFIG);
+    std::fs::create_dir_all(house.state()).unwrap();
+    let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"], &house.state());
+    let _mounted = match mounted {
+        Ok(mounted) => mounted,
+        Err(reason) => return skip("a disk of the snapshots that is full", &reason),
+    };
+    let before = snapshots::killed_after_a_snapshot(&house);
+
+    let running = snapshots::run(&house, None);
+    assert!(house.log().contains(snapshots::CONTINUES), "{}", house.log());
+    let filler = house.state().join("filler");
+    fill(&filler);
+    until("no snapshot can be made", || {
+        snapshots::decide(&house);
+        house.log().contains("no snapshot could be made").then_some(())
+    });
+    assert_eq!(snapshots::snapshot(&house), Some(before), "the snapshot before stays");
+    assert_eq!(house.send_text(&say("two"), &["--key", "k-2"]).out, talk_reply("two"));
+    drop(running);
+
+    std::fs::remove_file(&filler).unwrap();
+    let running = snapshots::run(&house, None);
+    assert!(house.log().contains(snapshots::CONTINUES), "{}", house.log());
+    for (text, key) in [("one", "k-1"), ("two", "k-2")] {
+        assert_eq!(house.send_text(&say(text), &["--key", key]).out, talk_reply(text));
+    }
+    assert_eq!(house.recorded("say"), 2, "repeated keys are answered from the record");
+    snapshots::decide(&house);
+    until("a snapshot is made", || snapshots::snapshot(&house).filter(|at| *at != before));
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
