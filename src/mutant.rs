@@ -42,6 +42,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("wait-for-the-alert-command", "a command of an alert that hangs is killed"),
     ("hand-over-the-paused", "nothing that a pause covers is handed over"),
     ("retry-twice", "each message is retried once"),
+    ("retry-a-used-key", "what a client has sent again with its key is not retried"),
     ("retry-unconfirmed", "work that may have been done is repeated only with a confirmation"),
     ("trust-a-lineage", "`verify` proves that the source of a fork has the record it names"),
     (

@@ -1,6 +1,6 @@
 //! Finds a message that an operator wants to retry, with everything that its retry needs.
 
-use crate::envelope::{Message, MessageKind, Payload};
+use crate::envelope::{Message, MessageKind, Payload, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
@@ -24,6 +24,8 @@ pub struct RetrySource {
     pub sender: ListenerName,
     /// The recipient of the call.
     pub to: Option<ListenerName>,
+    /// The client key of a submission that was refused.
+    pub key: Option<String>,
     pub payload: String,
     /// Whether the outcome of the call, or of one that it retries, is unknown.
     pub is_unknown: bool,
@@ -62,14 +64,19 @@ impl RetrySource {
     ) -> Result<Result<Self, RetryError>, Error> {
         let Some(sealed) = reader.record(position)? else { return Ok(Err(RetryError::Missing)) };
         let record = &sealed.record;
-        let submitted = matches!(&record.input, Input::Submitted { id, .. } if *id == message);
-        let refused = record.facts.iter().find_map(|fact| match fact {
-            Fact::Refused { sender, thread, refusal, .. } if submitted => {
-                Some((sender, thread.as_ref(), refusal))
-            }
+        let key = match &record.input {
+            Input::Submitted { id, key, .. } if *id == message => Some(key),
             _ => None,
+        };
+        let refused = key.and_then(|key| {
+            record.facts.iter().find_map(|fact| match fact {
+                Fact::Refused { sender, thread, refusal, .. } => {
+                    Some((key, sender, thread.as_ref(), refusal))
+                }
+                _ => None,
+            })
         });
-        if let Some((sender, thread, refusal)) = refused {
+        if let Some((key, sender, thread, refusal)) = refused {
             if Digest::of(refusal.head.as_bytes()) != refusal.digest {
                 return Ok(Err(RetryError::Incomplete));
             }
@@ -80,6 +87,7 @@ impl RetrySource {
                 thread: thread.map(ThreadId::root),
                 sender: sender.clone(),
                 to: None,
+                key: key.clone().filter(|_| refusal.rule != RefusalRule::KeyReused),
                 payload: refusal.head.clone(),
                 is_unknown: false,
             }));
@@ -116,6 +124,7 @@ impl RetrySource {
             thread: Some(record.tree.clone()),
             sender: call.from.clone(),
             to: Some(call.to.clone()),
+            key: None,
             payload: call.payload.as_str().to_owned(),
             is_unknown: has_unknown_outcome(records, call.id),
         })

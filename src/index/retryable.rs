@@ -38,8 +38,7 @@ const REFUSED: &str = "SELECT c.id, c.position, s.text, NULL, u.text, c.time, NU
                        INDEXED BY refusal_submission WHERE submission IS NOT NULL) c \
                        CROSS JOIN name s ON s.n = c.sender CROSS JOIN name u ON u.n = c.rule";
 
-/// Rules after which a client sends the same submission again with its key, or has done so: a retry
-/// has no key, and would be a second execution.
+/// Rules after which a client sends the same submission again, or has done so.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \

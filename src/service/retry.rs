@@ -37,6 +37,7 @@ impl PumpService {
             id: MessageId(Uuid::now_v7()),
             sender: found.sender,
             to: found.to,
+            key: found.key,
             is_unknown: found.is_unknown,
             is_confirmed,
             verdict: Verdict::Passed(Digest::ZERO),

@@ -30,6 +30,10 @@ pub struct RetryAction {
     /// The recipient of the message. A submission that was refused has none.
     #[serde(rename = "to", default, skip_serializing_if = "Option::is_none")]
     pub to: Option<ListenerName>,
+    /// The client key of a submission that was refused. The retry uses it, so that the client's own
+    /// repetition gets the result of the retry.
+    #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Whether the outcome of the message, or of one that it retries, is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,

@@ -119,6 +119,10 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("hand-over-the-paused", SIMULATION),
     ("retry-twice", "pump::retries::a_message_is_retried_once_also_after_a_restart"),
+    (
+        "retry-a-used-key",
+        "pump::retries::the_retry_of_a_refused_submission_and_its_client_share_a_key",
+    ),
     ("retry-unconfirmed", "pump::retries::work_that_may_have_been_done_needs_a_confirmation"),
     ("trust-a-lineage", "audit::lineage::verify_follows_the_lineage_of_a_fork"),
     (

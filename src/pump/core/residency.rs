@@ -45,8 +45,12 @@ impl Core {
 
     /// The client key that `event` names, if it is not in memory.
     pub fn missing_key(&self, event: &Event) -> Option<ClientKey> {
-        let Event::Submit(Submission { client, key: Some(key), .. }) = event else { return None };
-        let key = (client.clone(), key.clone());
+        let (client, key) = match event {
+            Event::Submit(Submission { client, key, .. }) => (client, key),
+            Event::RetryMessage(order) => (&order.action.sender, &order.action.key),
+            _ => return None,
+        };
+        let key = (client.clone(), key.clone()?);
         self.state.keys.resident(&key).is_none().then_some(key)
     }
 

@@ -17,7 +17,7 @@ use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{ActionReport, CorePayload};
-use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, RetryAction, Verdict};
+use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, KeyUse, RetryAction, Verdict};
 
 /// Label of the subthread for the retry of a listener's call.
 const RETRY_LABEL: &str = "retry";
@@ -176,6 +176,7 @@ impl Core {
             return refused(RefusalRule::NotInVocabulary, &text);
         }
 
+        self.check_key(action, checked)?;
         let peers = self.peers_of_retry(action, checked)?;
         if let Some(tree) = self.state.tree(root)
             && !self.renews(&client, root)
@@ -190,6 +191,23 @@ impl Core {
             return refused(RefusalRule::BudgetSpent, &text);
         }
         Ok(RetryPlace { client, peers })
+    }
+
+    /// Whether the client has not sent the refused submission again itself.
+    fn check_key(&self, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
+        let used = self.key_use(action).filter(|used| used.digest == checked.payload().digest);
+        let Some(used) = used.filter(|_| !mutant("retry-a-used-key")) else { return Ok(()) };
+        let text = format!(
+            "{} has sent this again with the same key since, in thread {}",
+            action.sender, used.thread
+        );
+        Err(refusal_of(RefusalRule::KeyReused, text, checked))
+    }
+
+    /// The submission that has used the key of a retry since.
+    fn key_use(&self, action: &RetryAction) -> Option<&KeyUse> {
+        let key = action.key.clone()?;
+        self.state.keys.get(&(action.sender.clone(), key))
     }
 
     fn is_client(&self, sender: &ListenerName) -> bool {
@@ -228,7 +246,8 @@ impl Core {
             sender: &action.sender,
             client,
             thread: &thread,
-            key: None,
+            // A key that another payload has used since stays with it.
+            key: action.key.as_ref().filter(|_| self.key_use(action).is_none()),
             cause: Some(cause.id),
         };
         let calls = self.open_client_calls(step, &request, checked, peers);

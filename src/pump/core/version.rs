@@ -106,6 +106,7 @@ const CHANGES: &[(u32, &str)] = &[
         "timers of a fork keep their order whatever their times are, and its threads keep their \
          allotments",
     ),
+    (55, "the retry of a refused submission uses the submission's key"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

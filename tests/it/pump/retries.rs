@@ -3,7 +3,7 @@
 
 use organism::envelope::{AttemptFailure, RefusalRule};
 use organism::ids::{CallId, MessageId, ThreadId};
-use organism::pump::core::RetryRuling;
+use organism::pump::core::{Receipt, RetryRuling, Target};
 use uuid::Uuid;
 
 use super::world::{RetriedCall, World, agent, client, fresh, listener, word};
@@ -41,6 +41,7 @@ fn say(message: MessageId, thread: &ThreadId) -> RetriedCall<'_> {
         who: "desk",
         to: Some("echo"),
         text: "",
+        key: None,
         again: false,
         unknown: false,
     }
@@ -158,5 +159,46 @@ fn a_retry_passes_the_peers_of_today_and_names_no_taken_thread() {
     let (place, _) = retried(world.retry(&new));
     assert_eq!(place, fresh_thread);
     assert!(matches!(world.retry(&new), RetryRuling::AlreadyRetried(_)));
+    world.check_replay();
+}
+
+/// A refused submission had a key. Whoever comes first, the retry or the client's own repetition, the
+/// work is done once.
+#[test]
+fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
+    let organism = ThreadId::parse(ThreadId::ORGANISM).unwrap();
+    let text = word("count", "a");
+    let thread = ThreadId::parse("sess-retry0001").unwrap();
+    let message = MessageId(Uuid::from_u128(77));
+    let refused = RetriedCall {
+        source: &organism,
+        to: None,
+        text: &text,
+        key: Some("k-1"),
+        ..say(message, &thread)
+    };
+
+    let mut world = world();
+    let (place, call) = retried(world.retry(&refused));
+    let again = world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &text);
+    let Receipt::Accepted { thread: same, calls, again, .. } = again else { panic!("{again:?}") };
+    assert_eq!((same, calls, again), (place, vec![call], true));
+    world.restart();
+    let again = world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &text);
+    assert!(matches!(again, Receipt::Accepted { again: true, .. }), "{again:?}");
+    world.check_replay();
+
+    let mut world = self::world();
+    let sent = world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &text);
+    assert!(matches!(sent, Receipt::Accepted { again: false, .. }), "{sent:?}");
+    let RetryRuling::Refused(refusal) = world.retry(&refused) else { panic!("sent again") };
+    assert_eq!(refusal.rule, RefusalRule::KeyReused);
+    assert!(refusal.message.contains("has sent this again"), "{refusal}");
+    world.check_replay();
+
+    // Another payload has the key: the retry does without it.
+    let mut world = self::world();
+    world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &word("count", "b"));
+    retried(world.retry(&refused));
     world.check_replay();
 }

@@ -90,6 +90,7 @@ pub struct RetriedCall<'a> {
     pub who: &'a str,
     pub to: Option<&'a str>,
     pub text: &'a str,
+    pub key: Option<&'a str>,
     pub again: bool,
     pub unknown: bool,
 }
@@ -711,7 +712,7 @@ impl World {
     /// `source`.
     pub fn retry(&mut self, retried: &RetriedCall<'_>) -> RetryRuling {
         self.submissions += 1;
-        let RetriedCall { message, source, thread, who, to, text, again, unknown } = *retried;
+        let RetriedCall { message, source, thread, who, to, text, key, again, unknown } = *retried;
         let checked = self.gate.check(&name(who), text.as_bytes());
         let verdict = match &checked {
             Ok(checked) => Verdict::Passed(checked.payload().digest),
@@ -725,6 +726,7 @@ impl World {
             id: MessageId(Uuid::from_u128(0xe0e0_0000 + u128::from(self.submissions))),
             sender: name(who),
             to: to.map(name),
+            key: key.map(str::to_owned),
             is_unknown: unknown,
             is_confirmed: again,
             verdict,
