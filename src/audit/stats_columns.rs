@@ -39,7 +39,9 @@ pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
     if any(|group| group.attempts) {
         columns.extend(ATTEMPT_COLUMNS);
     }
-    columns.push(("refusals", |group| group.refusals.to_string()));
+    if any(|group| group.refusals) || columns.is_empty() {
+        columns.push(("refusals", |group| group.refusals.to_string()));
+    }
     columns
 }
 

@@ -25,7 +25,8 @@ use super::{CommandExit, config_error_carets};
 pub struct Args {
     /// Directory that the question is about. Default: the project that contains this config.
     directory: Option<PathBuf>,
-    /// The research desk's config. Default: ./config/research-desk.toml.
+    /// The research desk's config. Default: ./config/research-desk.toml, or that of the source tree
+    /// that this program was built in.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

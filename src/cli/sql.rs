@@ -16,7 +16,8 @@ use super::render::{RenderOutput, clean, put, put_visible_json, table};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "docs/AUDIT.md describes the views: tree, thread, message, call, delivery, turn, \
-                  refusal, busy, alert, hold, action, error, config, config_file."
+                  refusal, busy, alert, hour, hour_duration, hold, pause, action, error, config, \
+                  config_file, about."
 )]
 pub struct Args {
     #[command(flatten)]

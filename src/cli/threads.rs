@@ -85,7 +85,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(CommandExit::Done.into());
     }
     if trees.is_empty() {
-        note!("no threads to list; `organism send` starts one");
+        let is_filtered = TreeFilter { before: None, ..filter }
+            != TreeFilter { is_without_organism: !args.all, ..TreeFilter::default() };
+        if is_filtered || limit == 0 {
+            note!("no thread matches these conditions; `organism threads` alone lists the newest");
+        } else {
+            note!("no threads to list; `organism send` starts one");
+        }
         return Ok(CommandExit::Done.into());
     }
 

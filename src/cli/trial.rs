@@ -79,7 +79,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // The oldest first, as they were recorded.
     threads.reverse();
     if threads.is_empty() {
-        let text = "no thread to try; `organism threads` takes the same filters and lists them";
+        let text = "no thread matches --threads in this journal; `organism threads` with the config or --data of \
+                    the recorded threads takes the same filters and lists them";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     if has_more {

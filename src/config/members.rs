@@ -266,6 +266,10 @@ fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut Table
         read.required("schema", "\"the file that declares its payloads.xsd\"");
     }
     read.required("accepts", "[\"the payloads it takes\"]");
+    if read.is_empty_list("accepts") {
+        let place = read.place.clone();
+        read.empty("accepts", &place);
+    }
     if role == Role::Human {
         read.required("replies", "[\"the payloads they answer with\"]");
     }

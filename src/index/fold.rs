@@ -1,6 +1,7 @@
 //! Turns records into rows. The facts of a record are the same ones from which the pump's state
 //! follows, so every row can be made again from the journal.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use rusqlite::types::Value;
@@ -10,6 +11,7 @@ use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::system::{self, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Opener, Opening, Record};
+use crate::xml::scan::attributes;
 
 use super::actions;
 use super::calls::{CallRow, CallRows, HANDLED, NOT_TAKEN, OpenDelivery, OpenHold};
@@ -409,7 +411,8 @@ impl<'d> IndexFold<'d> {
             Closing::Failed => fault_of(record, id),
             Closing::Completed | Closing::Cancelled => None,
         };
-        let fault_name = fault.map(|fault| self.names.payload(&fault.name)).transpose()?;
+        let fault_word = fault.map(fault_word);
+        let fault_name = fault_word.as_deref().map(|word| self.names.number(word)).transpose()?;
         let Some(call) = self.calls.get(id)? else { return Ok(()) };
         call.closed = Some((time, closing(how)));
         call.fault = fault_name;
@@ -421,8 +424,9 @@ impl<'d> IndexFold<'d> {
             self.threads.end(thread, how, record)?;
         }
         if how == Closing::Failed {
-            let kind = fault.map_or("failed", |fault| &*fault.name.local);
-            self.add_error(record, Some(id), None, kind, "the call ended with this fault")?;
+            let kind = fault_word.as_deref().unwrap_or("failed");
+            let detail = fault.map_or_else(|| NO_FAULT.to_owned(), fault_detail);
+            self.add_error(record, Some(id), None, kind, &detail)?;
         }
         Ok(())
     }
@@ -519,6 +523,21 @@ fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
             && message.name != thread_result
     };
     messages.rev().find(is_fault)
+}
+
+/// Detail of a call that failed without a fault of the core.
+const NO_FAULT: &str = "the call ended with this fault";
+
+/// The code of a fault, such as `timeout`, or the name of a fault without one.
+fn fault_word(fault: &Message) -> Cow<'_, str> {
+    let attributes = attributes(fault.payload.as_str());
+    let code = attributes.into_iter().find(|(name, _)| *name == "code").map(|(_, code)| code);
+    code.unwrap_or(Cow::Borrowed(&*fault.name.local))
+}
+
+/// The text of a fault.
+fn fault_detail(fault: &Message) -> String {
+    words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
 }
 
 const fn hold_word(hold: Hold) -> &'static str {

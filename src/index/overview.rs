@@ -37,6 +37,8 @@ pub struct ListedAction {
     pub thread: Option<String>,
     pub message: Option<MessageId>,
     pub reason: Option<String>,
+    /// Further details, such as the target of a pause, as JSON.
+    pub details: Option<String>,
 }
 
 /// The number of failures of one kind at one listener.
@@ -96,7 +98,7 @@ impl IndexReader {
     /// The newest actions of people, up to `limit`.
     pub fn newest_actions(&self, limit: usize) -> Result<Vec<ListedAction>, Error> {
         let sql = "SELECT a.position, a.time, a.action, p.text, a.login, a.host, a.signed, \
-                   a.accepted, t.id, a.message, a.reason FROM action_row a \
+                   a.accepted, t.id, a.message, a.reason, a.details FROM action_row a \
                    JOIN name p ON p.n = a.person LEFT JOIN thread_row t ON t.n = a.thread \
                    ORDER BY a.position DESC LIMIT ?1";
         self.rows(sql, &[&limit], |row| {
@@ -112,6 +114,7 @@ impl IndexReader {
                 thread: row.get(8)?,
                 message: message_id(row, 9)?,
                 reason: row.get(10)?,
+                details: row.get(11)?,
             })
         })
     }

@@ -13,7 +13,7 @@ use super::words::match_query;
 use super::{Error, IndexReader};
 
 /// Properties that a tree must have to be listed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TreeFilter {
     pub status: Option<String>,
     /// Changed at or after this time.

@@ -10,10 +10,12 @@ use super::layout::{inline, moment, table};
 use super::{ViewState, message, thread};
 use crate::index::ListedAction;
 use crate::limits;
+use crate::thread::ActionDetail;
 
 const PATH: &str = "/actions";
 
-const HEADERS: [&str; 7] = ["Time", "Person", "Action", "Thread", "Message", "Reason", ">Record"];
+const HEADERS: [&str; 8] =
+    ["Time", "Person", "Action", "Thread", "Message", "Reason", "Details", ">Record"];
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     view.respond(
@@ -63,6 +65,15 @@ fn row(action: &ListedAction) -> Vec<Markup> {
             @if let Some(id) = action.message { (message::link(id)) }
         },
         inline(action.reason.as_deref().unwrap_or_default()),
+        inline(&details(action)),
         html! { (action.position.0) },
     ]
+}
+
+/// The details of an action, such as `target: all`.
+fn details(action: &ListedAction) -> String {
+    let details = action.details.as_deref().and_then(|json| serde_json::from_str(json).ok());
+    let details: Vec<ActionDetail> = details.unwrap_or_default();
+    let parts = details.iter().map(|detail| format!("{}: {}", detail.name, detail.value));
+    parts.collect::<Vec<_>>().join(", ")
 }

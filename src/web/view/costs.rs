@@ -8,11 +8,11 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
 use super::ViewState;
-use super::layout::{inline, shown, table};
+use super::layout::{grouped, inline, shown, table};
 use super::url_query::UrlQuery;
 use crate::audit::amounts::count;
 use crate::audit::{Stats, StatsKey, StatsQuery, past_time, stats, stats_columns};
-use crate::index::IndexReader;
+use crate::index::{EventTotals, IndexReader};
 use crate::limits;
 
 const PATH: &str = "/costs";
@@ -99,13 +99,36 @@ pub(super) fn sums(caption: &str, by: &[StatsKey], sums: &Stats) -> Markup {
     let numbers = columns.iter().map(|(header, _)| format!(">{header}"));
     let headers: Vec<String> = keys.chain(numbers).collect();
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
-    let row = |(keys, group): (&Vec<String>, _)| {
-        let keys = keys.iter().map(|key| inline(key));
-        let numbers = columns.iter().map(|(_, cell)| html! { (cell(group)) });
-        keys.chain(numbers).collect::<Vec<_>>()
+    let numbers = |group: &EventTotals| {
+        let cells = columns.iter().map(|(_, cell)| cell(group));
+        cells
+            .map(|text| match text.parse() {
+                Ok(number) => html! { (grouped(number)) },
+                Err(_) => html! { (text) },
+            })
+            .collect::<Vec<_>>()
     };
-    let rows: Vec<_> = sums.0.iter().take(limits::WEB_ROWS_MAX).map(row).collect();
-    let left = sums.0.len().saturating_sub(rows.len());
+    let row = |(keys, group): (&Vec<String>, &EventTotals)| {
+        let keys = keys.iter().map(|key| inline(key));
+        keys.chain(numbers(group)).collect::<Vec<_>>()
+    };
+    // The greatest cost is first; what costs the same is in the order of its keys.
+    let mut groups: Vec<_> = sums.0.iter().collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.cost_nano));
+    let left = groups.len().saturating_sub(limits::WEB_ROWS_MAX);
+    let mut rows: Vec<_> = groups.into_iter().take(limits::WEB_ROWS_MAX).map(row).collect();
+    if sums.0.len() > 1 {
+        let mut total = EventTotals::default();
+        sums.0.values().for_each(|group| total.add(group));
+        let name = |at: usize| {
+            if at == 0 {
+                html! { b { "all" } }
+            } else {
+                html! {}
+            }
+        };
+        rows.push((0..by.len()).map(name).chain(numbers(&total)).collect());
+    }
     html! {
         @if rows.is_empty() {
             p.empty { "Nothing of this kind is on record." }

@@ -11,9 +11,9 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::goal_layout::{GoalBox, GoalLayout};
-use super::layout::{inline, label, table};
+use super::layout::{grouped, inline, label, length, table};
 use super::thread::path as thread_path;
-use crate::audit::amounts::{count, duration};
+use crate::audit::amounts::count;
 use crate::clock::Time;
 use crate::config::{ConfigHistory, StoredConfig};
 use crate::envelope::{Message, MessageKind};
@@ -253,7 +253,7 @@ fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
             threads.extend(goals.threads.get(number).into_iter().flatten());
             number += 1;
         }
-        let spent = if is_free(row.spent) { String::new() } else { row.spent.tokens.to_string() };
+        let spent = if is_free(row.spent) { String::new() } else { grouped(row.spent.tokens) };
         let cost =
             if row.spent.money.is_zero() { String::new() } else { row.spent.money.to_string() };
         vec![
@@ -264,7 +264,7 @@ fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
                     span.status data-status=(row.phase.as_str()) { (inline(&state_of(row))) }
                 },
             },
-            html! { (row.time.map(duration).unwrap_or_default()) },
+            html! { (row.time.map(length).unwrap_or_default()) },
             html! { (spent) },
             html! { (cost) },
             waits(row),

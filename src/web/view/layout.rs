@@ -2,8 +2,11 @@
 //!
 //! **Invariant:** a text of the record becomes part of a page only through [`shown`] or [`inline`].
 
+use std::time::Duration;
+
 use maud::{DOCTYPE, Markup, html};
 
+use crate::audit::amounts::{duration, micros};
 use crate::clock::Time;
 use crate::limits;
 use crate::xml::invisible_characters::visible;
@@ -115,7 +118,7 @@ pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Ma
     let class = |header: &str| if header.starts_with('>') { "number" } else { "" };
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {
-            table {
+            table.cards {
                 caption.unseen { (caption) }
                 thead {
                     tr {
@@ -131,7 +134,7 @@ pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Ma
                                 @if at == 0 {
                                     th scope="row" { (cell) }
                                 } @else {
-                                    td.(class(header)) { (cell) }
+                                    td.(class(header)) data-label=(header.trim_start_matches('>')) { (cell) }
                                 }
                             }
                         }
@@ -167,6 +170,24 @@ pub(super) fn moment(time: Time) -> Markup {
     let day = text.get(..10).unwrap_or(&text);
     let clock = text.get(11..19).unwrap_or_default();
     html! { time datetime=(text) { (day) " " (clock) } }
+}
+
+/// The time that a thread took; while work in it is open, its age.
+pub(super) fn took(opened: Time, updated: Time, is_open: bool) -> String {
+    if is_open {
+        return format!("open {}", length(Time::now().since(opened)));
+    }
+    length(updated.since(opened))
+}
+
+/// A short duration with its digits, a long one in words.
+pub(super) fn length(time: Duration) -> String {
+    if time < Duration::from_secs(10) { micros(time.as_micros()) } else { duration(time) }
+}
+
+/// Whether a thread with this status has work that is open.
+pub(super) fn is_open(status: &str) -> bool {
+    matches!(status, "running" | "draining")
 }
 
 /// A number with spaces between groups of three digits; nothing for 0, which is the usual value.

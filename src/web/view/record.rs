@@ -137,7 +137,7 @@ fn verdict(journal: &ProvedJournal) -> Markup {
                     ProofVerdict::NotProved => {
                         "not proved up to record " (grouped(proof.records)) ", no change found"
                     }
-                    ProofVerdict::Broken => { b.mark { "BROKEN" } }
+                    ProofVerdict::Broken => { b.broken { "BROKEN" } }
                 }
             }
         }
@@ -166,7 +166,7 @@ fn journal(journal: &ProvedJournal) -> Markup {
     html! {
         @if let Some(partition) = journal.partition { h2 { "Partition " (partition) } }
         dl.facts.long {
-            div { dt { "Changed?" } dd { (verdict(journal)) } }
+            div { dt { "Unchanged" } dd { (verdict(journal)) } }
             @if let Ok(proof) = &journal.proof {
                 @if let Some(broken) = &proof.broken {
                     div { dt { "Broken at" } dd { (broken.position) ": " (inline(&broken.detail)) } }
@@ -175,7 +175,7 @@ fn journal(journal: &ProvedJournal) -> Markup {
                 div { dt { "Redacted" } dd { (count(proof.redacted.len() as u64, "payload")) } }
                 div { dt { "Checkpoints" } dd { (proof.checkpoints) } }
             }
-            div { dt { "Decided again?" } dd { (replayed(&journal.replay)) } }
+            div { dt { "Decided again" } dd { (replayed(&journal.replay)) } }
         }
     }
 }
@@ -188,13 +188,13 @@ fn replayed(replay: &Result<ReplayReport, String>) -> Markup {
     html! {
         @match report.verdict() {
             ReplayVerdict::Equal => {
-                "the core decides each of the " (grouped(report.records)) " records again"
+                "equal: the core decides all " (grouped(report.records)) " records as they are"
             }
             ReplayVerdict::Undecided => {
                 "no difference; " (grouped(report.folded())) " of " (grouped(report.records))
                 " records were not decided again"
             }
-            ReplayVerdict::Differs => { b.mark { "DIFFERENT" } }
+            ReplayVerdict::Differs => { b.broken { "DIFFERENT" } }
         }
         @if let Some(difference) = &report.difference {
             " at record " (difference.position.0) ", " (inline(&difference.part)) ": recorded "

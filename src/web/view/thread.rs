@@ -8,13 +8,13 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::layout::{grouped, inline, moment};
+use super::layout::{grouped, inline, is_open, moment, took};
 use super::live;
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
 use super::{ViewState, operate, sequence, timeline_chart};
-use crate::audit::amounts::{count, duration, offset};
+use crate::audit::amounts::{count, offset};
 use crate::audit::{
     BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage, ThreadTimeline,
     TimelineEntry, TimelineEvent, core_words, thread_page, thread_timeline,
@@ -176,7 +176,9 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Marku
     let messages = match shown_view {
         ThreadView::Conversation => conversation(page, room),
         ThreadView::Sequence => drawing(&sequence::diagram(timeline, room)),
-        ThreadView::Timeline => drawing(&timeline_chart::chart(page, work)),
+        ThreadView::Timeline => {
+            drawing(&timeline_chart::chart(page, work, query.get("at").is_some()))
+        }
     };
     let id = timeline.thread.as_str();
     let mut others = vec![("Tree", super::thread_tree::path(id))];
@@ -187,7 +189,7 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Marku
     let own = query.link(&path(id));
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
-        (totals(timeline))
+        (totals(timeline, query.get("at").is_some()))
         @if let Some(parent) = parent {
             p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }
         }
@@ -221,14 +223,15 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Marku
     }
 }
 
-fn totals(timeline: &ThreadTimeline) -> Markup {
+fn totals(timeline: &ThreadTimeline, is_past: bool) -> Markup {
     let spent = timeline.spent;
+    let is_open = is_open(timeline.status.as_str()) && !is_past;
     html! {
         dl.facts {
             div { dt { "Status" } dd { (status(timeline)) } }
             div { dt { "Opened" } dd { (moment(timeline.opened)) } }
             div { dt { "By" } dd { (inline(timeline.opened_by.as_str())) } }
-            div { dt { "Took" } dd { (duration(timeline.updated.since(timeline.opened))) } }
+            div { dt { "Took" } dd { (took(timeline.opened, timeline.updated, is_open)) } }
             div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
             div {
                 dt { "Config" }
@@ -484,7 +487,7 @@ fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
                     "subthread " a data-entry href=(path(id)) { (inline(id)) }
                     " " (status(child))
                     " " (count(child.messages, "message")) ", "
-                    (duration(child.updated.since(child.opened)))
+                    (took(child.opened, child.updated, false))
                     @if tokens > 0 { ", " (grouped(tokens)) " tokens" }
                     @if !child.spent.money.is_zero() { ", cost " (child.spent.money) }
                 }

@@ -9,10 +9,10 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::ViewState;
-use super::layout::{grouped, inline, unless_zero};
+use super::layout::{grouped, inline, is_open, took, unless_zero};
 use super::thread::path as thread_path;
 use super::url_query::UrlQuery;
-use crate::audit::amounts::{count, duration};
+use crate::audit::amounts::count;
 use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, ThreadBranch};
 use crate::limits;
@@ -138,7 +138,7 @@ fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[BranchRow]) -> Markup 
             }
         }
         div.scroll tabindex="0" role="region" aria-label="Tree of threads" {
-            table.tree {
+            table.tree.cards {
                 caption.unseen { "Threads with the sums of their branches" }
                 thead {
                     tr {
@@ -196,15 +196,15 @@ fn row(query: &UrlQuery, open: &OpenBranches, id: &str, row: &BranchRow) -> Mark
             td { span.status data-status=(branch.status) { (branch.status) }
                 @if branch.held > 0 { " " span.waits { (count(branch.held, "wait")) } }
             }
-            td { (inline(&branch.opened_by)) }
-            td.number { (duration(branch.updated.since(branch.opened))) }
-            td.number { (unless_zero(branch.beneath)) }
-            td.number { (grouped(branch.messages)) }
-            td.number { (unless_zero(branch.turns)) }
-            td.number { (unless_zero(branch.refusals)) }
-            td.number.errors { (unless_zero(branch.errors)) }
-            td.number { (unless_zero(branch.tokens)) }
-            td.number { (cost) }
+            td data-label="Opened by" { (inline(&branch.opened_by)) }
+            td.number data-label="Took" { (took(branch.opened, branch.updated, is_open(&branch.status))) }
+            td.number data-label="Threads" { (unless_zero(branch.beneath)) }
+            td.number data-label="Messages" { (grouped(branch.messages)) }
+            td.number data-label="Turns" { (unless_zero(branch.turns)) }
+            td.number data-label="Refused" { (unless_zero(branch.refusals)) }
+            td.number.errors data-label="Errors" { (unless_zero(branch.errors)) }
+            td.number data-label="Tokens" { (unless_zero(branch.tokens)) }
+            td.number data-label="Cost" { (cost) }
         }
     }
 }

@@ -12,10 +12,10 @@ use maud::{Markup, html};
 use super::ViewState;
 use super::filters::more_filters;
 use super::journals::PartitionAnswer;
-use super::layout::{grouped, inline, moment, shown, unless_zero};
+use super::layout::{grouped, inline, is_open, moment, shown, took, unless_zero};
 use super::live;
 use super::url_query::UrlQuery;
-use crate::audit::amounts::{count, duration};
+use crate::audit::amounts::count;
 use crate::audit::{ThreadPhase, past_time};
 use crate::envelope::Money;
 use crate::ids::Position;
@@ -279,7 +279,7 @@ fn checkbox(query: &UrlQuery, name: &str, label: &str) -> Markup {
 fn table(trees: &[ListedTree], caption: &str) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {
-            table.threads {
+            table.threads.cards {
                 caption.unseen { (caption) }
                 thead {
                     tr {
@@ -319,10 +319,10 @@ fn row(tree: &ListedTree) -> Markup {
                 }
             }
             td data-label="Changed" { (moment(tree.updated)) }
-            td.number data-label="Took" { (duration(tree.updated.since(tree.opened))) }
+            td.number data-label="Took" { (took(tree.opened, tree.updated, is_open(&tree.status))) }
             td.number data-label="Messages" {
                 (grouped(tree.messages))
-                @if open > 0 { " " span.open { (grouped(open)) " open" } }
+                @if open > 0 { span.open { ", " (grouped(open)) " open" } }
             }
             td.number data-label="Refused" { (unless_zero(tree.refusals)) }
             td.number.errors data-label="Errors" { (unless_zero(tree.errors)) }

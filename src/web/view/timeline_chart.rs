@@ -5,23 +5,25 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::layout::{inline, unless_zero};
+use super::layout::{inline, length, unless_zero};
 use super::message::path as message_path;
 use super::thread::path as thread_path;
 use super::time_scale::TimeScale;
-use crate::audit::amounts::{count, micros, offset};
+use crate::audit::amounts::{count, offset};
 use crate::audit::{ThreadPage, ThreadTimeline, TimelineEvent};
 use crate::clock::Time;
 use crate::index::{CallWork, WorkKind, WorkSpan};
 
 /// Width of a bar in units of its own.
 const BAR_UNITS: u32 = 1_000;
+/// Shortest span that can be seen, in the same units.
+const BAR_MIN: f64 = 3.0;
 
 /// Names of the kinds of work.
 const fn name_of(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Queue => "Queued",
-        WorkKind::Work => "At work",
+        WorkKind::Work => "At work, with the model",
         WorkKind::Model => "Model",
         WorkKind::Person => "Waited for a person",
     }
@@ -33,15 +35,16 @@ enum ChartRow<'p> {
     Subthread(&'p ThreadTimeline),
 }
 
-/// The chart of a page.
-pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
+/// The chart of a page. On a page of the past, open work lasts until the last event, otherwise until
+/// now.
+pub(super) fn chart(page: &ThreadPage, work: &[CallWork], is_past: bool) -> Markup {
     let timeline = &page.timeline;
     let children = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Subthread(child) => Some(child),
         _ => None,
     });
     let children: Vec<&ThreadTimeline> = children.collect();
-    let scale = scale_of(timeline, work, &children);
+    let scale = scale_of(timeline, work, &children, is_past);
     let Some((begin, end)) = scale.ends() else {
         return html! { p.empty { "No call was worked on between these messages." } };
     };
@@ -52,7 +55,7 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
     rows.extend(children.into_iter().map(|child| (child.opened, ChartRow::Subthread(child))));
     rows.sort_by_key(|(begin, _)| *begin);
     html! {
-        (sums(work, subthreads))
+        (sums(work, subthreads, scale.last()))
         p.hint {
             "From " (offset(begin.since(timeline.opened))) " to "
             (offset(end.since(timeline.opened))) "."
@@ -66,17 +69,20 @@ fn beginning(call: &CallWork) -> Time {
     call.spans.first().map_or(Time(0), |span| span.begin)
 }
 
-/// The scale of everything that has a bar. What has not ended lasts until the last event.
+/// The scale of everything that has a bar.
 fn scale_of(
     timeline: &ThreadTimeline,
     work: &[CallWork],
     children: &[&ThreadTimeline],
+    is_past: bool,
 ) -> TimeScale {
     let spans = || work.iter().flat_map(|call| &call.spans);
     let ends = spans().map(|span| span.end.unwrap_or(span.begin));
     let ends = ends.chain(children.iter().map(|child| child.updated));
     let last = timeline.items.last().map(|item| item.at);
     let last = ends.chain(last).max().unwrap_or(Time(0));
+    let has_open = spans().any(|span| span.end.is_none()) && !is_past;
+    let last = if has_open { last.max(Time::now()) } else { last };
     let bars = spans().map(|span| (span.begin, span.end.unwrap_or(last)));
     let bars = bars.chain(children.iter().map(|child| (child.opened, child.updated)));
     TimeScale::new(bars.collect(), last)
@@ -87,9 +93,7 @@ fn time_of(call: &CallWork, kind: WorkKind, last: Time) -> Duration {
     spans.map(|span| span.end.unwrap_or(last).since(span.begin)).sum()
 }
 
-fn sums(work: &[CallWork], subthreads: u64) -> Markup {
-    let ends = work.iter().flat_map(|call| &call.spans).map(|span| span.end.unwrap_or(span.begin));
-    let last = ends.max().unwrap_or(Time(0));
+fn sums(work: &[CallWork], subthreads: u64, last: Time) -> Markup {
     let retries: u64 = work.iter().map(|call| call.failed_attempts + call.failovers).sum();
     html! {
         dl.facts.legend {
@@ -97,7 +101,7 @@ fn sums(work: &[CallWork], subthreads: u64) -> Markup {
                 @let sum: Duration = work.iter().map(|call| time_of(call, kind, last)).sum();
                 div {
                     dt { (swatch(kind.as_str())) " " (name_of(kind)) }
-                    dd { (micros(sum.as_micros())) }
+                    dd { (length(sum)) }
                 }
             }
             @if subthreads > 0 {
@@ -118,12 +122,13 @@ fn swatch(kind: &str) -> Markup {
 
 fn table(rows: &[(Time, ChartRow<'_>)], scale: &TimeScale) -> Markup {
     let numbers = WorkKind::ALL.map(|kind| match kind {
+        WorkKind::Work => "At work",
         WorkKind::Person => "Person",
         kind => name_of(kind),
     });
     html! {
         div.scroll tabindex="0" role="region" aria-label="Timeline" {
-            table.timeline {
+            table.timeline.cards {
                 caption.unseen { "Calls and subthreads, by their beginning" }
                 thead {
                     tr {
@@ -148,7 +153,7 @@ fn table(rows: &[(Time, ChartRow<'_>)], scale: &TimeScale) -> Markup {
 }
 
 fn call_row(call: &CallWork, scale: &TimeScale) -> Markup {
-    let outcome = call.outcome.as_deref().unwrap_or("open");
+    let outcome = call.outcome.as_deref().unwrap_or_else(|| open_state(call));
     let retries = call.failed_attempts + call.failovers;
     html! {
         tr {
@@ -163,7 +168,7 @@ fn call_row(call: &CallWork, scale: &TimeScale) -> Markup {
             @for kind in WorkKind::ALL {
                 @let time = time_of(call, kind, scale.last());
                 td.number data-label=(name_of(kind)) {
-                    @if !time.is_zero() { (micros(time.as_micros())) }
+                    @if !time.is_zero() { (length(time)) }
                 }
             }
             td.number.errors data-label="Retries" { (unless_zero(retries)) }
@@ -176,6 +181,17 @@ fn call_row(call: &CallWork, scale: &TimeScale) -> Markup {
     }
 }
 
+/// State of a call without a result.
+fn open_state(call: &CallWork) -> &'static str {
+    let open = call.spans.iter().rev().find(|span| span.end.is_none());
+    match open.map(|span| span.kind) {
+        Some(WorkKind::Person) => "waits for a person",
+        Some(WorkKind::Work | WorkKind::Model) => "at work",
+        Some(WorkKind::Queue) => "queued",
+        None => "open",
+    }
+}
+
 fn subthread_row(child: &ThreadTimeline, scale: &TimeScale) -> Markup {
     let id = child.thread.as_str();
     let span = WorkSpan { kind: WorkKind::Work, begin: child.opened, end: Some(child.updated) };
@@ -185,7 +201,7 @@ fn subthread_row(child: &ThreadTimeline, scale: &TimeScale) -> Markup {
                 "subthread " a data-entry href=(thread_path(id)) { (inline(id)) }
             }
             td.bar { (bar([("subthread", &span)].into_iter(), scale)) }
-            td.number colspan="4" data-label="Took" { (micros(child.updated.since(child.opened).as_micros())) }
+            td.number colspan="4" data-label="Took" { (length(child.updated.since(child.opened))) }
             td.number {}
             td { (child.status.as_str()) }
         }
@@ -204,8 +220,11 @@ fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &TimeSca
                 @let [from, to] = [span.begin, span.end.unwrap_or(scale.last())].map(|time| {
                     scale.place(time) * f64::from(BAR_UNITS)
                 });
-                rect data-span=(kind) x=(format!("{from:.1}")) y="1"
-                    width=(format!("{:.1}", (to - from).max(2.0))) height="12" {}
+                // A model's time is drawn within the work of its agent, and no bar is too short to be seen.
+                @let (y, height) = if span.kind == WorkKind::Model { (4, 6) } else { (1, 12) };
+                @let from = from.min(f64::from(BAR_UNITS) - BAR_MIN);
+                rect data-span=(kind) data-open[span.end.is_none()] x=(format!("{from:.1}")) y=(y)
+                    width=(format!("{:.1}", (to - from).max(BAR_MIN))) height=(height) {}
             }
         }
     }

@@ -56,7 +56,7 @@ if (line) live(line);
 function live(line) {
   const policy = self.trustedTypes?.createPolicy("own-page", { createHTML: (html) => html });
   const status = document.getElementById("live-status");
-  const pause = button("live-pause", "Pause");
+  const pause = button("live-pause", "Stop updating");
   const fresh = button("live-new", "");
   fresh.hidden = true;
   line.append(" ", pause, " ", fresh);
@@ -80,7 +80,7 @@ function live(line) {
   }
 
   function describe() {
-    if (isPaused) show("Paused.");
+    if (isPaused) show("This page does not update.");
     else if (isRunning) show("Live.");
     else show("No organism runs.");
   }
@@ -109,7 +109,7 @@ function live(line) {
 
   pause.addEventListener("click", () => {
     isPaused = !isPaused;
-    pause.textContent = isPaused ? "Go on" : "Pause";
+    pause.textContent = isPaused ? "Update again" : "Stop updating";
     if (isPaused) close();
     else open();
     describe();

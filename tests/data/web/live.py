@@ -47,7 +47,7 @@ def watch_list(walk, view, page):
 
     # A paused page stays as it is; the other page shows that the server has reported the growth.
     page.keyboard.press("p")
-    shows(page, "#live-status", "Paused.")
+    shows(page, "#live-status", "This page does not update.")
     other.locator("#live-new").click()
     happen("send")
     shows(other, "#live-new", "1 new")

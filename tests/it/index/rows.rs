@@ -351,7 +351,7 @@ fn a_fault_is_the_one_that_ended_the_call() {
     let sql = "SELECT listener, outcome, fault FROM call ORDER BY listener";
     assert_eq!(
         rows(&place.data(), sql),
-        ["code-search | cancelled | -", "researcher | failed | system-error"]
+        ["code-search | cancelled | -", "researcher | failed | timed-out"]
     );
     let sql = "SELECT listener, outcome FROM delivery ORDER BY listener";
     assert_eq!(rows(&place.data(), sql), ["code-search | cancelled", "researcher | timed-out"]);

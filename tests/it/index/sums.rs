@@ -72,7 +72,7 @@ fn turns_are_summed_by_agent_and_model() {
     let shown = text(&organism(&place, &["stats", "--by", "model"]).stdout);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: Vec<_> = shown.lines().map(words).collect();
-    let head = "model turns failovers tokens in tokens out cost model p50 p95 p99 refusals";
+    let head = "model turns failovers tokens in tokens out cost model p50 p95 p99";
     assert_eq!(lines[0], head);
     assert!(lines[1].starts_with("large-2 100 100 10000 700 0.20 "), "{shown}");
 }

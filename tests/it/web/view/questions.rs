@@ -76,7 +76,7 @@ fn each_question_is_answered_in_three_clicks() {
     let runs = AuditedRuns::shared();
     let view = ViewServer::start(&runs.house, &[]);
     until("the record is proved", || {
-        text_of(&view.page("/record")).contains("Decided again?").then_some(())
+        text_of(&view.page("/record")).contains("Decided again").then_some(())
     });
 
     let [write, request, answer] = [&runs.write, &runs.request, &runs.answer];
@@ -110,8 +110,8 @@ fn each_question_is_answered_in_three_clicks() {
         (&["form: cost_over=0.005"], &["sess-booked777", "sess-refused777", "0.008"]),
         (&[booked], &["refused: schema-invalid", "<m/>"]),
         (&["/refused", "rule=not-in-vocabulary"], &["nonsense", "desk"]),
-        (&["/record"], &["Changed?", "up to record"]),
-        (&["/record"], &["Decided again?", "records again"]),
+        (&["/record"], &["Unchanged", "up to record"]),
+        (&["/record"], &["Decided again", "records as they are"]),
         (
             &["/config", "form: before=sess-booked777&after=sess-refused777"],
             &["-Be brief.", "+Be brief, and polite."],
