@@ -139,6 +139,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("let-a-client-operate", "a client acts in no web view as an operator"),
     ("act-without-a-confirmation", "the web view acts only on a page that a person confirmed"),
     ("act-twice", "a confirmation in the web view counts once"),
+    ("retry-twice-in-the-browser", "work that may be done twice has a confirmation of its own"),
     ("approve-another-hash", "an approval in the web view posts the hash of its page back"),
     ("act-with-the-key-of-another", "a person of the web view signs with a key of their own"),
     ("answer-any-origin", "the web view answers no request that another site sent"),

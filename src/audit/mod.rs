@@ -18,6 +18,7 @@ mod message_report;
 pub mod past_time;
 pub mod payload_lines;
 mod report;
+mod retry_messages;
 mod retry_source;
 mod search;
 mod stats;
@@ -47,6 +48,10 @@ pub use message_report::{
 pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
+};
+pub use retry_messages::{
+    EarlierAttempt, RetryMessage, RetryMessageFilter, earlier_attempts, retry_messages,
+    retry_messages_with_id,
 };
 pub use retry_source::{RetryError, RetrySource};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};

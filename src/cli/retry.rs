@@ -8,13 +8,13 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::audit::EarlierAttempt;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::organism::OrganismClient;
 use crate::service::signing::OperatorSigner;
 use crate::service::{self, RetryReport, RetryRequest};
 
-use self::attempts::EarlierAttempt;
 use self::candidates::NamedMessage;
 use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
@@ -110,7 +110,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn list(named: &[NamedMessage], is_json: bool) -> anyhow::Result<ExitCode> {
     if is_json {
         for message in named {
-            print_json(message, "listed", |output| output.reason = Some(message.reason.clone()))?;
+            print_json(message, "listed", |output| {
+                output.reason = Some(message.message.reason.clone())
+            })?;
         }
         return Ok(CommandExit::Done.into());
     }
@@ -158,7 +160,7 @@ impl RetrySession<'_> {
             return Ok(result);
         }
 
-        note!("{}: {}", message.id, clean(reason));
+        note!("{}: {}", message.message.id, clean(reason));
         note_part!("{}", attempts::draw(&message.attempts));
         let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         if is_asked && confirm()? {
@@ -168,12 +170,13 @@ impl RetrySession<'_> {
     }
 
     async fn request(&self, message: &NamedMessage, is_confirmed: bool) -> RetryResult {
+        let NamedMessage { message, partition, .. } = message;
         let request = RetryRequest {
             message: message.id,
             record: message.record,
             source: message.tree.clone(),
-            thread: self.organism.retry_thread(message.id, message.partition),
-            partition: message.partition,
+            thread: self.organism.retry_thread(message.id, *partition),
+            partition: *partition,
             is_confirmed,
             origin: Some(self.args.decision.origin()),
         };
@@ -184,7 +187,7 @@ impl RetrySession<'_> {
         if self.args.json {
             print_result(message, result)?;
         }
-        let id = message.id;
+        let id = message.message.id;
         let is_text = !self.args.json;
         Ok(match result {
             Ok(Ok(RetryReport::Retried { thread, calls })) => {
@@ -253,8 +256,8 @@ fn print_json<'a>(
     fill: impl FnOnce(&mut RetryOutput<'a>),
 ) -> anyhow::Result<()> {
     let mut output = RetryOutput {
-        message: message.id,
-        position: message.record,
+        message: message.message.id,
+        position: message.message.record,
         result,
         thread: None,
         calls: None,

@@ -465,6 +465,10 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("act-without-a-confirmation", "web::view::operate::attacks::no_forged_confirmation_decides"),
     ("act-twice", "web::view::operate::a_pause_a_resume_and_the_kill_switch_reach_the_organism"),
+    (
+        "retry-twice-in-the-browser",
+        "web::view::operate::retries::work_that_may_be_done_twice_needs_a_confirmation_of_its_own",
+    ),
     ("approve-another-hash", "web::view::operate::attacks::no_forged_confirmation_decides"),
     (
         "act-with-the-key-of-another",

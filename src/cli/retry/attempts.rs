@@ -1,20 +1,8 @@
-//! The earlier attempts of a message that is to be retried.
+//! The earlier attempts of a message that is to be retried, as a table.
 
-use serde::Serialize;
-
-use crate::ids::MessageId;
-use crate::index::IndexedAttempt;
+use crate::audit::EarlierAttempt;
 
 use super::super::render::{RenderOutput, micros, table};
-
-/// An attempt of the message, or of a message that it retries.
-#[derive(Debug, Clone, Serialize)]
-pub struct EarlierAttempt {
-    #[serde(rename = "message")]
-    pub message: MessageId,
-    #[serde(flatten)]
-    pub attempt: IndexedAttempt,
-}
 
 /// Draws the attempts as a table.
 pub fn draw(attempts: &[EarlierAttempt]) -> String {

@@ -2,31 +2,24 @@
 
 use std::path::Path;
 
-use crate::ids::{CallId, MessageId, Position, ThreadId};
-use crate::index::{self, IndexReader, MessageSelector, RetryCandidate, RetryFilter};
+use crate::audit::{
+    EarlierAttempt, RetryMessage, RetryMessageFilter, earlier_attempts, retry_messages,
+    retry_messages_with_id,
+};
+use crate::index::{self, IndexReader, MessageSelector};
 use crate::journal::partitions_in;
 use crate::limits;
-use crate::thread::Input;
-use crate::xml::scan::attributes;
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::indexed;
 use super::super::journal_target::JournalTarget;
 use super::super::render::{RenderOutput, clean, table};
-use super::attempts::EarlierAttempt;
 
 /// A message that a command retries or lists.
 #[derive(Debug, Clone)]
 pub struct NamedMessage {
-    pub id: MessageId,
-    pub record: Position,
-    /// Root of the tree of the record.
-    pub tree: ThreadId,
+    pub message: RetryMessage,
     pub partition: u32,
-    pub sender: String,
-    pub listener: Option<String>,
-    pub reason: String,
-    pub time: String,
     pub attempts: Vec<EarlierAttempt>,
 }
 
@@ -42,23 +35,7 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     })?;
 
     let mut found = read_each(data, &mut |index, partition| {
-        let mut found = Vec::new();
-        for message in index.messages_with_id(&prefix, limits::CANDIDATES_MAX)? {
-            let candidate = RetryCandidate {
-                message: message.id,
-                position: message.position,
-                sender: message.from.clone(),
-                listener: Some(message.to.clone()),
-                reason: String::new(),
-                time: message.time.clone(),
-                failed: None,
-            };
-            found.extend(named_of(index, partition, candidate)?);
-        }
-        for candidate in index.refused_with_id(&prefix)? {
-            found.extend(named_of(index, partition, candidate)?);
-        }
-        Ok(found)
+        named_of(index, partition, retry_messages_with_id(index, &prefix)?)
     })?;
     if found.len() > 1 {
         let rows = draw(&found);
@@ -81,16 +58,13 @@ pub fn matching(
     listener: Option<&str>,
     reason: Option<&str>,
 ) -> anyhow::Result<Vec<NamedMessage>> {
-    let filter = RetryFilter { listener: listener.map(str::to_owned) };
-    let mut found = read_each(data, &mut |index, partition| {
-        let mut found = Vec::new();
-        for candidate in index.retry_candidates(&filter)? {
-            found.extend(named_of(index, partition, candidate)?);
-        }
-        Ok(found)
-    })?;
-    found.retain(|message| reason.is_none_or(|reason| message.reason == reason));
-    Ok(found)
+    let filter = RetryMessageFilter {
+        listener: listener.map(str::to_owned),
+        reason: reason.map(str::to_owned),
+    };
+    read_each(data, &mut |index, partition| {
+        named_of(index, partition, retry_messages(index, &filter, limits::RETRIES_MAX)?)
+    })
 }
 
 /// A table of messages.
@@ -98,7 +72,8 @@ pub fn draw(named: &[NamedMessage]) -> String {
     if named.is_empty() {
         return String::new();
     }
-    let row = |message: &NamedMessage| {
+    let row = |named: &NamedMessage| {
+        let message = &named.message;
         vec![
             message.id.to_string(),
             message.record.to_string(),
@@ -129,58 +104,11 @@ fn read_each(data: &Path, query: NamedQuery<'_>) -> anyhow::Result<Vec<NamedMess
 fn named_of(
     index: &IndexReader,
     partition: u32,
-    candidate: RetryCandidate,
-) -> Result<Option<NamedMessage>, index::Error> {
-    let Some(sealed) = index.journal().record(candidate.position)? else { return Ok(None) };
-    let code = match candidate.failed {
-        Some(position) => failure_code(index, position, candidate.message)?,
-        None => None,
-    };
-    Ok(Some(NamedMessage {
-        id: candidate.message,
-        record: candidate.position,
-        tree: sealed.record.tree,
-        partition,
-        sender: candidate.sender,
-        listener: candidate.listener,
-        reason: code.unwrap_or(candidate.reason),
-        time: candidate.time,
-        attempts: attempts(index, candidate.message)?,
-    }))
-}
-
-/// The code with which the record at this position ends the call.
-fn failure_code(
-    index: &IndexReader,
-    position: Position,
-    message: MessageId,
-) -> Result<Option<String>, index::Error> {
-    let Some(sealed) = index.journal().record(position)? else { return Ok(None) };
-    let Some((_, result)) = sealed.record.result_of(CallId(message)) else { return Ok(None) };
-    let codes = result.iter().flat_map(|message| {
-        let attributes = attributes(message.payload.as_str());
-        let codes = attributes.into_iter().filter(|(name, _)| *name == "code");
-        codes.map(|(_, value)| value.to_string()).collect::<Vec<_>>()
+    found: Vec<RetryMessage>,
+) -> Result<Vec<NamedMessage>, index::Error> {
+    let named = found.into_iter().map(|message| {
+        let attempts = earlier_attempts(index, message.id)?;
+        Ok(NamedMessage { message, partition, attempts })
     });
-    Ok(codes.last())
-}
-
-/// The attempts of a message, and before them those of the messages that it retries.
-fn attempts(index: &IndexReader, message: MessageId) -> Result<Vec<EarlierAttempt>, index::Error> {
-    let mut attempts = Vec::new();
-    let mut next = Some(message);
-    while let Some(id) = next.take().filter(|_| attempts.len() < limits::MESSAGE_ROWS_MAX) {
-        let Some(prefix) = MessageSelector::parse(&id.to_string()) else { break };
-        let Some(row) = index.messages_with_id(&prefix, 1)?.pop() else { break };
-        let own = index.attempts(&row)?;
-        let own = own.into_iter().map(|attempt| EarlierAttempt { message: id, attempt });
-        attempts.splice(0..0, own);
-
-        let record = index.journal().record(row.position)?.map(|sealed| sealed.record.input);
-        next = match record {
-            Some(Input::OperatorRetry(action)) => Some(action.message),
-            _ => None,
-        };
-    }
-    Ok(attempts)
+    named.collect()
 }

@@ -33,6 +33,16 @@ impl ServiceClient {
         origin: &DecisionOrigin,
         signer: Option<&OperatorSigner>,
     ) -> Vec<(u32, Result<PauseReport, PauseError>)> {
+        self.pause_each(self.pause_requests(verb, target, origin), signer).await
+    }
+
+    /// The requests of a pause or a resume: one for each partition that it concerns.
+    pub fn pause_requests(
+        &self,
+        verb: PauseVerb,
+        target: &PauseTarget,
+        origin: &DecisionOrigin,
+    ) -> Vec<PauseRequest> {
         let count = || u32::try_from(partitions_in(&self.data).len()).unwrap_or(1);
         let partitions = self.partitions().unwrap_or_else(count).max(1);
         let concerned = match target {
@@ -40,14 +50,26 @@ impl ServiceClient {
             PauseTarget::All | PauseTarget::Listener(_) => (0..partitions).collect(),
         };
 
-        // An unreachable pump does not delay a pause of the others.
-        let requests = concerned.into_iter().map(async |partition| {
+        let requests = concerned.into_iter().map(|partition| {
             let origin = Some(origin.clone());
-            let target = target.clone();
-            let request = PauseRequest { verb, target, partition, origin };
+            PauseRequest { verb, target: target.clone(), partition, origin }
+        });
+        requests.collect()
+    }
+
+    /// Sends each request to the pump of its partition. A request may have its signature already.
+    /// Returns the result of each partition, in the order of the requests.
+    pub async fn pause_each(
+        &self,
+        requests: Vec<PauseRequest>,
+        signer: Option<&OperatorSigner>,
+    ) -> Vec<(u32, Result<PauseReport, PauseError>)> {
+        // An unreachable pump does not delay a pause of the others.
+        let results = requests.into_iter().map(async |request| {
+            let partition = request.partition;
             (partition, self.pause_in(request, signer).await)
         });
-        futures_util::future::join_all(requests).await
+        futures_util::future::join_all(results).await
     }
 
     async fn pause_in(

@@ -16,12 +16,14 @@ impl ServiceClient {
             ServiceRequest::Cancel { thread, .. } => Some(thread.clone()),
             ServiceRequest::Pause(pause) => Some(pause.target.home()),
             ServiceRequest::Fork(fork) => Some(fork.source.clone()),
+            ServiceRequest::Retry(retry) => Some(retry.source.clone()),
             _ => None,
         };
         let Some(thread) = thread else { return Ok(None) };
 
         let journal = match request {
             ServiceRequest::Pause(pause) => Some(self.journal_in_partition(pause.partition).await?),
+            ServiceRequest::Retry(retry) => Some(self.journal_in_partition(retry.partition).await?),
             _ => self.journal_of(&thread).await?,
         };
         Ok(journal.map(|journal| SignaturePlace::now(journal, thread)))

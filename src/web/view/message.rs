@@ -36,10 +36,16 @@ pub(super) fn link(id: MessageId) -> Markup {
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     respond(view, id, |view, found| {
         let id = found.report.message.id.to_string();
-        let bar = operate::message_bar(view, found.report.message.id);
+        let bar = operate::message_bar(view, found.report.message.id, has_failed(&found.report));
         view.page(id.get(..8).unwrap_or(&id), "/threads", &html! { (bar) (content(found)) })
     })
     .await
+}
+
+/// Whether the message opened a call that ended without its result.
+fn has_failed(report: &MessageReport) -> bool {
+    let outcome = report.call.as_ref().and_then(|call| call.outcome.as_deref());
+    matches!(outcome, Some("failed" | "cancelled"))
 }
 
 /// The bytes of the payload, exactly as they were recorded, for a file.

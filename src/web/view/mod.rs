@@ -25,6 +25,7 @@ mod payload_text;
 mod prompt;
 mod record;
 mod refused;
+mod retry_list;
 mod search;
 mod sequence;
 mod thread;

@@ -1,20 +1,22 @@
-//! Refusals and failures: by reason with counts, and the newest failures.
+//! Refusals and failures: what can be retried, counts by reason, and the newest failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::Uri;
 use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, table};
+use super::retry_list::{self, RetryList};
 use super::url_query::UrlQuery;
 use super::{ViewState, message, thread};
-use crate::audit::{Stats, StatsKey, StatsQuery, stats};
+use crate::audit::{RetryMessage, RetryMessageFilter, Stats, StatsKey, StatsQuery, stats};
 use crate::index::{ErrorCount, IndexReader, ListedError};
 use crate::limits;
 
-const PATH: &str = "/refused";
+pub(super) const PATH: &str = "/refused";
 
 /// Keys of the counts of refusals.
 const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
@@ -28,14 +30,20 @@ struct Faults {
     refusals: Stats,
     counts: BTreeMap<(String, Option<String>), u64>,
     errors: Vec<ListedError>,
+    retries: RetryList,
 }
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
+pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
+    let filter = retry_list::filter_of(&UrlQuery::parse(uri.query().unwrap_or_default()));
+    let wanted = filter.clone();
     view.respond(
-        |_, index| find(index),
-        |view, answers| {
+        move |_, index| find(index, &wanted),
+        move |view, answers| {
             let mut faults = Faults::default();
-            for (refusals, counts, errors) in answers.into_iter().map(|found| found.answer) {
+            let mut retries = Vec::new();
+            for found in answers {
+                let (refusals, counts, errors, messages) = found.answer;
+                retries.push((found.partition, messages));
                 faults.refusals.add(refusals);
                 for ErrorCount { kind, listener, errors } in counts {
                     *faults.counts.entry((kind, listener)).or_default() += errors;
@@ -44,20 +52,28 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
             }
             faults.errors.sort_by_key(|error| std::cmp::Reverse(error.time));
             faults.errors.truncate(limits::WEB_PAGE_ROWS);
-            view.page("Refused and failed", PATH, &content(&faults))
+            faults.retries = RetryList::of(retries);
+            let may_act = view.operate.is_some();
+            view.page("Refused and failed", PATH, &content(&faults, &filter, may_act))
         },
     )
     .await
 }
 
-type FoundFaults = (Stats, Vec<ErrorCount>, Vec<ListedError>);
+type FoundFaults = (Stats, Vec<ErrorCount>, Vec<ListedError>, Vec<RetryMessage>);
 
-fn find(index: &IndexReader) -> Result<FoundFaults, crate::index::Error> {
+fn find(
+    index: &IndexReader,
+    filter: &RetryMessageFilter,
+) -> Result<FoundFaults, crate::index::Error> {
     let query = StatsQuery { by: KEYS.to_vec(), since: None, until: None };
-    Ok((stats(index, &query)?, index.error_counts()?, index.newest_errors(limits::WEB_PAGE_ROWS)?))
+    let refusals = stats(index, &query)?;
+    let counts = index.error_counts()?;
+    let errors = index.newest_errors(limits::WEB_PAGE_ROWS)?;
+    Ok((refusals, counts, errors, retry_list::find(index, filter)?))
 }
 
-fn content(faults: &Faults) -> Markup {
+fn content(faults: &Faults, filter: &RetryMessageFilter, may_act: bool) -> Markup {
     let refusals: Vec<_> = faults.refusals.0.iter().take(limits::WEB_ROWS_MAX).collect();
     let refusals: Vec<_> =
         refusals.into_iter().map(|(keys, group)| refusal_row(keys, group.refusals)).collect();
@@ -66,6 +82,7 @@ fn content(faults: &Faults) -> Markup {
     let errors: Vec<_> = faults.errors.iter().map(error_row).collect();
     html! {
         h1 { "Refused and failed" }
+        (retry_list::section(&faults.retries, filter, may_act))
         h2 { "Refused by the gate" }
         @if refusals.is_empty() { p.empty { "Nothing was refused." } } @else {
             (table("Refusals by rule, sender and day",

@@ -99,9 +99,7 @@ async fn confirm(
     let answer = SubmittedAnswer { listener, payload: payload.into_bytes() };
     let request = decision(&context, call.message, Decision::Answer(answer));
     let back = answer_path(call.message);
-    let typed = Some((PATH, typed));
-    let title = "Send this answer?";
-    let action = PreparedAction { title, request, back, place: None, typed };
+    let action = PreparedAction::new("Send this answer?", back, [request]).of_form(PATH, typed);
     context.confirm(action, &details).await
 }
 

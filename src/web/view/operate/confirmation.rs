@@ -14,23 +14,18 @@ use super::super::layout::{inline, shown};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, thread};
 use super::action_context::{ActionContext, unreachable_organism};
-use super::pending::PreparedAction;
-use super::{OperateFailure, answer, fork, read_form, respond};
+use super::pending::{PreparedAction, PreparedRequest};
+use super::sending::{self, ActionResult};
+use super::{OperateFailure, answer, fork, read_form, respond, retry};
 use crate::envelope::Refusal;
 use crate::ids::ThreadId;
 use crate::limits;
 use crate::mutant::mutant;
-use crate::service::{PauseError, PauseReport, ServiceClient, ServiceRequest};
+use crate::service::ServiceRequest;
 use crate::thread::{Decision, OperatorPublicKey, PauseVerb};
 
 /// The section that these pages belong to.
 const SECTION: &str = "/operate";
-
-/// The result of an action.
-enum ActionResult {
-    Done { text: String, thread: Option<ThreadId> },
-    Refused(Box<Refusal>),
-}
 
 impl ActionContext {
     /// Keeps an action, and shows it with the form that confirms it.
@@ -39,31 +34,25 @@ impl ActionContext {
         mut action: PreparedAction,
         details: &Markup,
     ) -> Result<Response, OperateFailure> {
-        let mut to_sign = None;
-        if self.must_sign() {
-            let place = self.client().await?.signature_place(&action.request).await;
-            let place = place.map_err(|error| unreachable_organism(&error))?;
-            let place =
-                place.ok_or_else(|| OperateFailure::missing("The thread is not on record."))?;
-            to_sign = place.text_to_sign(&mut action.request);
-            action.place = Some(place);
-        }
-
+        let to_sign = self.texts_to_sign(&mut action).await?;
+        let must_sign = !to_sign.texts.is_empty();
         let title = action.title;
-        let (label, takes_reason) = button_of(&action.request);
+        let (label, takes_reason) = button_of(&action);
         let back = action.back.clone();
-        let hash = approved_hash(&action.request).map(str::to_owned);
+        let hash = approved_hash(&action).map(str::to_owned);
+        let note = typed_note(&action);
         let token = self.access()?.pending.add(self.session, action);
         let content = html! {
             h1 { (title) }
             (details)
+            (to_sign.note())
             form.confirm #confirm method="post" action="/operate/confirm"
-                data-statement=[to_sign.as_deref()] data-operator=(self.person) {
+                data-operator=(self.person) {
                 input name="token" type="hidden" value=(token.reveal());
                 @if let Some(hash) = &hash { input name="hash" type="hidden" value=(hash); }
-                @if to_sign.is_some() {
-                    input name="key" type="hidden" value="";
-                    input name="signature" type="hidden" value="";
+                @if must_sign { input name="key" type="hidden" value=""; }
+                @for text in &to_sign.texts {
+                    input name="signature" type="hidden" value="" data-statement=(text);
                 }
                 @if takes_reason {
                     label for="reason" { "Reason, which the caller receives" }
@@ -71,16 +60,76 @@ impl ActionContext {
                         autocomplete="off";
                 }
                 label for="note" { "Note for the record" }
-                input #note name="note" maxlength=(limits::REASON_CHARS_MAX) autocomplete="off";
+                input #note name="note" maxlength=(limits::REASON_CHARS_MAX) autocomplete="off"
+                    value=(note);
                 p.buttons {
-                    button type="submit" disabled[to_sign.is_some()] { (label) }
+                    button type="submit" disabled[must_sign] { (label) }
                     a href=(back) { "Do nothing" }
                 }
                 p.hint { "This goes on record as an action of " (inline(self.person.as_str())) "." }
             }
-            @if to_sign.is_some() { (signing_hint()) }
+            @if must_sign { (signing_hint()) }
         };
         Ok(self.view.page(title, SECTION, &content))
+    }
+
+    /// The texts that the person signs, one for each request; none where decisions need no
+    /// signature. A partition that does not answer has no text: the others are paused without it,
+    /// and its pump refuses what is not signed.
+    async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
+        let mut to_sign = ToSign::default();
+        if !self.must_sign() {
+            return Ok(to_sign);
+        }
+        let client = self.client().await?;
+        let places = action.requests.iter().map(|one| client.signature_place(&one.request));
+        let places = futures_util::future::join_all(places).await;
+        let mut failed = None;
+        for (prepared, place) in action.requests.iter_mut().zip(places) {
+            let place = match (place, &prepared.request) {
+                (Ok(place), _) => place,
+                (Err(error), ServiceRequest::Pause(pause)) => {
+                    to_sign.unanswered.push(pause.partition);
+                    failed = Some(error);
+                    continue;
+                }
+                (Err(error), _) => return Err(unreachable_organism(&error)),
+            };
+            let place =
+                place.ok_or_else(|| OperateFailure::missing("The thread is not on record."))?;
+            let text = place.text_to_sign(&mut prepared.request);
+            let text = text.ok_or_else(|| {
+                OperateFailure::missing("A request of this kind cannot be signed.")
+            })?;
+            to_sign.texts.push(text);
+            prepared.place = Some(place);
+        }
+        match failed {
+            Some(error) if to_sign.texts.is_empty() => Err(unreachable_organism(&error)),
+            _ => Ok(to_sign),
+        }
+    }
+}
+
+/// The texts that a person signs to confirm an action.
+#[derive(Debug, Default)]
+struct ToSign {
+    texts: Vec<String>,
+    /// Partitions that did not answer, so that nothing can be signed for them.
+    unanswered: Vec<u32>,
+}
+
+impl ToSign {
+    fn note(&self) -> Markup {
+        let partitions: Vec<_> = self.unanswered.iter().map(u32::to_string).collect();
+        html! {
+            @if !partitions.is_empty() {
+                p.problem role="alert" {
+                    "These partitions do not answer, and are not part of this: "
+                    (partitions.join(", ")) ". Do this again once they are back."
+                }
+            }
+        }
     }
 }
 
@@ -100,15 +149,15 @@ fn signing_hint() -> Markup {
 }
 
 /// Label of the button, and whether the caller receives a reason.
-fn button_of(request: &ServiceRequest) -> (&'static str, bool) {
-    match request {
-        ServiceRequest::Decide(decision) => match &decision.what {
+fn button_of(action: &PreparedAction) -> (&'static str, bool) {
+    match action.requests.first().map(|prepared| &prepared.request) {
+        Some(ServiceRequest::Decide(decision)) => match &decision.what {
             Decision::Approve { .. } => ("Approve exactly this", false),
             Decision::Refuse { .. } => ("Refuse it", true),
             Decision::Answer(_) => ("Send this answer", false),
         },
-        ServiceRequest::Cancel { .. } => ("Cancel it", true),
-        ServiceRequest::Pause(pause) => match pause.verb {
+        Some(ServiceRequest::Cancel { .. }) => ("Cancel it", true),
+        Some(ServiceRequest::Pause(pause)) => match pause.verb {
             PauseVerb::Pause => ("Pause", false),
             PauseVerb::PauseAndCancel => ("Pause and cancel", false),
             PauseVerb::Resume => ("Resume", false),
@@ -117,9 +166,14 @@ fn button_of(request: &ServiceRequest) -> (&'static str, bool) {
     }
 }
 
-fn approved_hash(request: &ServiceRequest) -> Option<&str> {
-    match request {
-        ServiceRequest::Decide(decision) => match &decision.what {
+        Some(ServiceRequest::Retry(retry)) if retry.is_confirmed => ("Do it a second time", false),
+        Some(ServiceRequest::Retry(_)) if action.requests.len() > 1 => {
+            ("Retry all of these", false)
+        }
+        Some(ServiceRequest::Retry(_)) => ("Retry it", false),
+fn approved_hash(action: &PreparedAction) -> Option<&str> {
+    match action.requests.first().map(|prepared| &prepared.request) {
+        Some(ServiceRequest::Decide(decision)) => match &decision.what {
             Decision::Approve { hash, .. } => Some(hash),
             _ => None,
         },
@@ -131,6 +185,16 @@ fn approved_hash(request: &ServiceRequest) -> Option<&str> {
 pub(super) async fn carry_out(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
+/// The note that the person wrote on an earlier page of the same action.
+fn typed_note(action: &PreparedAction) -> String {
+    match action.requests.first().map(|prepared| &prepared.request) {
+        Some(ServiceRequest::Retry(retry)) => {
+            retry.origin.as_ref().map(|origin| origin.note.clone()).unwrap_or_default()
+        }
+        _ => String::new(),
+    }
+}
+
     body: Body,
 ) -> Response {
     respond(&view, confirmed(&view, &headers, body).await)
@@ -151,22 +215,24 @@ async fn confirmed(
         OperateFailure::new(StatusCode::CONFLICT, "Not confirmed", text)
     })?;
 
-    let is_shown = form.get("hash") == approved_hash(&action.request);
+    let is_shown = form.get("hash") == approved_hash(&action);
     if !is_shown && !mutant("approve-another-hash") {
         let text = "The hash of this confirmation is not that of the payload on the page. Nothing \
                     was done. Open the page Waiting, and read the call again.";
         return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
     }
 
-    let PreparedAction { mut request, title, back, place, typed } = action;
-    set_texts(&mut request, &form);
-    if let Some(place) = place {
-        let (key, signature) = signature(&context, &form)?;
-        place.add_signature(&mut request, key, signature);
-    }
-
+    let PreparedAction { title, requests, back, typed } = action;
+    let requests = signed_requests(&context, requests, &form)?;
     let client = context.client().await?;
-    match send(&client, request).await? {
+    // The action goes on if the browser does not wait for its result.
+    let sending = tokio::spawn(async move { sending::send(&client, requests).await });
+    let sent = sending.await.map_err(|_| {
+        let text = "The view ended before the result came. The page Actions has what was done.";
+        OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No result", text)
+    })?;
+
+    match sent? {
         ActionResult::Done { text, thread } => {
             Ok(view.page(title, SECTION, &done(title, &text, thread.as_ref(), &back)))
         }
@@ -174,6 +240,17 @@ async fn confirmed(
             Some((answer::PATH, typed)) => answer::again(context, &typed, &refusal).await,
             Some((_, typed)) => fork::again(context, &typed, &refusal).await,
             None => {
+        ActionResult::Summary { status, content } => {
+            let content = html! {
+                h1 { (title.trim_end_matches('?')) }
+                (content)
+                (ways_on(&back))
+            };
+            Ok((status, view.page(title, SECTION, &content)).into_response())
+        }
+        ActionResult::Unconfirmed { request, reason } => {
+            retry::confirm_again(context, *request, &reason).await
+        }
                 let page = view.page(title, SECTION, &refused(title, &refusal, &back));
                 Ok((StatusCode::CONFLICT, page).into_response())
             }
@@ -185,10 +262,29 @@ async fn confirmed(
 fn signature(
     context: &ActionContext,
     form: &UrlQuery,
+/// The requests with what the person wrote, and with their signatures where they need them.
+fn signed_requests(
+    context: &ActionContext,
+    prepared: Vec<PreparedRequest>,
+    form: &UrlQuery,
+) -> Result<Vec<ServiceRequest>, OperateFailure> {
+    let mut signatures = form.all("signature");
+    let requests = prepared.into_iter().map(|PreparedRequest { mut request, place }| {
+        set_texts(&mut request, form);
+        if let Some(place) = place {
+            let (key, signature) = signature(context, form, signatures.next())?;
+            place.add_signature(&mut request, key, signature);
+        }
+        Ok(request)
+    });
+    requests.collect()
+}
+
 ) -> Result<(OperatorPublicKey, [u8; 64]), OperateFailure> {
     let unsigned = |text: String| OperateFailure::new(StatusCode::FORBIDDEN, "Not signed", text);
     let key = form.get("key").and_then(OperatorPublicKey::parse);
-    let bytes = form.get("signature").and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+    let bytes = written.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+    written: Option<&str>,
     let bytes: Option<[u8; 64]> = bytes.and_then(|bytes| bytes.try_into().ok());
     let (Some(key), Some(bytes)) = (key, bytes) else {
         let text = "This organism takes signed decisions alone, and this one has no signature. \
@@ -231,88 +327,16 @@ fn set_texts(request: &mut ServiceRequest, form: &UrlQuery) {
     };
     origin.get_or_insert_default().note = text("note");
 }
+        ServiceRequest::Retry(retry) => &mut retry.origin,
 
-/// Sends a request as the command does.
-async fn send(
-    client: &ServiceClient,
-    request: ServiceRequest,
-) -> Result<ActionResult, OperateFailure> {
-    let failed = |error| unreachable_organism(&error);
-    let ruled = |refusal: Option<Refusal>, text: &str| match refusal {
-        Some(refusal) => ActionResult::Refused(Box::new(refusal)),
-        None => ActionResult::Done { text: text.to_owned(), thread: None },
-    };
-    match request {
-        ServiceRequest::Decide(decision) => {
-            let text = match &decision.what {
-                Decision::Approve { .. } => "The call is approved, and goes to its listener.",
-                Decision::Refuse { .. } => "It is refused, and its caller gets the refusal.",
-                Decision::Answer(_) => "The answer is on its way to the caller.",
-            };
-            Ok(ruled(client.decide(decision, None).await.map_err(failed)?, text))
-        }
-        ServiceRequest::Pause(pause) => {
-            let origin = pause.origin.clone().unwrap_or_default();
-            let results = client.pause(pause.verb, &pause.target, &origin, None).await;
-            paused(pause.verb, results)
-        }
-        ServiceRequest::Fork(fork) => match client.fork(*fork, None).await.map_err(failed)? {
-            Ok(forked) => Ok(ActionResult::Done {
-                text: "The fork is on record. Calls that the source does not have wait for an \
-                       approval."
-                    .to_owned(),
-                thread: Some(forked.thread),
-            }),
-            Err(refusal) => Ok(ActionResult::Refused(Box::new(refusal))),
-        },
-        cancel => {
-            let refusal = client.cancel(cancel, None).await.map_err(failed)?;
-            Ok(ruled(refusal, "All open calls in the thread and its subthreads are cancelled."))
-        }
-    }
-}
-
-/// The result of a pause: the first partition that did not do it decides.
-fn paused(
-    verb: PauseVerb,
-    results: Vec<(u32, Result<PauseReport, PauseError>)>,
-) -> Result<ActionResult, OperateFailure> {
-    let mut in_flight = 0;
-    let mut is_changed = false;
-    for (_, result) in results {
-        match result {
-            Ok(report) => {
-                in_flight += report.in_flight;
-                is_changed |= report.is_changed;
-            }
-            Err(PauseError::Refused(refusal)) => return Ok(ActionResult::Refused(refusal)),
-            Err(PauseError::Service(error)) => return Err(unreachable_organism(&error)),
-            Err(error) => return Err(OperateFailure::missing(error.to_string())),
-        }
-    }
-    let text = match (verb, is_changed) {
-        (PauseVerb::Resume, true) => "It goes on.".to_owned(),
-        (PauseVerb::Resume, false) => "It was not paused.".to_owned(),
-        (PauseVerb::Pause, false) => "It was paused already.".to_owned(),
-        (PauseVerb::Pause, true) => format!(
-            "It is paused: nothing more is handed over until it is resumed. Deliveries in flight \
-             that end by themselves: {in_flight}."
-        ),
-        (PauseVerb::PauseAndCancel, _) => {
-            format!("It is paused, and its work in flight is cancelled. Deliveries: {in_flight}.")
-        }
-    };
-    Ok(ActionResult::Done { text, thread: None })
-}
-
-fn done(title: &str, text: &str, forked: Option<&ThreadId>, back: &str) -> Markup {
+fn done(title: &str, text: &str, thread: Option<&(&'static str, ThreadId)>, back: &str) -> Markup {
     html! {
         h1 { (title.trim_end_matches('?')) }
         p.done role="status" { "Done. " (text) }
-        @if let Some(id) = forked {
-            p { "The fork: " a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
+        @if let Some((what, id)) = thread {
+            p { (what) ": " a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
         }
-        p.pages { a href=(back) { "Back" } a href="/waiting" { "Waiting" } a href="/actions" { "Actions" } }
+        (ways_on(back))
     }
 }
 
@@ -332,6 +356,16 @@ fn refused(title: &str, refusal: &Refusal, back: &str) -> Markup {
         h1 { (title) }
         (refusal_text(refusal))
         p.hint { "The refusal is on record. Nothing else changed." }
-        p.pages { a href=(back) { "Back" } a href="/waiting" { "Waiting" } a href="/actions" { "Actions" } }
+        (ways_on(back))
+    }
+}
+
+fn ways_on(back: &str) -> Markup {
+    html! {
+        p.pages {
+            a href=(back) { "Back" }
+            a href="/waiting" { "Waiting" }
+            a href="/actions" { "Actions" }
+        }
     }
 }

@@ -261,9 +261,7 @@ impl ForkDraft {
         };
         let back = message_page::path(self.named);
         let request = ServiceRequest::Fork(Box::new(request));
-        let typed = Some((PATH, typed));
-        let title = "Fork this thread?";
-        let action = PreparedAction { title, request, back, place: None, typed };
+        let action = PreparedAction::new("Fork this thread?", back, [request]).of_form(PATH, typed);
         self.context.confirm(action, &details).await
     }
 }

@@ -114,7 +114,7 @@ async fn decide(
 ) -> Result<Response, OperateFailure> {
     let request = decision(&context, call.message, what);
     let back = waiting::PATH.to_owned();
-    let action = PreparedAction { title, request, back, place: None, typed: None };
+    let action = PreparedAction::new(title, back, [request]);
     context.confirm(action, &waiting::whole_call(call)).await
 }
 

@@ -1,4 +1,4 @@
-//! Actions of a named person: decisions about held calls, pauses, cancellations and forks.
+//! Actions of a named person: decisions about held calls, pauses, cancellations, forks and retries.
 //!
 //! **Invariant:** nothing here decides. An action is the same request to the running organism as
 //! that of the command, and it is sent only after a person of this view confirmed it on a page that
@@ -13,6 +13,8 @@ mod held_call;
 mod key;
 mod pause;
 mod pending;
+mod retry;
+mod sending;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use crate::thread::PauseVerb;
 pub(super) use answer::answer_path;
 pub(super) use held_call::{approve_path, refuse_path};
 use pending::PendingActions;
+pub(super) use retry::{retry_all_path, retry_path};
 
 /// Options of a view that takes actions.
 #[derive(Debug)]
@@ -103,13 +106,16 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str) -> Markup {
     }
 }
 
-/// A link to the fork at a message, if the person may act.
-pub(super) fn message_bar(view: &ViewState, message: MessageId) -> Markup {
+/// Links to the fork at a message, and to its retry if it can be retried, if the person may act.
+pub(super) fn message_bar(view: &ViewState, message: MessageId, has_failed: bool) -> Markup {
     if view.operate.is_none() {
         return html! {};
     }
     html! {
-        p.operate-bar { a.button href=(fork::fork_path(message)) { "Fork here" } }
+        p.operate-bar {
+            a.button href=(fork::fork_path(message)) { "Fork here" }
+            @if has_failed { a.button href=(retry_path(message)) { "Retry" } }
+        }
     }
 }
 
@@ -123,6 +129,8 @@ pub(super) fn router(state: &Arc<ViewState>) -> Router<Arc<ViewState>> {
         .route("/operate/pause", get(pause::show))
         .route("/operate/cancel", get(pause::cancel))
         .route("/operate/fork", get(fork::show).post(fork::prepare))
+        .route("/operate/retry", get(retry::show))
+        .route("/operate/retry-all", get(retry::show_all))
         .route("/operate/key", get(key::show))
         .route("/operate/confirm", post(confirmation::carry_out))
         .layer(from_fn_with_state(Arc::clone(state), require_operator))

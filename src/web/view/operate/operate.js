@@ -40,9 +40,9 @@ async function publicText(pair) {
   return "ed25519:" + base64url(await crypto.subtle.exportKey("raw", pair.publicKey));
 }
 
-/** The text to sign, with what the person wrote on this page. */
-function signedText(form) {
-  const statement = JSON.parse(form.dataset.statement.slice(scheme.length));
+/** A text to sign, with what the person wrote on this page. */
+function signedText(form, text) {
+  const statement = JSON.parse(text.slice(scheme.length));
   const written = (name) => form.elements[name]?.value.trim() ?? "";
   if (form.elements.reason) statement.reason = written("reason");
   statement.note = written("note");
@@ -61,10 +61,12 @@ async function prepareSigning(form) {
   form.querySelector("button[type=submit]").disabled = false;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const bytes = new TextEncoder().encode(signedText(form));
     form.elements.key.value = await publicText(pair);
-    form.elements.signature.value =
-      base64url(await crypto.subtle.sign("Ed25519", pair.privateKey, bytes));
+    // There is a signature for each partition, and for each message.
+    for (const field of form.querySelectorAll("[data-statement]")) {
+      const bytes = new TextEncoder().encode(signedText(form, field.dataset.statement));
+      field.value = base64url(await crypto.subtle.sign("Ed25519", pair.privateKey, bytes));
+    }
     form.submit();
   });
 }
@@ -102,7 +104,7 @@ function failed(id) {
   };
 }
 
-const form = document.querySelector("form[data-statement]");
+const form = document.querySelector("[data-statement]")?.form;
 if (form) prepareSigning(form).catch(failed("signing"));
 const place = document.getElementById("browser-key");
 if (place) showKey(place).catch(failed("key-state"));

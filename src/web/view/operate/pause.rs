@@ -16,7 +16,7 @@ use super::{OperateFailure, respond};
 use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
 use crate::index::IndexedPause;
-use crate::service::{PauseRequest, ServiceRequest};
+use crate::service::ServiceRequest;
 use crate::thread::{PauseTarget, PauseVerb};
 
 const PATH: &str = "/operate/pause";
@@ -128,39 +128,24 @@ async fn pause(
     let context = ActionContext::open(view, headers).await?;
     let verb = verb_of(query.get("verb").unwrap_or_default())?;
     let target = target_of(&context, query.get("target").unwrap_or_default())?;
-    context.client().await?;
-
-    let partitions = context.config.partitions();
-    let is_thread = matches!(target, PauseTarget::Thread(_));
-    if context.must_sign() && partitions > 1 && !is_thread {
-        let text = format!(
-            "This concerns {partitions} partitions, and each needs a signature of its own: use \
-             `organism pause` or `organism resume` with --sign at the terminal."
-        );
-        return Err(OperateFailure::unusable(text));
-    }
+    let client = context.client().await?;
+    let requests = client.pause_requests(verb, &target, &context.origin());
 
     let back = match &target {
         PauseTarget::Thread(id) => thread::path(id.as_str()),
         _ => "/operate".to_owned(),
     };
-    let partition = match &target {
-        PauseTarget::Thread(id) => id.partition(partitions),
-        _ => 0,
-    };
-    let details = details(verb, &target);
-    let origin = Some(context.origin());
-    let request = ServiceRequest::Pause(PauseRequest { verb, target, partition, origin });
     let title = match verb {
         PauseVerb::Pause => "Pause this?",
         PauseVerb::PauseAndCancel => "Pause this and cancel its work?",
         PauseVerb::Resume => "Resume this?",
     };
-    let action = PreparedAction { title, request, back, place: None, typed: None };
-    context.confirm(action, &details).await
+    let details = details(verb, &target, requests.len());
+    let requests = requests.into_iter().map(ServiceRequest::Pause);
+    context.confirm(PreparedAction::new(title, back, requests), &details).await
 }
 
-fn details(verb: PauseVerb, target: &PauseTarget) -> Markup {
+fn details(verb: PauseVerb, target: &PauseTarget, partitions: usize) -> Markup {
     let what = match target {
         PauseTarget::All => "all calls of this organism".to_owned(),
         PauseTarget::Listener(listener) => format!("all calls to {listener}"),
@@ -178,7 +163,11 @@ fn details(verb: PauseVerb, target: &PauseTarget) -> Markup {
         PauseVerb::Resume => "What waits is handed over, and timers that fell due fire in order.",
     };
     html! {
-        p { "This concerns " b { (inline(&what)) } "." }
+        p {
+            "This concerns " b { (inline(&what)) }
+            @if partitions > 1 { ", in " (partitions) " partitions, each of which answers for itself" }
+            "."
+        }
         p.(if verb == PauseVerb::PauseAndCancel { "problem" } else { "effect" }) { (effect) }
     }
 }
@@ -234,7 +223,6 @@ async fn cancellation(
     let by = ListenerName::operator();
     let origin = Some(context.origin());
     let request = ServiceRequest::Cancel { thread, by, reason: String::new(), origin };
-    let title = "Cancel this thread?";
-    let action = PreparedAction { title, request, back, place: None, typed: None };
+    let action = PreparedAction::new("Cancel this thread?", back, [request]);
     context.confirm(action, &details).await
 }

@@ -14,18 +14,41 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::service::signing::SignaturePlace;
 
+/// A request of an action, with the place of the person's signature where decisions must be signed.
+#[derive(Debug, Clone)]
+pub(super) struct PreparedRequest {
+    pub request: ServiceRequest,
+    pub place: Option<SignaturePlace>,
+}
+
 /// An action as a page has shown it.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedAction {
     /// Title of its page, such as `Approve this call?`.
     pub title: &'static str,
-    pub request: ServiceRequest,
+    /// Its requests. There are several for several partitions, and for several messages.
+    pub requests: Vec<PreparedRequest>,
     /// Path of the page that led here.
     pub back: String,
-    /// Place of the person's signature, where decisions must be signed.
-    pub place: Option<SignaturePlace>,
     /// Path of the form and what was typed there, to be shown again if the organism refuses it.
     pub typed: Option<(&'static str, UrlQuery)>,
+}
+
+impl PreparedAction {
+    pub fn new(
+        title: &'static str,
+        back: String,
+        requests: impl IntoIterator<Item = ServiceRequest>,
+    ) -> Self {
+        let requests = requests.into_iter();
+        let requests = requests.map(|request| PreparedRequest { request, place: None }).collect();
+        Self { title, requests, back, typed: None }
+    }
+
+    /// The same action with the form in which it was typed.
+    pub fn of_form(self, path: &'static str, typed: UrlQuery) -> Self {
+        Self { typed: Some((path, typed)), ..self }
+    }
 }
 
 #[derive(Debug)]
@@ -77,8 +100,7 @@ mod tests {
     use super::*;
 
     fn action(title: &'static str) -> PreparedAction {
-        let request = ServiceRequest::Status;
-        PreparedAction { title, request, back: String::new(), place: None, typed: None }
+        PreparedAction::new(title, String::new(), [ServiceRequest::Status])
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod chromium;
+mod retries;
 mod signed;
 
 use organism::organism::operator::this_user;

@@ -12,7 +12,7 @@ use crate::organism::House;
 
 const SCHEME: &str = "organism decision 1\n";
 
-fn key(seed: u8) -> SigningKey {
+pub(super) fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
 }
 
@@ -27,15 +27,24 @@ fn signing_house() -> House {
 
 /// Signs what a page asks for, with a note, as the script does.
 fn sign(page: &str, key: &SigningKey, note: &str) -> (String, String) {
-    let (_, rest) = page.split_once("data-statement=\"").unwrap();
-    let text = rest.split('"').next().unwrap().replace("&quot;", "\"").replace("&amp;", "&");
-    let statement = text.strip_prefix(SCHEME).unwrap();
-    // The fields keep their order.
-    let note = Json::from(note).to_string();
-    let signed =
-        format!("{SCHEME}{}", statement.replace("\"note\":\"\"", &format!("\"note\":{note}")));
-    let signature = key.sign(signed.as_bytes()).to_bytes();
-    (OperatorPublicKey::of(key).to_string(), URL_SAFE_NO_PAD.encode(signature))
+    let mut signatures = sign_each(page, key, note);
+    assert_eq!(signatures.len(), 1, "{page}");
+    (OperatorPublicKey::of(key).to_string(), signatures.remove(0))
+}
+
+/// The signatures of all statements of a page, in their order.
+pub(super) fn sign_each(page: &str, key: &SigningKey, note: &str) -> Vec<String> {
+    let statements = page.split("data-statement=\"").skip(1);
+    let signatures = statements.map(|rest| {
+        let text = rest.split('"').next().unwrap().replace("&quot;", "\"").replace("&amp;", "&");
+        let statement = text.strip_prefix(SCHEME).unwrap();
+        // The fields keep their order.
+        let note = Json::from(note).to_string();
+        let signed =
+            format!("{SCHEME}{}", statement.replace("\"note\":\"\"", &format!("\"note\":{note}")));
+        URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()).to_bytes())
+    });
+    signatures.collect()
 }
 
 fn confirm(view: &ViewServer, page: &str, signed: &(String, String), note: &str) -> (u16, String) {

@@ -1,0 +1,150 @@
+//! The messages that operators may retry, with the reasons of their failures and their earlier
+//! attempts.
+
+use serde::Serialize;
+
+use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::index::{
+    Error, IndexReader, IndexedAttempt, MessageSelector, RetryCandidate, RetryFilter,
+};
+use crate::limits;
+use crate::thread::Input;
+use crate::xml::scan::attributes;
+
+/// A message that an operator may retry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryMessage {
+    pub id: MessageId,
+    pub record: Position,
+    /// Root of the tree of the record.
+    pub tree: ThreadId,
+    pub sender: String,
+    /// The recipient of the call; `None` for a submission that was refused.
+    pub listener: Option<String>,
+    /// The rule of the refusal, or the code of the failure. Empty if the message was found by its
+    /// id.
+    pub reason: String,
+    /// Time in RFC 3339.
+    pub time: String,
+}
+
+/// Conditions on the messages that [`retry_messages`] finds.
+#[derive(Debug, Clone, Default)]
+pub struct RetryMessageFilter {
+    pub listener: Option<String>,
+    /// The rule of a refusal, or the code of a failure.
+    pub reason: Option<String>,
+}
+
+/// An attempt of a message, or of a message that it retries.
+#[derive(Debug, Clone, Serialize)]
+pub struct EarlierAttempt {
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    #[serde(flatten)]
+    pub attempt: IndexedAttempt,
+}
+
+/// The first `most` requests of clients that failed or were refused and were not retried, oldest
+/// first.
+pub fn retry_messages(
+    index: &IndexReader,
+    filter: &RetryMessageFilter,
+    most: usize,
+) -> Result<Vec<RetryMessage>, Error> {
+    let wanted = filter.reason.as_deref();
+    let candidates = RetryFilter { listener: filter.listener.clone() };
+    let mut found = Vec::new();
+    for candidate in index.retry_candidates(&candidates)? {
+        if found.len() == most {
+            break;
+        }
+        let message = retry_message(index, candidate)?;
+        found
+            .extend(message.filter(|message| wanted.is_none_or(|reason| message.reason == reason)));
+    }
+    Ok(found)
+}
+
+/// The messages whose ids begin like this, whether they can be retried or not.
+pub fn retry_messages_with_id(
+    index: &IndexReader,
+    prefix: &MessageSelector,
+) -> Result<Vec<RetryMessage>, Error> {
+    let mut found = Vec::new();
+    for message in index.messages_with_id(prefix, limits::CANDIDATES_MAX)? {
+        let candidate = RetryCandidate {
+            message: message.id,
+            position: message.position,
+            sender: message.from.clone(),
+            listener: Some(message.to.clone()),
+            reason: String::new(),
+            time: message.time.clone(),
+            failed: None,
+        };
+        found.extend(retry_message(index, candidate)?);
+    }
+    for candidate in index.refused_with_id(prefix)? {
+        found.extend(retry_message(index, candidate)?);
+    }
+    Ok(found)
+}
+
+fn retry_message(
+    index: &IndexReader,
+    candidate: RetryCandidate,
+) -> Result<Option<RetryMessage>, Error> {
+    let Some(sealed) = index.journal().record(candidate.position)? else { return Ok(None) };
+    let code = match candidate.failed {
+        Some(position) => failure_code(index, position, candidate.message)?,
+        None => None,
+    };
+    Ok(Some(RetryMessage {
+        id: candidate.message,
+        record: candidate.position,
+        tree: sealed.record.tree,
+        sender: candidate.sender,
+        listener: candidate.listener,
+        reason: code.unwrap_or(candidate.reason),
+        time: candidate.time,
+    }))
+}
+
+/// The code with which the record at this position ends the call.
+fn failure_code(
+    index: &IndexReader,
+    position: Position,
+    message: MessageId,
+) -> Result<Option<String>, Error> {
+    let Some(sealed) = index.journal().record(position)? else { return Ok(None) };
+    let Some((_, result)) = sealed.record.result_of(CallId(message)) else { return Ok(None) };
+    let codes = result.iter().flat_map(|message| {
+        let attributes = attributes(message.payload.as_str());
+        let codes = attributes.into_iter().filter(|(name, _)| *name == "code");
+        codes.map(|(_, value)| value.to_string()).collect::<Vec<_>>()
+    });
+    Ok(codes.last())
+}
+
+/// The attempts of a message, and before them those of the messages that it retries.
+pub fn earlier_attempts(
+    index: &IndexReader,
+    message: MessageId,
+) -> Result<Vec<EarlierAttempt>, Error> {
+    let mut attempts = Vec::new();
+    let mut next = Some(message);
+    while let Some(id) = next.take().filter(|_| attempts.len() < limits::MESSAGE_ROWS_MAX) {
+        let Some(prefix) = MessageSelector::parse(&id.to_string()) else { break };
+        let Some(row) = index.messages_with_id(&prefix, 1)?.pop() else { break };
+        let own = index.attempts(&row)?;
+        let own = own.into_iter().map(|attempt| EarlierAttempt { message: id, attempt });
+        attempts.splice(0..0, own);
+
+        let record = index.journal().record(row.position)?.map(|sealed| sealed.record.input);
+        next = match record {
+            Some(Input::OperatorRetry(action)) => Some(action.message),
+            _ => None,
+        };
+    }
+    Ok(attempts)
+}

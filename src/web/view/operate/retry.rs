@@ -1,0 +1,388 @@
+//! Retries: a refused or failed message is sent again, or all that a filter of the page selects.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::super::layout::{inline, shown, table};
+use super::super::payload_text::Excerpt;
+use super::super::retry_list::{self, ListedRetry, RetryList};
+use super::super::url_query::UrlQuery;
+use super::super::{ViewState, message as message_page, refused, thread};
+use super::action_context::{ActionContext, unreachable_organism};
+use super::held_call::message as named_message;
+use super::pending::PreparedAction;
+use super::sending::ActionResult;
+use super::{OperateFailure, respond};
+use crate::audit::amounts::{count, micros};
+use crate::audit::{
+    EarlierAttempt, RetryMessage, RetryMessageFilter, RetrySource, earlier_attempts,
+    retry_messages_with_id,
+};
+use crate::envelope::Refusal;
+use crate::ids::{CallId, MessageId};
+use crate::index::{self, IndexReader, MessageSelector};
+use crate::mutant::mutant;
+use crate::service::{self, RetryReport, RetryRequest, ServiceClient, ServiceRequest};
+
+/// Path of the page that retries a message.
+pub(in super::super) fn retry_path(message: MessageId) -> String {
+    UrlQuery::default().with("message", Some(&message.to_string())).link("/operate/retry")
+}
+
+/// Path of the page that retries all that a filter selects.
+pub(in super::super) fn retry_all_path(filter: &RetryMessageFilter) -> String {
+    retry_list::query_of(filter).link("/operate/retry-all")
+}
+
+/// A message that is to be retried, with what the person has to know of it.
+struct RetryDraft {
+    listed: ListedRetry,
+    source: RetrySource,
+    attempts: Vec<EarlierAttempt>,
+}
+
+/// Asks for the confirmation of one retry.
+pub(super) async fn show(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    respond(&view, retry(&view, &headers, &query).await)
+}
+
+async fn retry(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    query: &UrlQuery,
+) -> Result<Response, OperateFailure> {
+    let context = ActionContext::open(view, headers).await?;
+    let draft = RetryDraft::find(&context, named_message(query)?).await?;
+    let client = context.client().await?;
+    let request = request(&context, &client, &draft.listed);
+    let back = draft.back();
+    let request = ServiceRequest::Retry(Box::new(request));
+    let action = PreparedAction::new("Retry this message?", back, [request]);
+    context.confirm(action, &draft.details()).await
+}
+
+/// Asks once more, because the work may be done a second time. The organism judges that.
+pub(super) async fn confirm_again(
+    context: ActionContext,
+    request: RetryRequest,
+    reason: &str,
+) -> Result<Response, OperateFailure> {
+    let draft = RetryDraft::find(&context, request.message).await?;
+    let mut request = RetryRequest { is_confirmed: true, ..request };
+    if let Some(origin) = &mut request.origin {
+        origin.signature = None;
+    }
+    let details = html! {
+        p.problem role="alert" {
+            "Nothing was sent: this work may be done a second time, and needs a confirmation of its \
+             own. The organism says: " (shown(reason)) "."
+        }
+        (draft.details())
+    };
+    let back = draft.back();
+    let request = ServiceRequest::Retry(Box::new(request));
+    let action = PreparedAction::new("Do this a second time?", back, [request]);
+    context.confirm(action, &details).await
+}
+
+/// Asks for the confirmation of the retries of all that a filter selects.
+pub(super) async fn show_all(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    respond(&view, retry_all(&view, &headers, &query).await)
+}
+
+async fn retry_all(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    query: &UrlQuery,
+) -> Result<Response, OperateFailure> {
+    let context = ActionContext::open(view, headers).await?;
+    let filter = retry_list::filter_of(query);
+    let list = list(&context, &filter).await?;
+    let back = format!("{}#retry", retry_list::query_of(&filter).link(refused::PATH));
+    if list.listed.is_empty() {
+        let text = "No request that failed or was refused matches and waits for a retry. The page \
+                    Refused and failed has those that do.";
+        return Err(OperateFailure::new(StatusCode::CONFLICT, "Nothing to retry", text));
+    }
+
+    let client = context.client().await?;
+    let requests = list
+        .listed
+        .iter()
+        .map(|listed| ServiceRequest::Retry(Box::new(request(&context, &client, listed))));
+    let action = PreparedAction::new("Retry all of these?", back, requests);
+    let details = html! {
+        p {
+            "Each of these " (list.listed.len()) " messages is sent again, as a new message with the \
+             same payload from the same sender. The earlier ones stay as they are."
+        }
+        p.hint {
+            "A message whose work may be done a second time is left out: it needs a confirmation of \
+             its own."
+        }
+        @if list.is_more { p.note { "The filter selects more; these are the oldest." } }
+        (list.plain_table())
+    };
+    context.confirm(action, &details).await
+}
+
+async fn list(
+    context: &ActionContext,
+    filter: &RetryMessageFilter,
+) -> Result<RetryList, OperateFailure> {
+    let filter = filter.clone();
+    let find = move |_, index: &mut IndexReader| retry_list::find(index, &filter);
+    let found = context.view.journals.query(find, |answers| {
+        RetryList::of(answers.into_iter().map(|found| (found.partition, found.answer)))
+    });
+    found.await.map_err(|error| unanswered(&error))
+}
+
+fn unanswered(error: &index::Error) -> OperateFailure {
+    let text = error.to_string();
+    OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No answer from the record", text)
+}
+
+fn request(context: &ActionContext, client: &ServiceClient, listed: &ListedRetry) -> RetryRequest {
+    let ListedRetry { partition, message } = listed;
+    RetryRequest {
+        message: message.id,
+        record: message.record,
+        source: message.tree.clone(),
+        thread: client.retry_thread(message.id, *partition),
+        partition: *partition,
+        is_confirmed: mutant("retry-twice-in-the-browser"),
+        origin: Some(context.origin()),
+    }
+}
+
+impl RetryDraft {
+    /// Finds the message on record. Otherwise, says why it cannot be retried.
+    async fn find(context: &ActionContext, id: MessageId) -> Result<Self, OperateFailure> {
+        let unknown = || OperateFailure::missing(format!("No message `{id}` is on record."));
+        let selector = MessageSelector::parse(&id.to_string()).ok_or_else(unknown)?;
+        let find = move |_, index: &mut IndexReader| find(index, &selector);
+        let found = context.view.journals.query(find, |answers| {
+            let mut answers = answers.into_iter();
+            answers.find_map(|found| found.answer.map(|answer| (found.partition, answer)))
+        });
+        let (partition, found) =
+            found.await.map_err(|error| unanswered(&error))?.ok_or_else(unknown)?;
+        let FoundRetry { message, source, attempts } = found;
+        let source = source.map_err(|why| {
+            let text = format!("{id} cannot be retried: {why}.");
+            OperateFailure::new(StatusCode::CONFLICT, "Not to be retried", text)
+        })?;
+        Ok(Self { listed: ListedRetry { partition, message }, source, attempts })
+    }
+
+    fn back(&self) -> String {
+        match self.source.to {
+            Some(_) => message_page::path(self.source.message),
+            None => format!("{}#retry", refused::PATH),
+        }
+    }
+
+    fn details(&self) -> Markup {
+        let message = &self.listed.message;
+        let written = Excerpt::as_written(&self.source.payload);
+        html! {
+            p {
+                "The same payload is sent again, as a new message of the same sender. The earlier \
+                 message keeps its outcome. An agent or a workflow does all of its work anew."
+            }
+            dl.facts {
+                div { dt { "From" } dd { (inline(&message.sender)) } }
+                @if let Some(to) = &self.source.to { div { dt { "To" } dd { (inline(to.as_str())) } } }
+                div { dt { "Time" } dd { time { (message.time) } } }
+                @if let Some(id) = &self.source.thread {
+                    div {
+                        dt { "Thread" }
+                        dd { a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
+                    }
+                }
+                div { dt { "Message" } dd.digest { (message.id) } }
+            }
+            pre.body.written { (written.text()) }
+            @if written.is_cut() {
+                p.note { "There is more: the message has all of it as a file." }
+            }
+            h2 { "Earlier attempts" }
+            (attempts(&self.attempts))
+        }
+    }
+}
+
+/// A message of one journal, and whether it can be retried.
+struct FoundRetry {
+    message: RetryMessage,
+    source: Result<RetrySource, String>,
+    attempts: Vec<EarlierAttempt>,
+}
+
+fn find(
+    index: &IndexReader,
+    selector: &MessageSelector,
+) -> Result<Option<FoundRetry>, index::Error> {
+    let Some(message) = retry_messages_with_id(index, selector)?.pop() else { return Ok(None) };
+    let source = RetrySource::find(index.journal(), message.record, message.id)?;
+    let attempts = earlier_attempts(index, message.id)?;
+    Ok(Some(FoundRetry { message, source: source.map_err(|why| why.to_string()), attempts }))
+}
+
+fn attempts(attempts: &[EarlierAttempt]) -> Markup {
+    let row = |earlier: &EarlierAttempt| {
+        let EarlierAttempt { message, attempt } = earlier;
+        vec![
+            message_page::link(*message),
+            html! { (attempt.attempt) },
+            inline(&attempt.listener),
+            html! { time { (attempt.handed_over) } },
+            html! { (attempt.work_us.map(micros).unwrap_or_default()) },
+            inline(attempt.outcome.as_deref().unwrap_or("with its listener")),
+        ]
+    };
+    let headers = ["Message", ">Attempt", "Listener", "Handed over", ">Worked", "Outcome"];
+    let rows: Vec<_> = attempts.iter().map(row).collect();
+    html! {
+        @if rows.is_empty() { p.empty { "No listener was given it before." } } @else {
+            (table("Earlier attempts", &headers, &rows))
+        }
+    }
+}
+
+/// The result of one retry.
+type RetryOutcome = Result<Result<RetryReport, Refusal>, service::Error>;
+
+/// Sends the retries one after another. Ends early if the organism does not answer.
+pub(super) async fn send(
+    client: &ServiceClient,
+    requests: Vec<RetryRequest>,
+) -> Result<ActionResult, OperateFailure> {
+    let all = requests.len();
+    let mut results = Vec::new();
+    for request in requests {
+        let result = client.retry(request.clone(), None).await;
+        let is_lost = matches!(&result, Err(error) if !is_answer(error));
+        results.push((request, result));
+        if is_lost {
+            break;
+        }
+    }
+
+    match results.pop() {
+        Some((request, result)) if all == 1 => one_result(request, result),
+        Some(last) => {
+            results.push(last);
+            Ok(summary(all, &results))
+        }
+        None => Err(OperateFailure::missing("There is no message.")),
+    }
+}
+
+/// Whether the organism answered that this message cannot be retried.
+fn is_answer(error: &service::Error) -> bool {
+    matches!(error, service::Error::Failed { .. })
+}
+
+fn one_result(request: RetryRequest, result: RetryOutcome) -> Result<ActionResult, OperateFailure> {
+    match result {
+        Ok(Ok(RetryReport::Retried { thread, .. })) => Ok(ActionResult::Done {
+            text: "It is sent again, as a new message.".to_owned(),
+            thread: Some(("Its thread", thread)),
+        }),
+        Ok(Ok(RetryReport::AlreadyRetried { retry })) => Ok(ActionResult::Summary {
+            status: StatusCode::CONFLICT,
+            content: html! { p.problem role="alert" { "Nothing was sent: it " (already(retry)) } },
+        }),
+        Ok(Ok(RetryReport::Unconfirmed { reason })) => {
+            Ok(ActionResult::Unconfirmed { request: Box::new(request), reason })
+        }
+        Ok(Err(refusal)) => Ok(ActionResult::Refused(Box::new(refusal))),
+        Err(error) if is_answer(&error) => {
+            let text = error.to_string();
+            Err(OperateFailure::new(StatusCode::CONFLICT, "Not to be retried", text))
+        }
+        Err(error) => Err(unreachable_organism(&error)),
+    }
+}
+
+fn already(retry: MessageId) -> Markup {
+    html! {
+        "was retried before, as " (message_page::link(retry)) "; retry that one if it failed, too."
+    }
+}
+
+/// The results of several retries.
+fn summary(all: usize, results: &[(RetryRequest, RetryOutcome)]) -> ActionResult {
+    let is_retried = |result: &RetryOutcome| matches!(result, Ok(Ok(RetryReport::Retried { .. })));
+    let is_left_out =
+        |result: &RetryOutcome| matches!(result, Ok(Ok(RetryReport::Unconfirmed { .. })));
+    let retried = results.iter().filter(|(_, result)| is_retried(result)).count();
+    let left_out = results.iter().filter(|(_, result)| is_left_out(result)).count();
+    let is_lost = |result: &RetryOutcome| matches!(result, Err(error) if !is_answer(error));
+    let was_lost = results.iter().any(|(_, result)| is_lost(result));
+    let failed = results.len() - retried - left_out;
+    let rows: Vec<_> = results.iter().map(result_row).collect();
+    let content = html! {
+        @if failed == 0 {
+            p.done role="status" { "Done. Sent again: " (retried) "." }
+        } @else {
+            p.problem role="alert" { "Sent again: " (retried) " of " (all) "." }
+        }
+        @if left_out > 0 {
+            p.note {
+                (count(left_out as u64, "message")) " left out, because the work may be done a second \
+                 time. Each needs a confirmation of its own."
+            }
+        }
+        @if all > results.len() {
+            p.note {
+                "The organism did not answer, so the last " (all - results.len()) " were not tried. \
+                 It can be repeated: nothing is sent twice."
+            }
+        }
+        (table("Results", &["Message", "Result"], &rows))
+    };
+    let status = match failed {
+        0 => StatusCode::OK,
+        _ if was_lost => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::CONFLICT,
+    };
+    ActionResult::Summary { status, content }
+}
+
+fn result_row((request, result): &(RetryRequest, RetryOutcome)) -> Vec<Markup> {
+    let id = request.message;
+    let text = match result {
+        Ok(Ok(RetryReport::Retried { thread, calls })) => html! {
+            "Sent again as "
+            @for (at, CallId(call)) in calls.iter().enumerate() {
+                @if at > 0 { ", " }
+                (message_page::link(*call))
+            }
+            " in " a href=(thread::path(thread.as_str())) { (inline(thread.as_str())) }
+        },
+        Ok(Ok(RetryReport::AlreadyRetried { retry })) => html! { "It " (already(*retry)) },
+        Ok(Ok(RetryReport::Unconfirmed { reason })) => html! {
+            "Left out: " (shown(reason)) ". " a href=(retry_path(id)) { "Look at it" }
+        },
+        Ok(Err(refusal)) => html! { span.problem { "Refused: " (shown(&refusal.to_string())) } },
+        Err(error) => html! { span.problem { (shown(&error.to_string())) } },
+    };
+    vec![html! { code { (id) } }, text]
+}

@@ -1,0 +1,201 @@
+//! Sends the requests of a confirmed action, as the commands do, and draws what came of them.
+
+use axum::http::StatusCode;
+use maud::{Markup, html};
+
+use super::super::layout::{shown, table};
+use super::action_context::unreachable_organism;
+use super::{OperateFailure, retry};
+use crate::envelope::Refusal;
+use crate::ids::ThreadId;
+use crate::service::{
+    PauseError, PauseReport, PauseRequest, RetryRequest, ServiceClient, ServiceRequest,
+};
+use crate::thread::{Decision, PauseVerb};
+
+/// The result of an action.
+#[derive(Debug)]
+pub(super) enum ActionResult {
+    /// Everything was done. A thread that came of it has its label.
+    Done {
+        text: String,
+        thread: Option<(&'static str, ThreadId)>,
+    },
+    /// A page of its own, such as one with several results.
+    Summary {
+        status: StatusCode,
+        content: Markup,
+    },
+    /// The work may be done a second time, which the person has to confirm.
+    Unconfirmed {
+        request: Box<RetryRequest>,
+        reason: String,
+    },
+    Refused(Box<Refusal>),
+}
+
+/// Sends the requests of one action.
+pub(super) async fn send(
+    client: &ServiceClient,
+    requests: Vec<ServiceRequest>,
+) -> Result<ActionResult, OperateFailure> {
+    let mut pauses = Vec::new();
+    let mut retries = Vec::new();
+    let mut other = None;
+    for request in requests {
+        match request {
+            ServiceRequest::Pause(pause) => pauses.push(pause),
+            ServiceRequest::Retry(retry) => retries.push(*retry),
+            request => other = Some(request),
+        }
+    }
+
+    match other {
+        Some(request) => send_one(client, request).await,
+        None if retries.is_empty() => send_pauses(client, pauses).await,
+        None => retry::send(client, retries).await,
+    }
+}
+
+async fn send_one(
+    client: &ServiceClient,
+    request: ServiceRequest,
+) -> Result<ActionResult, OperateFailure> {
+    let failed = |error| unreachable_organism(&error);
+    let ruled = |refusal: Option<Refusal>, text: &str| match refusal {
+        Some(refusal) => ActionResult::Refused(Box::new(refusal)),
+        None => ActionResult::Done { text: text.to_owned(), thread: None },
+    };
+    match request {
+        ServiceRequest::Decide(decision) => {
+            let text = match &decision.what {
+                Decision::Approve { .. } => "The call is approved, and goes to its listener.",
+                Decision::Refuse { .. } => "It is refused, and its caller gets the refusal.",
+                Decision::Answer(_) => "The answer is on its way to the caller.",
+            };
+            Ok(ruled(client.decide(decision, None).await.map_err(failed)?, text))
+        }
+        ServiceRequest::Fork(fork) => match client.fork(*fork, None).await.map_err(failed)? {
+            Ok(forked) => Ok(ActionResult::Done {
+                text: "The fork is on record. Calls that the source does not have wait for an \
+                       approval."
+                    .to_owned(),
+                thread: Some(("The fork", forked.thread)),
+            }),
+            Err(refusal) => Ok(ActionResult::Refused(Box::new(refusal))),
+        },
+        cancel => {
+            let refusal = client.cancel(cancel, None).await.map_err(failed)?;
+            Ok(ruled(refusal, "All open calls in the thread and its subthreads are cancelled."))
+        }
+    }
+}
+
+type PartitionPause = (u32, Result<PauseReport, PauseError>);
+
+/// Pauses or resumes in each partition. The failure of one leaves the others as they are.
+async fn send_pauses(
+    client: &ServiceClient,
+    requests: Vec<PauseRequest>,
+) -> Result<ActionResult, OperateFailure> {
+    let verb = requests.first().map_or(PauseVerb::Pause, |request| request.verb);
+    let mut results = client.pause_each(requests, None).await;
+    if results.len() > 1 {
+        return Ok(pauses_of_partitions(verb, &results));
+    }
+
+    match results.pop() {
+        Some((_, Ok(report))) => {
+            let text = pause_text(verb, report.is_changed, report.in_flight);
+            Ok(ActionResult::Done { text, thread: None })
+        }
+        Some((_, Err(PauseError::Refused(refusal)))) => Ok(ActionResult::Refused(refusal)),
+        Some((_, Err(PauseError::Service(error)))) => Err(unreachable_organism(&error)),
+        Some((_, Err(error))) => Err(OperateFailure::missing(error.to_string())),
+        None => Err(OperateFailure::missing("There is no partition.")),
+    }
+}
+
+/// The page with the result of each partition.
+fn pauses_of_partitions(verb: PauseVerb, results: &[PartitionPause]) -> ActionResult {
+    let failed = results.iter().filter(|(_, result)| result.is_err()).count();
+    let reports = results.iter().filter_map(|(_, result)| result.as_ref().ok());
+    let is_changed = reports.clone().any(|report| report.is_changed);
+    let in_flight = reports.map(|report| report.in_flight).sum();
+    let all = results.len();
+    let rows: Vec<_> = results.iter().map(|result| pause_row(verb, result)).collect();
+    let content = html! {
+        @if failed == 0 {
+            p.done role="status" { "Done. " (pause_text(verb, is_changed, in_flight)) }
+        } @else {
+            p.problem role="alert" {
+                (failed) " of " (all) " partitions did not "
+                @if verb == PauseVerb::Resume { "resume. " } @else { "pause. " }
+                "It can be repeated: what is done stays as it is."
+            }
+        }
+        (table("Results of the partitions", &["Partition", "Result"], &rows))
+    };
+    let is_unreachable = |result: &PartitionPause| matches!(result.1, Err(PauseError::Service(_)));
+    let status = match failed {
+        0 => StatusCode::OK,
+        _ if results.iter().any(is_unreachable) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::CONFLICT,
+    };
+    ActionResult::Summary { status, content }
+}
+
+fn pause_row(verb: PauseVerb, (partition, result): &PartitionPause) -> Vec<Markup> {
+    let text = match result {
+        Ok(report) => html! { (pause_text(verb, report.is_changed, report.in_flight)) },
+        Err(error) => html! { span.problem { (shown(&error.to_string())) } },
+    };
+    vec![html! { (partition) }, text]
+}
+
+fn pause_text(verb: PauseVerb, is_changed: bool, in_flight: u32) -> String {
+    match (verb, is_changed) {
+        (PauseVerb::Resume, true) => "It goes on.".to_owned(),
+        (PauseVerb::Resume, false) => "It was not paused.".to_owned(),
+        (PauseVerb::Pause, false) => "It was paused already.".to_owned(),
+        (PauseVerb::Pause, true) => format!(
+            "It is paused: nothing more is handed over until it is resumed. Deliveries in flight \
+             that end by themselves: {in_flight}."
+        ),
+        (PauseVerb::PauseAndCancel, _) => {
+            format!("It is paused, and its work in flight is cancelled. Deliveries: {in_flight}.")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::Error;
+
+    /// The page for what two partitions did.
+    fn page_of(second: Result<PauseReport, PauseError>) -> (StatusCode, String) {
+        let report = PauseReport { is_changed: true, in_flight: 3 };
+        let results = [(0, Ok(report)), (1, second)];
+        match pauses_of_partitions(PauseVerb::PauseAndCancel, &results) {
+            ActionResult::Summary { status, content } => (status, content.into_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_partition_that_fails_is_named_beside_those_that_paused() {
+        let (status, page) = page_of(Err(PauseError::Service(Error::Lost)));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(page.contains("1 of 2 partitions did not pause"), "{page}");
+        assert!(page.contains("work in flight is cancelled. Deliveries: 3."), "{page}");
+        assert!(page.contains(&Error::Lost.to_string()), "{page}");
+    }
+
+    #[test]
+    fn partitions_that_all_pause_are_one_success_with_a_sum() {
+        let (status, page) = page_of(Ok(PauseReport { is_changed: true, in_flight: 4 }));
+        assert_eq!(status, StatusCode::OK);
+        assert!(page.contains("Done. It is paused") && page.contains("Deliveries: 7."), "{page}");
+    }
+}
