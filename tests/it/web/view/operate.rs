@@ -3,6 +3,7 @@
 
 mod attacks;
 mod chromium;
+mod partitions;
 mod retries;
 mod signed;
 

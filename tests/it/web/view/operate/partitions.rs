@@ -1,0 +1,102 @@
+//! The kill switch over several partitions: each pump is reached, and one that is not is named.
+
+use organism::thread::OperatorPublicKey;
+use serde_json::Value as Json;
+
+use super::super::{ViewServer, text_of};
+use super::signed::{key, sign_each};
+use super::{House, hidden, operating};
+use crate::nats::Server;
+use crate::organism::Running;
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["solo"]
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[journal]
+store = "jetstream"
+durability = "synced"
+partitions = 2
+"#;
+
+const KILL: &str = "/operate/pause?verb=pause-and-cancel&target=all";
+const RESUME: &str = "/operate/pause?verb=resume&target=all";
+
+fn house(server: &Server, more: &str) -> House {
+    House::settled(&format!("{CONFIG}\n[nats]\nurl = \"{}\"\n{more}", server.address()))
+}
+
+fn run(house: &House, partitions: &str) -> Running {
+    house.run_with(house.command(&["run", "--partitions", partitions]))
+}
+
+#[test]
+fn the_kill_switch_names_the_partition_that_did_not_pause() {
+    let server = Server::start();
+    let house = house(&server, "");
+    let running = run(&house, "0,1");
+    let view = operating(&house);
+    let page = view.page(KILL);
+    assert!(page.contains("in 2 partitions, each of which answers for itself"), "{page}");
+    let done = view.confirm_page(&page, &[("note", "stop")]);
+    assert_eq!(done.status, 200, "{}", text_of(&done.body));
+    let text = text_of(&done.body);
+    assert_eq!(text.matches("It is paused, and its work in flight is cancelled").count(), 3);
+    let resumed = view.confirm(RESUME, &[]);
+    assert_eq!(resumed.status, 200, "{}", text_of(&resumed.body));
+    assert_eq!(running.stop(), Some(0));
+
+    let running = run(&house, "1");
+    let partly = view.confirm(KILL, &[]);
+    assert_eq!(partly.status, 503, "{}", text_of(&partly.body));
+    let text = text_of(&partly.body);
+    for part in ["1 of 2 partitions did not pause", "0no ", "1It is paused"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let paused = house.organism(&["pause", "all", "--json"]);
+    let paused: Json = serde_json::from_str(&paused.out).unwrap();
+    assert_eq!(paused["partitions"][0]["result"], "failed", "the terminal names it, too: {paused}");
+    assert_eq!(paused["partitions"][1]["result"], "unchanged", "{paused}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn each_partition_gets_a_signature_of_its_own() {
+    let server = Server::start();
+    let [ana, browser] = [1, 2].map(|seed| OperatorPublicKey::of(&key(seed)));
+    let operators = format!("[operators.ana]\nkey = \"{ana}\"\nbrowser_key = \"{browser}\"\n");
+    let house = house(&server, &operators);
+    let running = run(&house, "0,1");
+    let view = ViewServer::start(&house, &["--operate", "--as", "ana"]);
+    let confirm = |path: &str| {
+        let page = view.page(path);
+        let signatures = sign_each(&page, &key(2), "");
+        let browser = browser.to_string();
+        let mut fields = vec![("token", hidden(&page, "token")), ("key", &browser)];
+        fields.extend(signatures.iter().map(|signature| ("signature", &**signature)));
+        let answer = view.post("/operate/confirm", &fields);
+        (page, signatures.len(), answer)
+    };
+
+    let (_, signatures, done) = confirm(KILL);
+    assert_eq!((signatures, done.status), (2, 200), "{}", text_of(&done.body));
+    let (_, _, resumed) = confirm(RESUME);
+    assert_eq!(resumed.status, 200, "{}", text_of(&resumed.body));
+    assert_eq!(running.stop(), Some(0));
+
+    let running = run(&house, "1");
+    let (page, signatures, partly) = confirm(KILL);
+    assert!(page.contains("do not answer, and are not part of this: 0."), "{page}");
+    assert_eq!((signatures, partly.status), (1, 503), "{}", text_of(&partly.body));
+    assert!(text_of(&partly.body).contains("1 of 2 partitions did not pause"), "{}", partly.body);
+    assert_eq!(running.stop(), Some(0));
+}
