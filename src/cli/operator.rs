@@ -1,4 +1,7 @@
-//! `organism operator`: makes the key with which an operator signs decisions.
+//! `organism operator`: the keys with which operators sign decisions.
+
+mod config_file;
+mod enroll;
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -26,12 +29,20 @@ enum OperatorCommand {
         /// File for the key. Default: organism/operator.key beneath XDG_CONFIG_HOME.
         file: Option<PathBuf>,
     },
+    /// Write the public key of an operator's browser into the config file.
+    Enroll(enroll::Args),
 }
 
 const OWNER_ALONE: u32 = 0o700;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let OperatorCommand::Key { file } = args.verb;
+    match args.verb {
+        OperatorCommand::Key { file } => make_key(file),
+        OperatorCommand::Enroll(args) => enroll::run(&args),
+    }
+}
+
+fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let path = file.unwrap_or_else(|| ConfigEnvironment::of_process().operator_key());
     // Checked before a person invents a passphrase for nothing.
     if path.exists() {

@@ -5,6 +5,7 @@
 
 mod agents;
 mod alerts;
+mod browser_key;
 mod budgets;
 mod cases;
 mod config_problem;
@@ -74,6 +75,7 @@ use crate::schema::Schemas;
 use crate::thread::OperatorKeys;
 use crate::workflow::{CompiledWorkflow, WorkflowDefinition};
 pub use alerts::{AlertRulesConfig, AlertsConfig};
+pub use browser_key::{BrowserKeyChange, BrowserKeyError, with_browser_key};
 pub use cases::{
     CaseAnswer, CaseExpectations, CaseFault, CaseFile, CaseInput, CaseText, CaseTurn, FailureClaim,
     PathClaims, TextClaim, WorkflowCase, check_cases, client_of, read_cases,

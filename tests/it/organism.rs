@@ -20,6 +20,7 @@ mod copies;
 mod core_words;
 mod demo;
 pub mod diff;
+mod enrolled;
 pub mod examples;
 mod follow;
 mod forged_tails;

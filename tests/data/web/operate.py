@@ -1,8 +1,8 @@
 """Acts in web views in a real Chromium, as an operator does.
 
-Reads a JSON object from the first line of standard input: `chromium`, `pictures`, `view` and `signed`
-(each with `name` and `address`), and `message`, a client's request. When the browser has made its
-key, writes `key ` and the line for the config, and goes on after the next line of standard input.
+Reads a JSON object from the first line of standard input: `chromium`, `pictures`, `view`, `retries` and
+`signed` (each with `name` and `address`), and `message`, a client's request. When the browser has made
+its key, writes `key ` and the command that enrols it, and goes on after the next line of standard input.
 Writes a line for each fault, and ends with exit code 1 if there is one.
 """
 
@@ -124,6 +124,42 @@ def act(person, taken):
         person.done("resume")
 
 
+def retry(person, taken, is_last):
+    """Retries the first message of the list, then the next, which needs a second confirmation."""
+
+    def first():
+        person.open("/refused")
+        return person.page.locator("main tbody th").first.inner_text()
+
+    before = first()
+    person.picture("refused", taken)
+    person.use("link", "Retry")
+    person.picture("retry", taken)
+    person.write("Note for the record", "once more")
+    person.use("button", "Retry it")
+    person.picture("retry-done", taken)
+    person.done("retry")
+    for _ in range(ROUNDS):
+        second = first()
+        if second != before:
+            break
+
+    person.use("link", "Retry")
+    person.use("button", "Retry it")
+    text = person.page.locator("main").inner_text()
+    person.walk.expect("Nothing was sent" in text, f"a second time unasked: {text[:400]}")
+    person.picture("retry-again", taken)
+    person.use("button", "Do it a second time")
+    person.done("a second time")
+    for _ in range(ROUNDS):
+        if first() != second:
+            break
+    if is_last:
+        person.use("link", "Retry these 2")
+        person.use("button", "Retry all of these")
+        person.done("all")
+
+
 def open_without_script(walk, view):
     page = walk.page_of(view, java_script_enabled=False)
     address, token = view["address"].split("#token=")
@@ -143,8 +179,7 @@ def act_with_key(walk, view, taken):
     person.use("button", "Make a key")
     page.locator("#key-line:not([hidden])").wait_for()
     person.picture("key", taken)
-    line = page.locator("#key-line").inner_text().splitlines()[-1]
-    print("key " + line, flush=True)
+    print("key " + page.locator("#key-line").inner_text().strip(), flush=True)
     sys.stdin.readline()
 
     person.open("/operate/key")
@@ -169,6 +204,14 @@ def act_with_key(walk, view, taken):
     person.write("Note for the record", "signed: \"ünï\" \\ <&>")
     person.use("button", "Approve exactly this")
     page.get_by_text("Done.").wait_for()
+    # Each of several messages has a signature of its own.
+    person.open("/refused")
+    person.use("link", "Retry these 2")
+    page.get_by_text("signs with the key").wait_for()
+    person.picture("retry-all-signed", taken)
+    person.use("button", "Retry all of these")
+    page.get_by_text("Sent again: 2.").wait_for()
+    person.picture("retry-all-done", taken)
     person.open("/operate")
     person.use("link", "Pause all")
     page.get_by_text("signs with the key").wait_for()
@@ -192,19 +235,23 @@ def main():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=order["chromium"])
         walk = Walk(browser, order["pictures"])
-        view = order["view"]
         ways = [
-            ("pointer", lambda: open_with_token(walk, view), False),
-            ("keyboard", lambda: open_with_token(walk, view), True),
-            ("no script", lambda: open_without_script(walk, view), False),
+            ("pointer", open_with_token, False),
+            ("keyboard", open_with_token, True),
+            ("no script", open_without_script, False),
         ]
         for name, open_view, by_keyboard in ways:
-            page = open_view()
-            try:
-                act(Person(walk, page, order["message"], by_keyboard), taken)
-            except Late as late:
-                walk.fault(f"{name}: {page.url}: {late.message.splitlines()[:4]}")
-            page.context.close()
+            is_last = name == ways[-1][0]
+            for view, use in (
+                (order["view"], act),
+                (order["retries"], lambda person, taken: retry(person, taken, is_last)),
+            ):
+                page = open_view(walk, view)
+                try:
+                    use(Person(walk, page, order["message"], by_keyboard), taken)
+                except Late as late:
+                    walk.fault(f"{name}: {page.url}: {late.message.splitlines()[:4]}")
+                page.context.close()
         try:
             act_with_key(walk, order["signed"], taken)
         except Late as late:

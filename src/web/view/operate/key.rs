@@ -12,6 +12,7 @@ use super::super::ViewState;
 use super::super::layout::inline;
 use super::action_context::ActionContext;
 use super::respond;
+use crate::config::in_shell;
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
     let page = async {
@@ -25,6 +26,12 @@ fn content(context: &ActionContext) -> Markup {
     let person = context.person.as_str();
     let own = context.config.operators.iter().filter(|(name, _)| name.as_str() == person);
     let own: Vec<_> = own.map(|(_, key)| key.to_string()).collect();
+    let config = std::path::absolute(&context.config.file);
+    let config = config.unwrap_or_else(|_| context.config.file.clone());
+    let command = format!("organism operator enroll {person} KEY");
+    // An operator has one key for the terminal, and one for a browser at most.
+    let replace = if own.len() > 1 { " --replace" } else { "" };
+    let command = format!("{command} {}{replace}", in_shell(&config.display().to_string()));
     html! {
         h1 { "The key of this browser" }
         @if context.must_sign() {
@@ -39,7 +46,7 @@ fn content(context: &ActionContext) -> Markup {
                 code { "[operators]" } "."
             }
         }
-        div #browser-key data-operator=(person) data-keys=(own.join(" ")) {
+        div #browser-key data-operator=(person) data-keys=(own.join(" ")) data-command=(command) {
             noscript {
                 p.note {
                     "A key in a browser needs the script. Without it, decide at the terminal, with "
@@ -50,8 +57,11 @@ fn content(context: &ActionContext) -> Markup {
             p.buttons { button #make-key type="button" hidden { "Make a key" } }
             pre.body.written #key-line hidden {}
             p.hint #key-hint hidden {
-                "Put the line with " code { "browser_key" } " into this section of the config, at the \
-                terminal. It counts from the next start of the organism."
+                "Type this command once, at the terminal of the organism's host: it writes the key \
+                into the config. The key counts from the next start of the organism."
+                @if own.len() > 1 {
+                    " The key of another browser, which the config has now, counts no more then."
+                }
             }
         }
         script src="/operate.js" defer {}

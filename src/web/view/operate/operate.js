@@ -91,8 +91,7 @@ async function showKey(place) {
     return;
   }
   state.textContent = "This browser has a key, and the config does not have it yet.";
-  document.getElementById("key-line").textContent =
-    "[operators." + operator + "]\nbrowser_key = \"" + text + "\"";
+  document.getElementById("key-line").textContent = place.dataset.command.replace(" KEY ", ` ${text} `);
   show("key-line");
   show("key-hint");
 }

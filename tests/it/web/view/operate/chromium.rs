@@ -9,17 +9,31 @@ use serde_json::json;
 
 use super::super::ViewServer;
 use super::super::browser::{PICTURES, PYTHON, chromium, repository};
+use super::retries::{self, let_go, time_out};
 use super::{CONFIG, ask, held, hold, house, house_with, operating, rows};
 use crate::organism::{House, numbered};
 
 /// Number of ways in which the pages are used.
 const WAYS: usize = 3;
 
-/// A config with an operator, whose key for the terminal is not used.
-fn signing_config(browser_key: &str) -> String {
+/// A config with an operator, whose key for the terminal is not used, and a listener that times out.
+fn signing_config() -> String {
     let key = ed25519_dalek::SigningKey::from_bytes(&[1; 32]);
     let key = OperatorPublicKey::of(&key);
-    format!("{CONFIG}\n[operators.ana]\nkey = \"{key}\"\n{browser_key}\n")
+    let holds = "accepts = [\"hold\"]";
+    let config = CONFIG.replace(holds, &format!("timeout = \"1s\"\ninstances = 4\n{holds}"));
+    format!("{config}\n[operators.ana] # decides\nkey = \"{key}\"\n")
+}
+
+/// Records requests that failed: for each way one that can be retried and one whose work may be done
+/// twice, and two more.
+fn prepare_failures(house: &House) {
+    let clients = ["desk", "till"].repeat(WAYS).into_iter().chain(["desk", "desk"]);
+    for (number, client) in clients.enumerate() {
+        let number = number.to_string();
+        time_out(house, client, &number);
+        let_go(house, &number);
+    }
 }
 
 /// Records a request of a client, and what waits for a person. Returns the request's message.
@@ -49,13 +63,23 @@ fn an_operator_acts_in_a_browser_by_keyboard_without_script_and_with_a_key() {
     let message = prepare(&house);
     let view = operating(&house);
 
-    let signed = house_with(&signing_config(""));
+    let failed = House::with(retries::CONFIG);
+    let failed_running = failed.run();
+    prepare_failures(&failed);
+    let failed_view = operating(&failed);
+
+    let signed = house_with(&signing_config());
     let signed_running = signed.run();
     hold(&signed, "one");
+    for number in ["1", "2"] {
+        time_out(&signed, "desk", number);
+    }
+    signed.write("let-go", "");
     let signed_view = ViewServer::start(&signed, &["--operate", "--as", "ana"]);
     let order = json!({
         "chromium": chromium, "pictures": pictures, "message": message,
         "view": {"name": "operate", "address": view.address()},
+        "retries": {"name": "retries", "address": failed_view.address()},
         "signed": {"name": "signed", "address": signed_view.address()},
     });
 
@@ -69,15 +93,17 @@ fn an_operator_acts_in_a_browser_by_keyboard_without_script_and_with_a_key() {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     let mut rest = String::new();
-    if let Some(key) = line.strip_prefix("key ") {
-        // An operator's key counts from the next start.
-        signed.write("organism.toml", signing_config(key));
+    if let Some(command) = line.strip_prefix("key organism ") {
+        // The page shows the whole command. An operator's key counts from the next start.
+        let words: Vec<_> = command.split_whitespace().collect();
+        let enrolled = signed.organism(&words);
+        assert_eq!(enrolled.code, Some(0), "{enrolled:?}");
         assert_eq!(signed_running.stop(), Some(0));
         let running = signed.run();
         writeln!(input).unwrap();
         output.read_to_string(&mut rest).unwrap();
         let decided = rows(&signed, "SELECT person, signed, reason FROM action WHERE accepted");
-        assert_eq!(decided.len(), 2, "{decided:?} {rest}");
+        assert_eq!(decided.len(), 4, "{decided:?} {rest}");
         assert!(decided.iter().all(|row| row["person"] == "ana"), "{decided:?}");
         assert_eq!(running.stop(), Some(0));
     } else {
@@ -106,5 +132,9 @@ fn an_operator_acts_in_a_browser_by_keyboard_without_script_and_with_a_key() {
         assert_eq!(times(name), expected, "{name}: {actions:?}");
     }
     assert_eq!(running.stop(), Some(0));
+    let retried = rows(&failed, "SELECT person FROM action WHERE action = 'retry' AND accepted");
+    assert_eq!(retried.len(), 2 * WAYS + 2, "{retried:?}");
+    assert_eq!(failed_running.stop(), Some(0));
     signed.verified();
+    failed.verified();
 }
