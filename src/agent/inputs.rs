@@ -13,7 +13,7 @@ use crate::model::{
 use crate::mutant::mutant;
 use crate::thread::Record;
 
-use super::history::{self, MemoryItem, Viewpoint};
+use super::history::{self, MemoryItem, UnseenMessage, Viewpoint};
 use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
@@ -80,16 +80,8 @@ impl TurnInputs {
         thread: &ThreadId,
         past: &PastTurn,
     ) -> Option<ModelRequest> {
-        let version = RendererVersion::parse(&self.renderer)?;
-        let view = Viewpoint {
-            agent: &past.agent,
-            thread,
-            call: past.call,
-            position: past.position,
-            memory: self.memory,
-            version,
-        };
-
+        let view = self.viewpoint(thread, past)?;
+        let version = view.version;
         let mut items = history::of(records, &view).items;
 
         for item in Arc::make_mut(&mut items) {
@@ -116,6 +108,30 @@ impl TurnInputs {
             tool_choice: self.tool_choice,
             one_call: self.one_call,
             max_tokens: self.max_tokens,
+        })
+    }
+
+    /// The messages of the thread before the turn `past` that its request does not show. Returns
+    /// `None` if this program lacks the turn's renderer version.
+    pub fn unseen(
+        &self,
+        records: &[Record],
+        thread: &ThreadId,
+        past: &PastTurn,
+    ) -> Option<Vec<UnseenMessage>> {
+        let view = self.viewpoint(thread, past)?;
+        Some(history::unseen(records, &view, &past.left_out))
+    }
+
+    fn viewpoint<'a>(&self, thread: &'a ThreadId, past: &'a PastTurn) -> Option<Viewpoint<'a>> {
+        let version = RendererVersion::parse(&self.renderer)?;
+        Some(Viewpoint {
+            agent: &past.agent,
+            thread,
+            call: past.call,
+            position: past.position,
+            memory: self.memory,
+            version,
         })
     }
 }

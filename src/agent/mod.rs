@@ -15,7 +15,7 @@ mod turn;
 mod turn_note;
 mod version;
 
-pub use history::{AgentMemories, ThreadMemory};
+pub use history::{AgentMemories, ThreadMemory, UnseenMessage};
 pub use inputs::TurnInputs;
 pub use report::{FinalFormat, FinalMode, ReportSchema, ReportSchemaError};
 pub use system_prompt::AgentEnvironment;

@@ -86,6 +86,14 @@ impl IndexReader {
         Ok(found.first().copied())
     }
 
+    /// The number of threads of a tree that were opened up to a record.
+    pub fn threads_in_tree(&self, root: &ThreadId, up_to: Position) -> Result<u64, Error> {
+        let sql = "SELECT count(*) FROM thread_row \
+                   WHERE tree = (SELECT n FROM thread_row WHERE id = ?1) AND position <= ?2";
+        let found = self.rows(sql, &[&root.as_str(), &up_to.0], |row| row.get(0))?;
+        Ok(found.first().copied().unwrap_or_default())
+    }
+
     /// The number of failures by kind and listener.
     pub fn error_counts(&self) -> Result<Vec<ErrorCount>, Error> {
         let sql = "SELECT k.text, l.text, count(*) FROM error_row e JOIN name k ON k.n = e.kind \

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::prompt_preview::{delivery, made, nothing, rendered, spec_of};
 use super::{Error, PromptComparison, PromptPreview, with_core_words};
-use crate::agent::{AgentEnvironment, ModelAgent, PastTurn, RendererVersion, TurnInputs};
+use crate::agent::{
+    AgentEnvironment, ModelAgent, PastTurn, RendererVersion, TurnInputs, UnseenMessage,
+};
 use crate::config::{
     BootConfig, Config, ConfigHistory, ExtractedConfig, StoredConfig, StoredConfigError,
 };
@@ -81,6 +83,11 @@ impl TurnOnRecord {
             Err(_) if self.has_inputs() => self.preview(None),
             Err(error) => Err(nothing(error.to_string())),
         }
+    }
+
+    /// Position up to which the prompt of the turn shows the thread.
+    pub const fn position(&self) -> Position {
+        self.note.position
     }
 
     /// Whether the journal has what the turn sent besides the thread.
@@ -166,6 +173,20 @@ impl TurnOnRecord {
 
         let config = self.boot.as_ref().map(|boot| boot.config);
         Ok(PromptPreview { digest, recorded: self.note.prompt, config, ..preview })
+    }
+
+    /// The messages of the thread before the turn that its request does not show. `None` for a turn
+    /// that stored no inputs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Preview`] if the stored inputs or the thread cannot be read.
+    pub fn unseen(&self) -> Result<Option<Vec<UnseenMessage>>, Error> {
+        let Some(stored) = self.note.inputs else { return Ok(None) };
+        let inputs = self.inputs(stored)?;
+        let records = self.history().records(&self.thread, Position(0), self.note.position)?;
+        let unseen = inputs.unseen(&records, &self.thread, &self.note);
+        unseen.map(Some).ok_or_else(|| self.no_renderer(&inputs.renderer))
     }
 
     /// Reads the stored inputs of the turn.

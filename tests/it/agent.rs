@@ -19,4 +19,5 @@ mod switched_off;
 mod teaches;
 mod text_answers;
 mod turns;
+mod unseen;
 mod xml_final;

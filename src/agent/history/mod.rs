@@ -12,6 +12,7 @@ mod native_results;
 mod source_turns;
 mod thread_fold;
 pub mod transfer;
+mod unseen;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use super::{MemoryScope, RendererVersion};
 pub use agent_memories::{AgentMemories, ThreadMemory};
 pub(super) use source_turns::{SourceTurn, SourceTurns, TimerNames};
 pub use thread_fold::ThreadFold;
+pub use unseen::{UnseenMessage, UnseenReason, unseen};
 
 /// The agent, thread, call and position for which a memory is computed.
 #[derive(Debug, Clone)]

@@ -274,6 +274,14 @@ fn turn(report: &MessageReport) -> Markup {
                         }
                     }
                 }
+                div {
+                    dt { "Not shown to it" }
+                    dd {
+                        a href=(format!("{}#unseen", super::prompt::path(report.message.id))) {
+                            "what it did not get to see"
+                        }
+                    }
+                }
             }
             div { dt { "Note" } dd { a href=(path(turn.note)) { code { (turn.note) } } } }
         }

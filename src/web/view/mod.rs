@@ -37,6 +37,7 @@ mod timeline_chart;
 mod tls;
 mod token_page;
 mod turn_text;
+mod unseen;
 mod url_query;
 mod waiting;
 

@@ -1,4 +1,5 @@
-//! The exact request that a model got in a turn, as `organism prompt` rebuilds it.
+//! The exact request that a model got in a turn, as `organism prompt` rebuilds it, and what the model
+//! did not get to see.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::ViewState;
 use super::layout::inline;
 use super::message;
 use super::payload_text::{Excerpt, PageRoom};
+use super::unseen::UnseenMessages;
 use crate::audit::amounts::count;
 use crate::audit::{FoundMessage, MessageReport, message_report};
 use crate::ids::{Digest, ListenerName, MessageId, Position};
@@ -29,6 +31,7 @@ struct RebuiltTurn {
     report: Box<MessageReport>,
     turn: IndexedTurn,
     prompt: Result<PromptPreview, String>,
+    unseen: UnseenMessages,
 }
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
@@ -54,24 +57,26 @@ fn find(
 ) -> Result<Option<RebuiltTurn>, index::Error> {
     let FoundMessage::One(report) = message_report(index, selector, 0)? else { return Ok(None) };
     let Some(turn) = report.turn.clone() else { return Ok(None) };
-    let prompt = rebuild(index, &turn, report.record.position);
-    Ok(Some(RebuiltTurn { report, turn, prompt }))
+    let found = on_record(index, &turn, report.record.position);
+    let unseen = UnseenMessages::of(index, found.as_ref().ok(), &report.message.thread)?;
+    let prompt =
+        found.and_then(|found| found.preview_from_journal().map_err(|error| error.to_string()));
+    Ok(Some(RebuiltTurn { report, turn, prompt, unseen }))
 }
 
-fn rebuild(
+fn on_record(
     index: &IndexReader,
     turn: &IndexedTurn,
     position: Position,
-) -> Result<PromptPreview, String> {
+) -> Result<TurnOnRecord, String> {
     let agent = ListenerName::parse(&turn.agent).map_err(|error| error.to_string())?;
     let reader = JournalReader::open(index.journal().data()).map_err(|error| error.to_string())?;
     let found = TurnOnRecord::at(reader, &agent, position).map_err(|error| error.to_string())?;
-    let found = found.ok_or("the record has no note of this turn")?;
-    found.preview_from_journal().map_err(|error| error.to_string())
+    found.ok_or_else(|| "the record has no note of this turn".to_owned())
 }
 
 fn content(rebuilt: &RebuiltTurn) -> Markup {
-    let RebuiltTurn { report, turn, prompt } = rebuilt;
+    let RebuiltTurn { report, turn, prompt, unseen } = rebuilt;
     let message = &report.message;
     html! {
         h1 { "Prompt" }
@@ -83,6 +88,7 @@ fn content(rebuilt: &RebuiltTurn) -> Markup {
                 dd { a data-entry href=(message::path(message.id)) { (inline(&message.name.local)) } }
             }
         }
+        (unseen.section())
         @match prompt {
             Ok(prompt) => (request(prompt, &command(report, turn))),
             Err(problem) => p.problem { (inline(problem)) },

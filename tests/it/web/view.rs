@@ -15,6 +15,7 @@ mod search;
 mod thread_views;
 mod threads;
 mod trees;
+mod unseen;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,0 +1,133 @@
+//! The messages of a thread that the prompt of a turn does not show, with the reasons.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::agent::MemoryScope;
+use crate::agent::turn_note::{self, PastTurn};
+use crate::envelope::{Message, MessageKind};
+use crate::ids::MessageId;
+use crate::thread::{Fact, Record};
+
+use super::thread_fold::ThreadFold;
+use super::{MemoryItem, Viewpoint, is_core, states_fork};
+
+/// A message that stands in the thread before a turn, and that the prompt of the turn does not show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnseenMessage {
+    pub message: Arc<Message>,
+    pub reason: UnseenReason,
+}
+
+/// Why a prompt does not show a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnseenReason {
+    /// The agent cleared its window with `clear-context`.
+    Cleared,
+    /// A stub stands in its place, because it did not fit into the context window of the model.
+    DidNotFit,
+    /// The agent remembers only what it sent or was sent.
+    AmongOthers,
+    /// A request to the agent that waited until the call of this turn ended.
+    Waiting,
+    /// The text of a turn of another agent. Its payloads are messages of their own.
+    TextOfAnother,
+}
+
+impl UnseenReason {
+    pub const ALL: [Self; 5] =
+        [Self::Cleared, Self::DidNotFit, Self::AmongOthers, Self::Waiting, Self::TextOfAnother];
+}
+
+/// The messages and turns that a memory shows.
+struct ShownItems {
+    /// Messages, and whether a stub stands for each.
+    messages: HashMap<MessageId, bool>,
+    /// The agent's turns, by `seq`.
+    turns: HashSet<u64>,
+}
+
+impl ShownItems {
+    fn of(items: &[MemoryItem], left_out: &[MessageId]) -> Self {
+        let mut shown = Self { messages: HashMap::new(), turns: HashSet::new() };
+        for item in items {
+            match item {
+                MemoryItem::ModelText(text) => {
+                    shown.turns.insert(text.turn);
+                }
+                MemoryItem::ThreadMessage(seen) => {
+                    let id = seen.message.id;
+                    let is_stub = seen.left_out || left_out.contains(&id);
+                    shown.messages.insert(id, is_stub);
+                }
+                MemoryItem::Cleared => {}
+            }
+        }
+        shown
+    }
+}
+
+/// The messages of the thread up to the viewpoint that the prompt there does not show, oldest first.
+/// `left_out` are those that its turn replaced by stubs.
+pub fn unseen(
+    records: &[Record],
+    view: &Viewpoint<'_>,
+    left_out: &[MessageId],
+) -> Vec<UnseenMessage> {
+    let mut fold = ThreadFold::new(view.agent.clone(), view.thread.clone(), view.memory);
+    fold.extend(records, view.position);
+    let memory = fold.memory(view.call, view.position, view.version);
+    let shown = ShownItems::of(&memory.items, left_out);
+
+    let before = records.iter().filter(|record| record.position <= view.position);
+    let messages = before.flat_map(|record| {
+        record.facts.iter().filter_map(move |fact| match fact {
+            Fact::Accepted { message, .. } if !states_fork(message, record) => Some(message),
+            _ => None,
+        })
+    });
+    let own = messages.filter(|message| message.thread == *view.thread);
+    let unseen = own.filter_map(|message| {
+        let reason = reason(&fold, view, &shown, message)?;
+        Some(UnseenMessage { message: Arc::clone(message), reason })
+    });
+    unseen.collect()
+}
+
+/// Why the prompt does not show the message; `None` if it does.
+fn reason(
+    fold: &ThreadFold,
+    view: &Viewpoint<'_>,
+    shown: &ShownItems,
+    message: &Message,
+) -> Option<UnseenReason> {
+    if is_core(&message.name, turn_note::WORD) {
+        let agent = PastTurn::read(message.payload.as_str()).map(|turn| turn.agent);
+        let is_own = agent.is_some_and(|agent| agent == *view.agent);
+        if !is_own {
+            return Some(UnseenReason::TextOfAnother);
+        }
+        return (!shown.turns.contains(&message.seq)).then_some(UnseenReason::Cleared);
+    }
+    // The text of the turn that wrote a message shows it.
+    let is_own = message.kind != MessageKind::Own && message.from == *view.agent;
+    if let Some(call) = fold.calls.get(&message.id).filter(|_| is_own) {
+        return (!shown.turns.contains(&call.turn)).then_some(UnseenReason::Cleared);
+    }
+
+    match shown.messages.get(&message.id) {
+        Some(false) => return None,
+        Some(true) => return Some(UnseenReason::DidNotFit),
+        None => {}
+    }
+    let is_of_agent = message.from == *view.agent || message.to == *view.agent;
+    if !is_of_agent && view.memory != MemoryScope::Thread {
+        return Some(UnseenReason::AmongOthers);
+    }
+    let is_request = message.kind == MessageKind::Call && message.to == *view.agent;
+    let has_turn = || fold.turn_calls().any(|call| call.0 == message.id);
+    if is_request && message.id != view.call.0 && !has_turn() {
+        return Some(UnseenReason::Waiting);
+    }
+    Some(UnseenReason::Cleared)
+}

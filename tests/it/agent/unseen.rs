@@ -1,0 +1,135 @@
+//! The messages that an agent did not get to see of its thread, with the reasons.
+
+use expect_test::{Expect, expect};
+use organism::agent::history::{self, UnseenReason, Viewpoint};
+use organism::agent::protocol::render;
+use organism::agent::{MemoryScope, RendererVersion};
+use organism::envelope::MessageKind;
+use organism::ids::{CallId, MessageId};
+
+use super::story::{ROOT, Story, StoryMessage, listener, story_message, thread};
+
+const QUESTION: &str = r#"<question xmlns="urn:desk">where?</question>"#;
+const SEARCH: &str = r#"<search xmlns="urn:code"><query>x</query></search>"#;
+
+fn ask(story: &mut Story) -> MessageId {
+    story.say(story_message("desk", "researcher", MessageKind::Call, QUESTION))
+}
+
+/// The messages that the prompt of the next turn of `call` does not show, a line for each.
+fn check(story: &Story, call: MessageId, memory: MemoryScope, stubs: &[MessageId], expect: Expect) {
+    let agent = listener("researcher");
+    let thread = thread(ROOT);
+    let view = Viewpoint {
+        agent: &agent,
+        thread: &thread,
+        call: CallId(call),
+        position: story.position(),
+        memory,
+        version: RendererVersion::CURRENT,
+    };
+    let unseen = history::unseen(&story.records, &view, stubs);
+    let lines = unseen.iter().map(|unseen| {
+        let message = &unseen.message;
+        let name = &message.name.local;
+        format!("{} {} -> {}: {name}: {:?}\n", message.seq, message.from, message.to, unseen.reason)
+    });
+    expect.assert_eq(&lines.collect::<String>());
+
+    // A text that the prompt shows is not counted as unseen.
+    let items = history::of(&story.records, &view).items;
+    let prompt = render::conversation(&items, &agent, None, view.version);
+    let prompt: String = prompt.iter().flat_map(|said| said.texts()).collect();
+    let hidden = unseen.iter().filter(|unseen| unseen.reason != UnseenReason::DidNotFit);
+    for hidden in hidden.filter(|hidden| hidden.message.kind == MessageKind::Reply) {
+        assert!(!prompt.contains(hidden.message.payload.as_str()), "{prompt}");
+    }
+}
+
+#[test]
+fn a_prompt_that_shows_the_whole_thread_leaves_nothing_unseen() {
+    let mut story = Story::default();
+    let call = ask(&mut story);
+    let search = [story_message("researcher", "search", MessageKind::Call, SEARCH)];
+    let sent = story.turn("researcher", call, story.position(), "first", &search);
+    let found = story_message("search", "researcher", MessageKind::Reply, "<r>one</r>");
+    story.say(found.because(sent[0]));
+    check(&story, call, MemoryScope::Thread, &[], expect![""]);
+    check(&story, call, MemoryScope::Own, &[], expect![""]);
+}
+
+#[test]
+fn what_a_cleared_window_hides_is_named_with_the_turns() {
+    let mut story = Story::default();
+    let call = ask(&mut story);
+    let search = [story_message("researcher", "search", MessageKind::Call, SEARCH)];
+    let sent = story.turn("researcher", call, story.position(), "first", &search);
+    let found = story_message("search", "researcher", MessageKind::Reply, "<r>old</r>");
+    story.say(found.because(sent[0]));
+    story.turn("researcher", call, story.position(), "second", &search);
+    let clear = r#"<clear-context xmlns="https://xml-pipeline.org/ns/core/v1" keep="1"/>"#;
+    let asked = [story_message("researcher", "core", MessageKind::Call, clear)];
+    story.turn("researcher", call, story.position(), "<clear-context keep=\"1\"/>", &asked);
+    story.window("researcher", 1);
+    let late = story_message("search", "researcher", MessageKind::Reply, "<r>late</r>");
+    story.say(late.because(sent[0]));
+    check(
+        &story,
+        call,
+        MemoryScope::Thread,
+        &[],
+        expect![[r#"
+            2 researcher -> researcher: model-turn: Cleared
+            3 researcher -> search: search: Cleared
+            4 search -> researcher: r: Cleared
+        "#]],
+    );
+}
+
+#[test]
+fn a_stub_the_talk_of_others_and_a_request_that_waits_have_their_own_reasons() {
+    let mut story = Story::default();
+    let draft = story_message("desk", "critic", MessageKind::Call, "<draft>x</draft>");
+    let other = story.say(StoryMessage { ..draft });
+    story.turn_in(ROOT, "critic", other, story.position(), "hm");
+    story.say(story_message("critic", "desk", MessageKind::Reply, "<verdict>no</verdict>"));
+    let call = ask(&mut story);
+    let search = [story_message("researcher", "search", MessageKind::Call, SEARCH)];
+    let sent = story.turn("researcher", call, story.position(), "first", &search);
+    let long = story_message("search", "researcher", MessageKind::Reply, "<r>long</r>");
+    let stub = story.say(long.because(sent[0]));
+    ask(&mut story);
+    check(
+        &story,
+        call,
+        MemoryScope::Thread,
+        &[stub],
+        expect![[r#"
+            2 critic -> critic: model-turn: TextOfAnother
+            7 search -> researcher: r: DidNotFit
+            8 desk -> researcher: question: Waiting
+        "#]],
+    );
+    check(
+        &story,
+        call,
+        MemoryScope::Own,
+        &[stub],
+        expect![[r#"
+            1 desk -> critic: draft: AmongOthers
+            2 critic -> critic: model-turn: TextOfAnother
+            3 critic -> desk: verdict: AmongOthers
+            7 search -> researcher: r: DidNotFit
+            8 desk -> researcher: question: Waiting
+        "#]],
+    );
+}
+
+#[test]
+fn messages_of_other_threads_are_no_messages_of_this_one() {
+    let mut story = Story::default();
+    let call = ask(&mut story);
+    let child = "sess-abcd1234.a";
+    story.say(story_message("researcher", "search", MessageKind::Call, SEARCH).within(child));
+    check(&story, call, MemoryScope::Thread, &[], expect![""]);
+}
