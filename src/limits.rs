@@ -520,6 +520,8 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum queries that the web view puts to indexes at once; further ones wait.
 pub const WEB_QUERIES_MAX: usize = 4;
+/// Waiting calls that the web view skips at most before a page of them.
+pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Rows of a list in the web view, unless its URL states another number.
 pub const WEB_PAGE_ROWS: usize = 100;
 /// Maximum rows of a list in the web view: browsers draw longer ones slowly.

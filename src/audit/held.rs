@@ -1,6 +1,6 @@
 //! Calls that wait for a person: for an approval, or for the answer to a question.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Time;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
-use crate::index::{self, IndexReader, WaitingTree};
+use crate::index::{self, IndexReader, WaitingMessage, WaitingTree};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
@@ -145,9 +145,33 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 /// Returns all held calls, oldest first, from the trees in which the index knows of some. Reads only
 /// these trees, and only back to the first call that waits.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
+    held_in_trees(index, index.waiting_trees()?)
+}
+
+/// Returns these held calls, oldest first. Reads only their trees.
+pub fn held_of(
+    index: &IndexReader,
+    calls: &[WaitingMessage],
+) -> Result<Vec<HeldCall>, index::Error> {
+    let mut first: BTreeMap<&ThreadId, Position> = BTreeMap::new();
+    for call in calls {
+        let known = first.entry(&call.root).or_insert(call.position);
+        *known = call.position.min(*known);
+    }
+    let trees = first.into_iter().map(|(root, first)| WaitingTree { root: root.clone(), first });
+    let mut held = held_in_trees(index, trees.collect())?;
+    let wanted: HashSet<MessageId> = calls.iter().map(|call| call.message).collect();
+    held.retain(|call| wanted.contains(&call.message));
+    Ok(held)
+}
+
+fn held_in_trees(
+    index: &IndexReader,
+    trees: Vec<WaitingTree>,
+) -> Result<Vec<HeldCall>, index::Error> {
     let journal = index.journal();
     let mut open = OpenCalls::default();
-    for WaitingTree { root, first } in index.waiting_trees()? {
+    for WaitingTree { root, first } in trees {
         let Some(head) = journal.head(&root)? else { continue };
         let mut records = Vec::new();
         journal.walk_back(head, |walked| {

@@ -178,7 +178,13 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     match own {
         Some(own) if is_named(&own) => Ok(ViewPerson::Operator(own)),
         own => {
-            let hint = own.map(|own| format!("; your login name is `{own}`")).unwrap_or_default();
+            let hint = own.map(|own| {
+                format!(
+                    "; the config names no [operators], so the operator is the user of this \
+                     command, `{own}`"
+                )
+            });
+            let hint = hint.unwrap_or_default();
             let text = format!("`{name}` is neither an operator nor a client of this config{hint}");
             Err(CommandFailure::new(CommandExit::Usage, text).into())
         }

@@ -1,7 +1,9 @@
-//! Finds the trees in which calls wait for a person.
+//! Finds the calls that wait for a person, and their trees.
 
-use crate::ids::{Position, ThreadId};
+use crate::clock::Time;
+use crate::ids::{MessageId, Position, ThreadId};
 
+use super::lookup::id;
 use super::{Error, IndexReader};
 
 /// A tree in which calls wait for a person.
@@ -12,7 +14,40 @@ pub struct WaitingTree {
     pub first: Position,
 }
 
+/// A call that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingMessage {
+    pub message: MessageId,
+    /// Start of the wait.
+    pub since: Time,
+    pub root: ThreadId,
+    /// Record that opened the call.
+    pub position: Position,
+}
+
 impl IndexReader {
+    /// The first `most` calls that wait for an approval or an answer, the one that has waited for
+    /// longest first. The number of all of them comes with them.
+    pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
+        let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
+        let all = self.rows(count, &[], |row| row.get(0))?;
+        let sql = "SELECT m.id, m.time, r.id, m.position FROM hold_row h INDEXED BY hold_open \
+                   CROSS JOIN message_row m ON m.n = h.call \
+                   CROSS JOIN thread_row t ON t.n = m.thread \
+                   CROSS JOIN thread_row r ON r.n = t.tree \
+                   WHERE h.ended IS NULL ORDER BY m.time, m.id LIMIT ?1";
+        let found = self.rows(sql, &[&most], |row| {
+            let root: String = row.get(2)?;
+            Ok(WaitingMessage {
+                message: id(&row.get::<_, Vec<u8>>(0)?),
+                since: Time(row.get(1)?),
+                root: ThreadId::parse(&root).map_err(|_| wrong_thread())?,
+                position: Position(row.get(3)?),
+            })
+        })?;
+        Ok((found, all.first().copied().unwrap_or_default()))
+    }
+
     /// The trees in which calls wait for an approval or an answer.
     pub fn waiting_trees(&self) -> Result<Vec<WaitingTree>, Error> {
         let sql = "SELECT r.id, min(m.position) FROM hold_row h INDEXED BY hold_open \

@@ -297,7 +297,25 @@ impl ServiceClient {
 
     /// Returns all held calls of a partition, the call that has been held longest first.
     pub async fn held_calls(&self, partition: u32) -> Result<Vec<HeldCall>, Error> {
-        let query = ServiceRequest::HeldCalls { partition };
+        self.held(partition, None).await
+    }
+
+    /// Returns the held call of a partition that `message` opened. The others are not transferred.
+    pub async fn held_call(
+        &self,
+        partition: u32,
+        message: MessageId,
+    ) -> Result<Option<HeldCall>, Error> {
+        let mut held = self.held(partition, Some(message)).await?.into_iter();
+        Ok(held.find(|call| call.message == message))
+    }
+
+    async fn held(
+        &self,
+        partition: u32,
+        message: Option<MessageId>,
+    ) -> Result<Vec<HeldCall>, Error> {
+        let query = ServiceRequest::HeldCalls { partition, message };
         let is_last =
             |response: &ServiceResponse| !matches!(response, ServiceResponse::HeldCall(_));
         let (responses, _) = self.responses(partition, &query, is_last).await?;

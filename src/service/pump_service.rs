@@ -77,8 +77,10 @@ impl PumpService {
             ServiceRequest::HeldThread { message, .. } => {
                 ServiceResponse::HeldThread(self.pump.held_thread(message).await?)
             }
-            ServiceRequest::HeldCalls { .. } => {
-                for held in self.pump.held_calls().await? {
+            ServiceRequest::HeldCalls { message, .. } => {
+                let is_wanted =
+                    |held: &HeldRequest| message.is_none_or(|message| held.request.id == message);
+                for held in self.pump.held_calls().await?.into_iter().filter(is_wanted) {
                     let HeldRequest { request, hold, until, why, preview } = held;
                     let call = HeldCall::new(&request, hold, until, why.map(str::to_owned));
                     let call = call.with_preview(preview.map(view_of));

@@ -60,11 +60,13 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests all held calls of a partition.
+    /// Requests all held calls of a partition, or the one that `message` opened.
     #[serde(rename = "held")]
     HeldCalls {
         #[serde(rename = "partition")]
         partition: u32,
+        #[serde(rename = "message", default, skip_serializing_if = "Option::is_none")]
+        message: Option<MessageId>,
     },
     /// Requests the id of a partition's journal. An operator signs a decision for one journal.
     #[serde(rename = "journal")]

@@ -489,7 +489,9 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
         ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
         ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),
         ServiceRequest::HeldThread { message, .. } => format!("where {message}"),
-        ServiceRequest::HeldCalls { partition } => format!("held calls of partition {partition}"),
+        ServiceRequest::HeldCalls { partition, .. } => {
+            format!("held calls of partition {partition}")
+        }
         ServiceRequest::JournalId { partition } => format!("journal of partition {partition}"),
         ServiceRequest::FollowJournals => "follow the journals".to_owned(),
         ServiceRequest::FollowLive(live) => format!("watch {}", live.signed_thread()),

@@ -239,7 +239,7 @@ impl PartitionMap {
                 thread.partition(partitions)
             }
             ServiceRequest::HeldThread { partition, .. }
-            | ServiceRequest::HeldCalls { partition }
+            | ServiceRequest::HeldCalls { partition, .. }
             | ServiceRequest::JournalId { partition } => *partition,
             ServiceRequest::Pause(request) => request.partition,
             ServiceRequest::Retry(request) => request.partition,

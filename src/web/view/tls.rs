@@ -1,11 +1,14 @@
 //! The certificate and the key with which the web view is reached over TLS.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pkcs8::der::asn1::{Any, GeneralizedTime, UtcTime};
 use pkcs8::der::{Decode as _, Header, Reader as _, SliceReader, Tag, Tagged as _};
+use rustix::fs::{Mode, OFlags};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -31,6 +34,8 @@ pub struct TlsFiles {
 pub enum TlsFileError {
     #[error("cannot read {path}: {source}", path = path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{path} is no regular file", path = path.display())]
+    NotAFile { path: PathBuf },
     #[error(
         "{path} may be read by other users (mode {mode:03o}); `chmod 600` it",
         path = path.display()
@@ -78,7 +83,7 @@ impl TlsFiles {
 }
 
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    let bytes = read(path)?;
+    let bytes = read(path, open(path)?)?;
     let what = "certificate";
     let not_pem = |detail: String| TlsFileError::NotPem { path: path.to_owned(), what, detail };
     let chain = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
@@ -87,13 +92,15 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError>
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
-    let unreadable = |source| TlsFileError::Unreadable { path: path.to_owned(), source };
-    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
+    let file = open(path)?;
+    // The file that was opened is the one that is judged and read, whatever its path leads to now.
+    let metadata = file.metadata().map_err(|source| unreadable(path, source))?;
+    let mode = metadata.permissions().mode() & 0o777;
     if mode & READABLE_BY_OTHERS != 0 && !mutant("take-an-open-key") {
         return Err(TlsFileError::KeyOpenToOthers { path: path.to_owned(), mode });
     }
 
-    let bytes = read(path)?;
+    let bytes = read(path, file)?;
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| TlsFileError::NotPem {
         path: path.to_owned(),
         what: "private key",
@@ -101,15 +108,34 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
     })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
-    let unreadable = |source| TlsFileError::Unreadable { path: path.to_owned(), source };
-    let size = std::fs::metadata(path).map_err(unreadable)?.size();
-    if size > limits::WEB_TLS_FILE_BYTES_MAX {
-        let detail = format!("it has more than {} bytes", limits::WEB_TLS_FILE_BYTES_MAX);
+fn unreadable(path: &Path, source: std::io::Error) -> TlsFileError {
+    TlsFileError::Unreadable { path: path.to_owned(), source }
+}
+
+/// Opens a regular file. A pipe without a writer does not block, and a device is not opened for
+/// long: neither has a certificate.
+fn open(path: &Path) -> Result<File, TlsFileError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let opened = rustix::fs::open(path, flags, Mode::empty());
+    let file = File::from(opened.map_err(|error| unreadable(path, error.into()))?);
+    let metadata = file.metadata().map_err(|source| unreadable(path, source))?;
+    if metadata.is_file() {
+        return Ok(file);
+    }
+    Err(TlsFileError::NotAFile { path: path.to_owned() })
+}
+
+fn read(path: &Path, file: File) -> Result<Vec<u8>, TlsFileError> {
+    let mut bytes = Vec::new();
+    let most = limits::WEB_TLS_FILE_BYTES_MAX;
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|source| unreadable(path, source))?;
+    if bytes.len() as u64 > most {
+        let detail = format!("it has more than {most} bytes");
         let path = path.to_owned();
         return Err(TlsFileError::NotPem { path, what: "certificate or key", detail });
     }
-    std::fs::read(path).map_err(unreadable)
+    Ok(bytes)
 }
 
 /// Why a certificate is not valid at a time; `None` if it is, or if its dates cannot be read.
@@ -150,6 +176,8 @@ fn seconds(reader: &mut SliceReader<'_>) -> pkcs8::der::Result<i64> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::FileType;
+
     use super::*;
 
     const CERTIFICATE: &[u8] = include_bytes!("../../../tests/data/web/view-cert.pem");
@@ -166,5 +194,31 @@ mod tests {
         assert_eq!(at(end), None);
         assert_eq!(at(end + 1), Some("has expired"));
         assert_eq!(validity_warning(b"no certificate", Time(0)), None);
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_is_refused_without_waiting_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for path in [&*pipe, Path::new("/dev/zero"), Path::new("/"), Path::new("/dev/tty")] {
+            let chain = read_chain(path).unwrap_err().to_string();
+            assert!(
+                chain.contains("is no regular file") || chain.contains("cannot read"),
+                "{chain}"
+            );
+            let key = read_key(path).unwrap_err().to_string();
+            assert!(key.contains("is no regular file") || key.contains("cannot read"), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_grows_is_read_up_to_the_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("long.pem");
+        let long = "x".repeat(usize::try_from(limits::WEB_TLS_FILE_BYTES_MAX).unwrap() + 1);
+        std::fs::write(&path, long).unwrap();
+        let error = read_chain(&path).unwrap_err().to_string();
+        assert!(error.contains("more than"), "{error}");
     }
 }

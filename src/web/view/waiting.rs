@@ -4,46 +4,111 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::Uri;
 use axum::response::Response;
 use maud::{Markup, html};
 
 use super::ViewState;
 use super::layout::{inline, shown};
 use super::payload_text::{Excerpt, PageRoom};
+use super::url_query::UrlQuery;
 use super::{message, operate, thread};
 use crate::audit::amounts::count;
-use crate::audit::{CallPreviewView, HeldCall, held_in};
+use crate::audit::{CallPreviewView, HeldCall, held_of};
+use crate::index::WaitingMessage;
 use crate::limits;
 use crate::thread::Hold;
 
 pub(super) const PATH: &str = "/waiting";
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
+/// Name of the number of calls before those of a page.
+const SKIPPED: &str = "skip";
+
+/// The calls of one page, before their payloads are read.
+struct WaitingPage {
+    /// The calls, each with its partition.
+    calls: Vec<(u32, WaitingMessage)>,
+    skipped: usize,
+    all: u64,
+}
+
+impl WaitingPage {
+    fn of(answers: Vec<(u32, (Vec<WaitingMessage>, u64))>, skipped: usize) -> Self {
+        let all = answers.iter().map(|(_, (_, all))| all).sum();
+        let calls = answers.into_iter().flat_map(|(partition, (calls, _))| {
+            calls.into_iter().map(move |call| (partition, call))
+        });
+        let mut calls: Vec<_> = calls.collect();
+        calls.sort_by_key(|(_, call)| (call.since, call.message));
+        let calls = calls.into_iter().skip(skipped).take(limits::WEB_PAGE_ROWS).collect();
+        Self { calls, skipped, all }
+    }
+
+    fn in_partition(&self, partition: u32) -> Vec<WaitingMessage> {
+        let own = self.calls.iter().filter(|(of, _)| *of == partition);
+        own.map(|(_, call)| call.clone()).collect()
+    }
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
+    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    let skipped = query.get(SKIPPED).and_then(|text| text.parse().ok());
+    let skipped = skipped.unwrap_or(0_usize).min(limits::WEB_WAITING_MAX);
+    let most = skipped + limits::WEB_PAGE_ROWS;
+    let found = view.journals.query(
+        move |_, index| index.waiting_messages(most),
+        move |answers| {
+            let answers = answers.into_iter().map(|found| (found.partition, found.answer));
+            WaitingPage::of(answers.collect(), skipped)
+        },
+    );
+    let page = match found.await {
+        Ok(page) => Arc::new(page),
+        Err(error) => return view.unanswered(&error),
+    };
+
+    let wanted = Arc::clone(&page);
     view.respond(
-        |_, index| held_in(index),
-        |view, answers| {
+        move |partition, index| held_of(index, &wanted.in_partition(partition)),
+        move |view, answers| {
             let mut calls: Vec<HeldCall> =
                 answers.into_iter().flat_map(|found| found.answer).collect();
             HeldCall::sort(&mut calls);
-            view.page("Waiting", PATH, &content(&calls, view.operate.is_some()))
+            view.page("Waiting", PATH, &content(&calls, &page, view.operate.is_some()))
         },
     )
     .await
 }
 
-fn content(calls: &[HeldCall], may_act: bool) -> Markup {
+fn content(calls: &[HeldCall], page: &WaitingPage, may_act: bool) -> Markup {
     let room = PageRoom::new();
+    let end = page.skipped + page.calls.len();
     html! {
         h1 { "Waiting for a person" }
-        @if calls.is_empty() { p.empty { "No call waits for an approval or an answer." } }
-        @for call in calls.iter().take(limits::WEB_PAGE_ROWS) { (self::call(call, &room, may_act)) }
-        @if calls.len() > limits::WEB_PAGE_ROWS {
-            p.hint {
-                (count(calls.len() as u64 - limits::WEB_PAGE_ROWS as u64, "more call"))
-                "; " code { "organism approvals" } " shows them all."
+        @if calls.is_empty() && page.skipped == 0 {
+            p.empty { "No call waits for an approval or an answer." }
+        } @else if calls.is_empty() {
+            p.empty { "No more calls wait. " a href=(PATH) { "The first ones" } }
+        }
+        @for call in calls { (self::call(call, &room, may_act)) }
+        p.pages {
+            @if page.skipped > 0 {
+                a rel="prev" href=(path_after(page.skipped.saturating_sub(limits::WEB_PAGE_ROWS))) {
+                    "Those before"
+                }
+            }
+            @if page.all > end as u64 {
+                a rel="next" href=(path_after(end)) {
+                    (count(page.all - end as u64, "more call"))
+                }
             }
         }
     }
+}
+
+fn path_after(skipped: usize) -> String {
+    let skipped = (skipped > 0).then(|| skipped.to_string());
+    UrlQuery::default().with(SKIPPED, skipped.as_deref()).link(PATH)
 }
 
 fn call(call: &HeldCall, room: &PageRoom, may_act: bool) -> Markup {

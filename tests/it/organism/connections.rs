@@ -147,7 +147,7 @@ async fn responses(socket: &SocketTransport, request: &ServiceRequest) -> Vec<Se
     responses
 }
 
-const QUERY: ServiceRequest = ServiceRequest::HeldCalls { partition: 0 };
+const QUERY: ServiceRequest = ServiceRequest::HeldCalls { partition: 0, message: None };
 
 #[tokio::test]
 async fn a_request_whose_kept_connection_had_ended_is_sent_again_where_that_is_safe() {

@@ -13,7 +13,7 @@ use crate::journal::partitions_in;
 use crate::organism::operator;
 use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport};
-use crate::thread::{DecisionOrigin, Hold};
+use crate::thread::{DecisionOrigin, Hold, OperatorKeys};
 
 /// The circumstances of one action.
 pub(super) struct ActionContext {
@@ -44,13 +44,8 @@ impl ActionContext {
         })?;
 
         let person = access.person.clone();
-        let is_operator =
-            config.operators.is_empty() || config.operators.iter().any(|(name, _)| *name == person);
-        if !is_operator {
-            let names = config.operators.names();
-            return Err(forbidden(format!(
-                "`{person}` is no operator of the config any more; the operators are: {names}"
-            )));
+        if let Some(text) = why_no_operator(access, &config.operators) {
+            return Err(forbidden(text));
         }
         Ok(Self { view: Arc::clone(view), config, person, session })
     }
@@ -98,13 +93,9 @@ impl ActionContext {
     ) -> Result<HeldCall, OperateFailure> {
         let client = self.client().await?;
         for (partition, _) in partitions_in(&self.view.journals.data()) {
-            let held = client.held_calls(partition.unwrap_or_default()).await;
+            let held = client.held_call(partition.unwrap_or_default(), message).await;
             let held = held.map_err(|error| unreachable_organism(&error))?;
-            let mut held = held.into_iter();
-            let is_wanted = |call: &HeldCall| {
-                call.message == message && hold.is_none_or(|hold| call.hold == hold)
-            };
-            if let Some(call) = held.find(is_wanted) {
+            if let Some(call) = held.filter(|call| hold.is_none_or(|hold| call.hold == hold)) {
                 return Ok(call);
             }
         }
@@ -114,6 +105,32 @@ impl ActionContext {
         );
         Err(OperateFailure::new(StatusCode::CONFLICT, "Nothing waits here", text))
     }
+}
+
+/// Why the person of a view is no operator of the config as it is now; `None` if the person is one.
+fn why_no_operator(access: &OperateAccess, operators: &OperatorKeys) -> Option<String> {
+    let person = &access.person;
+    if operators.iter().any(|(name, _)| name == person) {
+        return None;
+    }
+    if !operators.is_empty() {
+        let names = operators.names();
+        return Some(format!(
+            "`{person}` is no operator of the config any more; the operators are: {names}"
+        ));
+    }
+
+    // Without operators, the person is the user of the command, whose name the system proves.
+    let user = operator::this_user().login;
+    if user.as_deref() == Some(person.as_str()) {
+        return None;
+    }
+    let user = user.as_deref().unwrap_or("NAME");
+    Some(format!(
+        "This view was opened for the operator `{person}`, and the config has no section \
+         [operators] any more. Without operators, the user of `organism serve` acts: end this view, \
+         and start one with `organism serve --operate --as {user}`."
+    ))
 }
 
 /// The failure for a request that the organism did not answer.

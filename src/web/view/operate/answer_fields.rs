@@ -4,7 +4,7 @@
 //! one value a line.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use maud::{Markup, html};
 
@@ -225,17 +225,17 @@ fn field_name(path: &str, kind: &str) -> String {
 pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result<String, String> {
     let mut repeated = BTreeSet::new();
     add_repeated(&description.name.local, &description.parameters, &mut repeated);
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut values: BTreeMap<String, VecDeque<String>> = BTreeMap::new();
     let mut answer = |field: FormField<'_>| {
         if let Some(again) = field.again {
             return Err(format!("{}: {again}", field.path));
         }
         let name = field_name(field.path, &field.content.kind);
-        let written = typed.written(&name);
         let is_repeated = repeated.contains(&name);
-        let times = counts.entry(name).or_insert(0);
-        *times += 1;
-        Ok(nth_value(&written, is_repeated, *times))
+        // A long list is read once, and not at each of its values.
+        let written = || values_of(&typed.written(&name), is_repeated);
+        let left = values.entry(name.clone()).or_insert_with(written);
+        Ok(left.pop_front().unwrap_or_default())
     };
     let filled = fill_in(description, &mut answer)?;
     Ok(filled.to_xml())
@@ -252,12 +252,26 @@ fn add_repeated(parent: &str, parameters: &[PayloadParameter], names: &mut BTree
     }
 }
 
-/// The value of a field at the question number `times` about it: another value of a repeated field,
-/// and nothing more for any other one.
-fn nth_value(written: &str, is_repeated: bool, times: usize) -> String {
+/// The values of a field, one for each question about it: one a line for a repeated field, and one
+/// alone for any other.
+fn values_of(written: &str, is_repeated: bool) -> VecDeque<String> {
     if !is_repeated {
-        return if times == 1 { written.trim().to_owned() } else { String::new() };
+        return VecDeque::from([written.trim().to_owned()]);
     }
-    let mut lines = written.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.nth(times - 1).unwrap_or_default().to_owned()
+    let lines = written.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_field_has_a_value_a_line_and_any_other_has_one() {
+        let values: Vec<_> = values_of(" one \n\n two\n", true).into();
+        assert_eq!(values, ["one", "two"]);
+        let values: Vec<_> = values_of(" one\ntwo ", false).into();
+        assert_eq!(values, ["one\ntwo"]);
+        assert_eq!(values_of("", true).len(), 0);
+    }
 }

@@ -135,6 +135,7 @@ impl ToSign {
 
 /// The state of the browser's key, for a decision that must be signed.
 fn signing_hint() -> Markup {
+    let minutes = limits::SIGNATURE_VALIDITY.as_secs() / 60;
     html! {
         p.hint #signing role="status" {
             noscript {
@@ -143,7 +144,10 @@ fn signing_hint() -> Markup {
                 code { "--sign FILE" } "."
             }
         }
-        p.hint { a href="/operate/key" { "The key of this browser" } }
+        p.hint {
+            "The signature counts for " (minutes) " minutes from when this page was opened; after \
+             that, open the page again. " a href="/operate/key" { "The key of this browser" }
+        }
         script src="/operate.js" defer {}
     }
 }
@@ -162,15 +166,15 @@ fn button_of(action: &PreparedAction) -> (&'static str, bool) {
             PauseVerb::PauseAndCancel => ("Pause and cancel", false),
             PauseVerb::Resume => ("Resume", false),
         },
-        _ => ("Fork it", false),
-    }
-}
-
         Some(ServiceRequest::Retry(retry)) if retry.is_confirmed => ("Do it a second time", false),
         Some(ServiceRequest::Retry(_)) if action.requests.len() > 1 => {
             ("Retry all of these", false)
         }
         Some(ServiceRequest::Retry(_)) => ("Retry it", false),
+        _ => ("Fork it", false),
+    }
+}
+
 fn approved_hash(action: &PreparedAction) -> Option<&str> {
     match action.requests.first().map(|prepared| &prepared.request) {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {
@@ -181,10 +185,6 @@ fn approved_hash(action: &PreparedAction) -> Option<&str> {
     }
 }
 
-/// Carries out the action that a form confirms.
-pub(super) async fn carry_out(
-    State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
 /// The note that the person wrote on an earlier page of the same action.
 fn typed_note(action: &PreparedAction) -> String {
     match action.requests.first().map(|prepared| &prepared.request) {
@@ -195,6 +195,10 @@ fn typed_note(action: &PreparedAction) -> String {
     }
 }
 
+/// Carries out the action that a form confirms.
+pub(super) async fn carry_out(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
     body: Body,
 ) -> Response {
     respond(&view, confirmed(&view, &headers, body).await)
@@ -236,10 +240,6 @@ async fn confirmed(
         ActionResult::Done { text, thread } => {
             Ok(view.page(title, SECTION, &done(title, &text, thread.as_ref(), &back)))
         }
-        ActionResult::Refused(refusal) => match typed {
-            Some((answer::PATH, typed)) => answer::again(context, &typed, &refusal).await,
-            Some((_, typed)) => fork::again(context, &typed, &refusal).await,
-            None => {
         ActionResult::Summary { status, content } => {
             let content = html! {
                 h1 { (title.trim_end_matches('?')) }
@@ -251,6 +251,10 @@ async fn confirmed(
         ActionResult::Unconfirmed { request, reason } => {
             retry::confirm_again(context, *request, &reason).await
         }
+        ActionResult::Refused(refusal) => match typed {
+            Some((answer::PATH, typed)) => answer::again(context, &typed, &refusal).await,
+            Some((_, typed)) => fork::again(context, &typed, &refusal).await,
+            None => {
                 let page = view.page(title, SECTION, &refused(title, &refusal, &back));
                 Ok((StatusCode::CONFLICT, page).into_response())
             }
@@ -258,10 +262,6 @@ async fn confirmed(
     }
 }
 
-/// The signature that the browser made with the key of this person.
-fn signature(
-    context: &ActionContext,
-    form: &UrlQuery,
 /// The requests with what the person wrote, and with their signatures where they need them.
 fn signed_requests(
     context: &ActionContext,
@@ -280,11 +280,15 @@ fn signed_requests(
     requests.collect()
 }
 
+/// The signature that the browser made with the key of this person.
+fn signature(
+    context: &ActionContext,
+    form: &UrlQuery,
+    written: Option<&str>,
 ) -> Result<(OperatorPublicKey, [u8; 64]), OperateFailure> {
     let unsigned = |text: String| OperateFailure::new(StatusCode::FORBIDDEN, "Not signed", text);
     let key = form.get("key").and_then(OperatorPublicKey::parse);
     let bytes = written.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
-    written: Option<&str>,
     let bytes: Option<[u8; 64]> = bytes.and_then(|bytes| bytes.try_into().ok());
     let (Some(key), Some(bytes)) = (key, bytes) else {
         let text = "This organism takes signed decisions alone, and this one has no signature. \
@@ -323,11 +327,11 @@ fn set_texts(request: &mut ServiceRequest, form: &UrlQuery) {
         }
         ServiceRequest::Pause(pause) => &mut pause.origin,
         ServiceRequest::Fork(fork) => &mut fork.origin,
+        ServiceRequest::Retry(retry) => &mut retry.origin,
         _ => return,
     };
     origin.get_or_insert_default().note = text("note");
 }
-        ServiceRequest::Retry(retry) => &mut retry.origin,
 
 fn done(title: &str, text: &str, thread: Option<&(&'static str, ThreadId)>, back: &str) -> Markup {
     html! {

@@ -415,3 +415,43 @@ fn without_an_organism_each_action_says_what_to_start() {
     assert_eq!(view.confirm(&approve, &[]).status, 200);
     assert_eq!(running.stop(), Some(0));
 }
+
+#[test]
+fn many_waiting_calls_stand_on_several_pages_and_each_can_be_decided() {
+    const CALLS: usize = 103;
+    let house = house();
+    let running = house.run();
+    std::fs::create_dir(house.path("each")).unwrap();
+    for number in 0..CALLS {
+        house.write(&format!("each/{number:03}.xml"), say(&format!("text {number:03}")));
+    }
+    let sent = house.organism(&["send", "--as", "desk", "--each", "each", "--no-wait"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    assert_eq!(held(&house).len(), CALLS);
+
+    let view = operating(&house);
+    let calls = |page: &str| page.matches("<section class=\"call\"").count();
+    let first = view.page("/waiting");
+    assert_eq!(calls(&first), 100);
+    assert!(text_of(&first).contains("3 more calls"), "{first}");
+    let next = view.link("/waiting", "3 more calls");
+    let second = view.page(&next);
+    assert_eq!(calls(&second), 3);
+    assert!(second.contains("Those before") && !second.contains("more call"), "{second}");
+
+    // No call stands on both pages, or on none.
+    let shown = |page: &str| -> Vec<String> {
+        let parts = page.split("&gt;text ").skip(1);
+        parts.map(|part| part.chars().take(3).collect()).collect()
+    };
+    let mut all = [shown(&first), shown(&second)].concat();
+    all.sort();
+    assert_eq!(all, (0..CALLS).map(|number| format!("{number:03}")).collect::<Vec<_>>());
+
+    assert_eq!(view.confirm(&view.link(&next, "Approve"), &[]).status, 200);
+    until("it is decided", || (held(&house).len() == CALLS - 1).then_some(()));
+    let beyond = view.page("/waiting?skip=999999999999");
+    assert!(text_of(&beyond).contains("No more calls wait"), "{beyond}");
+    assert_eq!(view.get("/waiting?skip=-1").status, 200);
+    assert_eq!(running.stop(), Some(0));
+}

@@ -106,3 +106,31 @@ fn a_person_who_is_no_operator_opens_no_view_that_acts() {
     assert_eq!(code, Some(2), "{shown}");
     assert!(shown.contains("neither an operator nor a client"), "{shown}");
 }
+
+#[test]
+fn a_view_of_an_operator_whose_section_is_gone_says_what_to_start() {
+    let house = signing_house();
+    let running = house.run();
+    hold(&house, "one");
+    let view = ViewServer::start(&house, &["--operate", "--as", "ana"]);
+    let approve = view.link("/waiting", "Approve");
+    let page = view.page(&approve);
+    let minutes = "counts for 5 minutes from when this page was opened";
+    assert!(page.contains(minutes), "{page}");
+
+    house.write("organism.toml", CONFIG);
+    let signed = sign(&page, &key(2), "");
+    let confirmed = confirm(&view, &page, &signed, "");
+    for (status, body) in [(view.get(&approve).status, view.get(&approve).body), confirmed] {
+        assert_eq!(status, 403, "{body}");
+        let text = super::super::text_of(&body);
+        assert!(text.contains("no section [operators] any more"), "{text}");
+        assert!(text.contains("organism serve --operate --as"), "{text}");
+    }
+    assert_eq!(held(&house).len(), 1, "nothing was decided");
+
+    let (shown, code) = super::super::refused_start(&house, &["--operate", "--as", "ana"]);
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("the config names no [operators]"), "{shown}");
+    assert_eq!(running.stop(), Some(0));
+}
