@@ -21,6 +21,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::HttpResponse;
 use crate::organism::{House, PATIENCE, until};
@@ -28,6 +29,9 @@ use crate::organism::{House, PATIENCE, until};
 /// Runs a command on a terminal of its own, and copies what the terminal shows.
 const ON_TERMINAL: &str = "import pty, sys; \
                            sys.exit(__import__('os').waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+
+/// Views that this process has started. Several of them may share a directory.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// A running `organism serve`, which is killed at the end of the test at the latest.
 pub struct ViewServer {
@@ -40,16 +44,17 @@ pub struct ViewServer {
     cookie: String,
 }
 
-/// A command on a terminal, in a directory where the file `view.log` gets its standard error.
-fn on_terminal(organism: &Command, directory: &Path) -> Child {
+/// A command on a terminal, in a directory where the file `view.log` gets its standard error and the
+/// file `pid_file` its process.
+fn on_terminal(organism: &Command, directory: &Path, pid_file: &str) -> Child {
     let mut command = Command::new("python3");
     command.args([
         "-c",
         ON_TERMINAL,
         "sh",
         "-c",
-        "echo $$ > view.pid; exec \"$@\" 2> view.log",
-        "sh",
+        "echo $$ > \"$0\"; exec \"$@\" 2> view.log",
+        pid_file,
     ]);
     command.arg(organism.get_program()).args(organism.get_args()).current_dir(directory);
     for (name, value) in organism.get_envs() {
@@ -70,7 +75,7 @@ fn serve(house: &House, arguments: &[&str]) -> Command {
 
 /// Terminal output, log and exit code of a `serve` that does not start.
 fn refused_start(house: &House, arguments: &[&str]) -> (String, Option<i32>) {
-    let terminal = on_terminal(&serve(house, arguments), &house.path("."));
+    let terminal = on_terminal(&serve(house, arguments), &house.path("."), "refused.pid");
     let ended = terminal.wait_with_output().unwrap();
     let log = std::fs::read_to_string(house.path("view.log")).unwrap();
     (String::from_utf8(ended.stdout).unwrap() + &log, ended.status.code())
@@ -90,7 +95,8 @@ impl ViewServer {
 
     /// Starts a command with a web view on a terminal.
     pub fn start_on_terminal(organism: &Command, directory: &Path) -> Self {
-        let mut terminal = on_terminal(organism, directory);
+        let pid_file = format!("view-{}.pid", STARTED.fetch_add(1, Ordering::Relaxed));
+        let mut terminal = on_terminal(organism, directory, &pid_file);
         let mut line = String::new();
         BufReader::new(terminal.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let log = || std::fs::read_to_string(directory.join("view.log"));
@@ -100,7 +106,7 @@ impl ViewServer {
 
         let mut server = Self::unopened(at.parse().unwrap(), token);
         server.terminal = Some(terminal);
-        server.pid = std::fs::read_to_string(directory.join("view.pid")).unwrap();
+        server.pid = std::fs::read_to_string(directory.join(&pid_file)).unwrap();
         server.open();
         server
     }

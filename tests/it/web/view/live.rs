@@ -228,7 +228,7 @@ fn the_secret_of_a_client_is_its_token_where_there_is_no_terminal() {
 fn served_securely(house: &House, arguments: &[&str]) -> (Child, String) {
     let mut command = house.command(&["serve"]);
     command.args(arguments);
-    let mut terminal = on_terminal(&command, &house.path("."));
+    let mut terminal = on_terminal(&command, &house.path("."), "secure.pid");
     let mut line = String::new();
     BufReader::new(terminal.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     (terminal, line.trim().to_owned())
