@@ -129,7 +129,7 @@ fn action(message: &RetryMessage, may_act: bool) -> Markup {
 pub(super) fn section(list: &RetryList, filter: &RetryMessageFilter, may_act: bool) -> Markup {
     let is_filtered = filter.listener.is_some() || filter.reason.is_some();
     html! {
-        h2 #retry { "To be retried" }
+        h2 #retry { "Can be retried" }
         @if list.listed.is_empty() && !is_filtered {
             p.empty { "No request of a client that failed or was refused waits for a retry." }
         } @else {

@@ -79,7 +79,7 @@ fn a_failed_message_is_retried_once_and_on_record() {
     let message = time_out(&house, "desk", "1");
     let view = operating(&house);
     let list = text_of(&view.page("/refused"));
-    for part in ["To be retried", "timeout", "desk", "holder"] {
+    for part in ["Can be retried", "timeout", "desk", "holder"] {
         assert!(list.contains(part), "{part} in {list}");
     }
     let link = view.link("/refused", "Retry");
