@@ -566,6 +566,8 @@ pub const WEB_PAST_RECORDS: u64 = 20_000;
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 /// Age of the proof of a record from which on the web view makes another one.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
+/// Calls that wait for a person at the head of the page of a thread.
+pub const WEB_NEEDS_YOU_MAX: usize = 10;
 /// Bytes of HTML on one page for payloads, prompts and reasons; more is left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;
 /// Maximum open connections to the web view; further connections wait to be accepted. Each live page

@@ -3,13 +3,12 @@
 
 use serde::Serialize;
 
-use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::ids::{MessageId, Position, ThreadId};
 use crate::index::{
     Error, IndexReader, IndexedAttempt, MessageSelector, RetryCandidate, RetryFilter,
 };
 use crate::limits;
 use crate::thread::Input;
-use crate::xml::scan::attributes;
 
 /// A message that an operator may retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +79,6 @@ pub fn retry_messages_with_id(
             listener: Some(message.to.clone()),
             reason: String::new(),
             time: message.time.clone(),
-            failed: None,
         };
         found.extend(retry_message(index, candidate)?);
     }
@@ -95,35 +93,15 @@ fn retry_message(
     candidate: RetryCandidate,
 ) -> Result<Option<RetryMessage>, Error> {
     let Some(sealed) = index.journal().record(candidate.position)? else { return Ok(None) };
-    let code = match candidate.failed {
-        Some(position) => failure_code(index, position, candidate.message)?,
-        None => None,
-    };
     Ok(Some(RetryMessage {
         id: candidate.message,
         record: candidate.position,
         tree: sealed.record.tree,
         sender: candidate.sender,
         listener: candidate.listener,
-        reason: code.unwrap_or(candidate.reason),
+        reason: candidate.reason,
         time: candidate.time,
     }))
-}
-
-/// The code with which the record at this position ends the call.
-fn failure_code(
-    index: &IndexReader,
-    position: Position,
-    message: MessageId,
-) -> Result<Option<String>, Error> {
-    let Some(sealed) = index.journal().record(position)? else { return Ok(None) };
-    let Some((_, result)) = sealed.record.result_of(CallId(message)) else { return Ok(None) };
-    let codes = result.iter().flat_map(|message| {
-        let attributes = attributes(message.payload.as_str());
-        let codes = attributes.into_iter().filter(|(name, _)| *name == "code");
-        codes.map(|(_, value)| value.to_string()).collect::<Vec<_>>()
-    });
-    Ok(codes.last())
 }
 
 /// The attempts of a message, and before them those of the messages that it retries.

@@ -18,12 +18,10 @@ pub struct RetryCandidate {
     pub sender: String,
     /// The listener that was called; `None` if the request was refused.
     pub listener: Option<String>,
-    /// The rule of the refusal, or the payload with which the call failed.
+    /// The rule of the refusal, or the code with which the call failed.
     pub reason: String,
     /// Time in RFC 3339.
     pub time: String,
-    /// Record with the fault of the call.
-    pub failed: Option<Position>,
 }
 
 /// Conditions on the candidates of a retry.
@@ -33,7 +31,7 @@ pub struct RetryFilter {
 }
 
 /// The submissions that were refused with a record of their own.
-const REFUSED: &str = "SELECT c.id, c.position, s.text, NULL, u.text, c.time, NULL FROM \
+const REFUSED: &str = "SELECT c.id, c.position, s.text, NULL, u.text, c.time FROM \
                        (SELECT submission id, n, position, sender, rule, time FROM refusal_row \
                        INDEXED BY refusal_submission WHERE submission IS NOT NULL) c \
                        CROSS JOIN name s ON s.n = c.sender CROSS JOIN name u ON u.n = c.rule";
@@ -49,8 +47,7 @@ impl IndexReader {
     /// has retried is left out, and so is a call of a listener, whose caller deals with its result.
     pub fn retry_candidates(&self, filter: &RetryFilter) -> Result<Vec<RetryCandidate>, Error> {
         let sql = format!(
-            "SELECT c.id, m.position, s.text, l.text, coalesce(f.local, c.how), m.time, \
-             (SELECT max(e.position) FROM error_row e WHERE e.call = c.id) \
+            "SELECT c.id, m.position, s.text, l.text, coalesce(f.text, c.how), m.time \
              FROM call_row c INDEXED BY call_failed CROSS JOIN message_row m ON m.n = c.n \
              CROSS JOIN thread_row t ON t.n = c.thread \
              CROSS JOIN name s ON s.n = m.sender CROSS JOIN name l ON l.n = c.listener \
@@ -90,6 +87,5 @@ fn candidate(row: &Row<'_>) -> rusqlite::Result<RetryCandidate> {
         listener: row.get(3)?,
         reason: row.get(4)?,
         time: Time(row.get(5)?).to_string(),
-        failed: row.get::<_, Option<u64>>(6)?.map(Position),
     })
 }

@@ -31,12 +31,31 @@ impl IndexReader {
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
         let all = self.rows(count, &[], |row| row.get(0))?;
+        Ok((self.waiting_in(None, most)?, all.first().copied().unwrap_or_default()))
+    }
+
+    /// The first `most` calls that wait in a thread or beneath it.
+    pub fn waiting_beneath(
+        &self,
+        thread: &ThreadId,
+        most: usize,
+    ) -> Result<Vec<WaitingMessage>, Error> {
+        self.waiting_in(Some(thread), most)
+    }
+
+    fn waiting_in(
+        &self,
+        thread: Option<&ThreadId>,
+        most: usize,
+    ) -> Result<Vec<WaitingMessage>, Error> {
         let sql = "SELECT m.id, m.time, r.id, m.position FROM hold_row h INDEXED BY hold_open \
                    CROSS JOIN message_row m ON m.n = h.call \
                    CROSS JOIN thread_row t ON t.n = m.thread \
                    CROSS JOIN thread_row r ON r.n = t.tree \
-                   WHERE h.ended IS NULL ORDER BY m.time, m.id LIMIT ?1";
-        let found = self.rows(sql, &[&most], |row| {
+                   WHERE h.ended IS NULL AND (?2 IS NULL OR t.id = ?2 OR t.id GLOB ?2 || '.*') \
+                   ORDER BY m.time, m.id LIMIT ?1";
+        let thread = thread.map(ThreadId::as_str);
+        self.rows(sql, &[&most, &thread], |row| {
             let root: String = row.get(2)?;
             Ok(WaitingMessage {
                 message: id(&row.get::<_, Vec<u8>>(0)?),
@@ -44,8 +63,7 @@ impl IndexReader {
                 root: ThreadId::parse(&root).map_err(|_| wrong_thread())?,
                 position: Position(row.get(3)?),
             })
-        })?;
-        Ok((found, all.first().copied().unwrap_or_default()))
+        })
     }
 
     /// The trees in which calls wait for an approval or an answer.

@@ -18,7 +18,7 @@ use crate::audit::{
 };
 use crate::envelope::Money;
 use crate::ids::MessageId;
-use crate::index::{self, IndexReader, IndexedCall, IndexedMessage, MessageSelector};
+use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, MessageSelector};
 use crate::limits;
 
 /// Path of the page of a message.
@@ -121,6 +121,15 @@ fn content(found: &MessageOnPage) -> Markup {
     let message = &report.message;
     html! {
         h1 { (inline(&message.name.local)) }
+        @if let Some(held) = open_hold(report) {
+            section.needs-you #needs-you aria-label="Waits for a person" {
+                p {
+                    b { "Waits for an " (held.kind) }
+                    ", since " (held.since) ". It is not handed over. "
+                    a href=(format!("{}#call-{}", super::waiting::PATH, message.id)) { "Decide" }
+                }
+            }
+        }
         dl.facts {
             div { dt { "From" } dd { (inline(message.from.as_str())) } }
             div { dt { "To" } dd { (inline(message.to.as_str())) } }
@@ -158,8 +167,14 @@ fn disposition(report: &MessageReport) -> String {
     match (report.message.disposition, report.disposed) {
         (Some(how), Some(at)) => format!("{} at record {at}", how.as_str()),
         (Some(how), None) => how.as_str().to_owned(),
+        (None, _) if open_hold(report).is_some() => "held, not handed over".to_owned(),
         (None, _) => "in flight".to_owned(),
     }
+}
+
+/// The wait of this message for a person that has not ended.
+fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
+    report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }
 
 fn payload(report: &MessageReport) -> Markup {

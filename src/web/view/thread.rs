@@ -13,11 +13,12 @@ use super::live;
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use super::{ViewState, operate, sequence, timeline_chart};
+use super::{ViewState, operate, sequence, timeline_chart, waiting};
 use crate::audit::amounts::{count, offset};
 use crate::audit::{
-    BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage, ThreadTimeline,
-    TimelineEntry, TimelineEvent, core_words, thread_page, thread_timeline,
+    BusyRefusals, HeldCall, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage,
+    ThreadTimeline, TimelineEntry, TimelineEvent, core_words, held_of, thread_page,
+    thread_timeline,
 };
 use crate::contract::run_definition_name;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind};
@@ -68,6 +69,8 @@ impl PageRequest {
 struct FoundPage {
     page: ThreadPage,
     work: Vec<CallWork>,
+    /// Calls in the thread or beneath it that wait for a person now.
+    held: Vec<HeldCall>,
     /// Whether the thread has a run of a workflow.
     has_run: bool,
 }
@@ -90,7 +93,7 @@ pub(super) async fn show(
         match answers.into_iter().find_map(|found| found.answer) {
             Some(found) => {
                 let bar = operate::thread_bar(view, &id);
-                let content = content(&query, &found, shown_view);
+                let content = content(&query, &found, shown_view, view.operate.is_some());
                 view.page(&id, "/threads", &html! { (bar) (content) })
             }
             None => missing(view, &id),
@@ -114,8 +117,12 @@ fn find(
         ThreadView::Timeline => index.call_work(thread, page.from_seq, page.next_seq)?,
         _ => Vec::new(),
     };
+    let held = match at {
+        Some(_) => Vec::new(),
+        None => held_of(index, &index.waiting_beneath(thread, limits::WEB_NEEDS_YOU_MAX)?)?,
+    };
     let has_run = index.has_payload(thread, &run_definition_name())?;
-    Ok(Some(FoundPage { page, work, has_run }))
+    Ok(Some(FoundPage { page, work, held, has_run }))
 }
 
 /// The thread as it was after a record. The whole thread is read, so it must be short.
@@ -169,16 +176,14 @@ fn drawing(view: &Markup) -> Markup {
     }
 }
 
-fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Markup {
-    let FoundPage { page, work, has_run } = found;
+fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act: bool) -> Markup {
+    let FoundPage { page, work, held, has_run } = found;
     let timeline = &page.timeline;
     let room = &PageRoom::new();
     let messages = match shown_view {
         ThreadView::Conversation => conversation(page, room),
         ThreadView::Sequence => drawing(&sequence::diagram(timeline, room)),
-        ThreadView::Timeline => {
-            drawing(&timeline_chart::chart(page, work, query.get("at").is_some()))
-        }
+        ThreadView::Timeline => drawing(&timeline_chart::chart(page, work)),
     };
     let id = timeline.thread.as_str();
     let mut others = vec![("Tree", super::thread_tree::path(id))];
@@ -189,6 +194,7 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView) -> Marku
     let own = query.link(&path(id));
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
+        (waiting::needs_you(held, may_act))
         (totals(timeline, query.get("at").is_some()))
         @if let Some(parent) = parent {
             p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }

@@ -35,16 +35,15 @@ enum ChartRow<'p> {
     Subthread(&'p ThreadTimeline),
 }
 
-/// The chart of a page. On a page of the past, open work lasts until the last event, otherwise until
-/// now.
-pub(super) fn chart(page: &ThreadPage, work: &[CallWork], is_past: bool) -> Markup {
+/// The chart of a page. Open work lasts until now.
+pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
     let timeline = &page.timeline;
     let children = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Subthread(child) => Some(child),
         _ => None,
     });
     let children: Vec<&ThreadTimeline> = children.collect();
-    let scale = scale_of(timeline, work, &children, is_past);
+    let scale = scale_of(timeline, work, &children);
     let Some((begin, end)) = scale.ends() else {
         return html! { p.empty { "No call was worked on between these messages." } };
     };
@@ -74,14 +73,13 @@ fn scale_of(
     timeline: &ThreadTimeline,
     work: &[CallWork],
     children: &[&ThreadTimeline],
-    is_past: bool,
 ) -> TimeScale {
     let spans = || work.iter().flat_map(|call| &call.spans);
     let ends = spans().map(|span| span.end.unwrap_or(span.begin));
     let ends = ends.chain(children.iter().map(|child| child.updated));
     let last = timeline.items.last().map(|item| item.at);
     let last = ends.chain(last).max().unwrap_or(Time(0));
-    let has_open = spans().any(|span| span.end.is_none()) && !is_past;
+    let has_open = spans().any(|span| span.end.is_none());
     let last = if has_open { last.max(Time::now()) } else { last };
     let bars = spans().map(|span| (span.begin, span.end.unwrap_or(last)));
     let bars = bars.chain(children.iter().map(|child| (child.opened, child.updated)));

@@ -205,6 +205,9 @@ function live(line) {
     function take(page) {
       const facts = page.querySelector("main dl.facts");
       if (facts) document.querySelector("main dl.facts")?.replaceWith(facts);
+      const waiting = page.getElementById("needs-you");
+      if (waiting) document.getElementById("needs-you")?.replaceWith(waiting);
+      calls.forEach((call, id) => call.hasEnded && forget(id));
       if (!isAtEnd()) {
         fresh.hidden = false;
         fresh.textContent = "New messages";
@@ -222,7 +225,6 @@ function live(line) {
         else if (!old.isEqualNode(entry)) old.replaceWith(entry);
       }
       known.forEach((old) => old.remove());
-      calls.forEach((call, id) => call.hasEnded && forget(id));
     }
 
     fresh.addEventListener("click", () => {

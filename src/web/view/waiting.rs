@@ -9,12 +9,13 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::ViewState;
-use super::layout::{inline, shown};
+use super::layout::{inline, moment, shown};
 use super::payload_text::{Excerpt, PageRoom};
 use super::url_query::UrlQuery;
 use super::{message, operate, thread};
-use crate::audit::amounts::count;
+use crate::audit::amounts::{count, duration};
 use crate::audit::{CallPreviewView, HeldCall, held_of};
+use crate::clock::Time;
 use crate::index::WaitingMessage;
 use crate::limits;
 use crate::thread::Hold;
@@ -131,16 +132,12 @@ fn call(call: &HeldCall, room: &PageRoom, may_act: bool) -> Markup {
 
 /// The facts, the payload and the preview of a held call.
 fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
-    let kind = match call.hold {
-        Hold::Approval => "approval",
-        Hold::Answer => "answer",
-    };
     html! {
         dl.facts {
-            div { dt { "Waits for an" } dd { (kind) } }
+            div { dt { "Waits for an" } dd { (kind_of(call.hold)) } }
             div { dt { "From" } dd { (inline(call.from.as_str())) } }
             div { dt { "To" } dd { (inline(call.to.as_str())) } }
-            div { dt { "Since" } dd { time { (call.since) } } }
+            div { dt { "Since" } dd { (since(call)) } }
             @if let Some(until) = &call.until { div { dt { "Until" } dd { time { (until) } } } }
             @if let Some(why) = &call.why { div { dt { "Why" } dd { (inline(why)) } } }
             div {
@@ -170,6 +167,42 @@ pub(super) fn whole_call(call: &HeldCall) -> Markup {
             (content_of(call, &PageRoom::new()))
         }
     }
+}
+
+/// The calls of a thread that wait for a person, for the head of its page.
+pub(super) fn needs_you(calls: &[HeldCall], may_act: bool) -> Markup {
+    html! {
+        div #needs-you {
+            @for call in calls {
+                section.needs-you aria-label="Waits for a person" {
+                    p {
+                        b { "Waits for an " (kind_of(call.hold)) ": " }
+                        (inline(call.from.as_str())) " → " (inline(call.to.as_str())) " "
+                        a href=(message::path(call.message)) { (inline(&call.name.local)) }
+                        ", since " (since(call))
+                        @if let Some(why) = &call.why { ": " (inline(why)) }
+                        ". It is not handed over."
+                    }
+                    @if may_act { (buttons(call)) } @else {
+                        p { a href=(format!("{PATH}#call-{}", call.message)) { "What it waits with" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+const fn kind_of(hold: Hold) -> &'static str {
+    match hold {
+        Hold::Approval => "approval",
+        Hold::Answer => "answer",
+    }
+}
+
+/// When the wait of a call began, and how long ago that was.
+fn since(call: &HeldCall) -> Markup {
+    let Some(since) = Time::parse(&call.since) else { return html! { time { (call.since) } } };
+    html! { (moment(since)) " (" (duration(Time::now().since(since))) " ago)" }
 }
 
 /// Links to the pages of the decisions about a call.

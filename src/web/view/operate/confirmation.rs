@@ -41,6 +41,7 @@ impl ActionContext {
         let back = action.back.clone();
         let hash = approved_hash(&action).map(str::to_owned);
         let note = typed_note(&action);
+        let kind = if is_kill(&action) { "danger" } else { "" };
         let token = self.access()?.pending.add(self.session, action);
         let content = html! {
             h1 { (title) }
@@ -63,7 +64,7 @@ impl ActionContext {
                 input #note name="note" maxlength=(limits::REASON_CHARS_MAX) autocomplete="off"
                     value=(note);
                 p.buttons {
-                    button type="submit" disabled[must_sign] { (label) }
+                    button.(kind) type="submit" disabled[must_sign] { (label) }
                     a href=(back) { "Do nothing" }
                 }
                 p.hint { "This goes on record as an action of " (inline(self.person.as_str())) "." }
@@ -139,7 +140,7 @@ fn signing_hint() -> Markup {
     html! {
         p.hint #signing role="status" {
             noscript {
-                "This organism takes signed decisions alone, and a key in a browser needs the \
+                "This organism accepts only signed decisions, and a key in a browser needs the \
                  script. Without it, decide at the terminal, with "
                 code { "--sign FILE" } "."
             }
@@ -173,6 +174,12 @@ fn button_of(action: &PreparedAction) -> (&'static str, bool) {
         Some(ServiceRequest::Retry(_)) => ("Retry it", false),
         _ => ("Fork it", false),
     }
+}
+
+/// Whether the action cancels work in flight.
+fn is_kill(action: &PreparedAction) -> bool {
+    let first = action.requests.first().map(|prepared| &prepared.request);
+    matches!(first, Some(ServiceRequest::Pause(pause)) if pause.verb == PauseVerb::PauseAndCancel)
 }
 
 fn approved_hash(action: &PreparedAction) -> Option<&str> {
@@ -291,7 +298,7 @@ fn signature(
     let bytes = written.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
     let bytes: Option<[u8; 64]> = bytes.and_then(|bytes| bytes.try_into().ok());
     let (Some(key), Some(bytes)) = (key, bytes) else {
-        let text = "This organism takes signed decisions alone, and this one has no signature. \
+        let text = "This organism accepts only signed decisions, and this one has no signature. \
                     Nothing was done. The page /operate/key says how this browser gets a key; at \
                     the terminal, `--sign FILE` signs.";
         return Err(unsigned(text.to_owned()));

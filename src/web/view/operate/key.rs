@@ -36,7 +36,7 @@ fn content(context: &ActionContext) -> Markup {
         h1 { "The key of this browser" }
         @if context.must_sign() {
             p {
-                "This organism takes signed decisions alone. The browser makes a key of its own for "
+                "This organism accepts only signed decisions. The browser makes a key of its own for "
                 b { (inline(person)) } ". Its private part never leaves this browser, and no page can \
                 read it. It belongs to the address of this view, with its port."
             }

@@ -98,7 +98,7 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str) -> Markup {
     }
     html! {
         p.operate-bar {
-            a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause" }
+            a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause thread" }
             a.button href=(pause::pause_path(PauseVerb::Resume, thread)) { "Resume" }
             a.button href=(pause::cancel_path(thread)) { "Cancel" }
             a.button.danger href=(pause::pause_path(PauseVerb::PauseAndCancel, thread)) { "Kill" }

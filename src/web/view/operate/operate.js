@@ -53,7 +53,7 @@ async function prepareSigning(form) {
   const state = document.getElementById("signing");
   const pair = await keyOf(form.dataset.operator);
   if (!pair) {
-    state.textContent = "This organism takes signed decisions alone, and this browser has no key " +
+    state.textContent = "This organism accepts only signed decisions, and this browser has no key " +
       "for " + form.dataset.operator + " yet: the link below makes one.";
     return;
   }

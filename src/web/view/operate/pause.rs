@@ -63,7 +63,7 @@ fn content(
         @if let Some(problem) = problem { p.problem role="alert" { (problem) } }
         @if must_sign {
             p.hint {
-                "This organism takes signed decisions alone: "
+                "This organism accepts only signed decisions: "
                 a href="/operate/key" { "the key of this browser" } "."
             }
         }
@@ -89,7 +89,7 @@ fn content(
                 }
             }
             button name="verb" value=(PauseVerb::Pause.as_str()) { "Pause" }
-            button name="verb" value=(PauseVerb::PauseAndCancel.as_str()) { "Pause and cancel" }
+            button.danger name="verb" value=(PauseVerb::PauseAndCancel.as_str()) { "Pause and cancel" }
             button name="verb" value=(PauseVerb::Resume.as_str()) { "Resume" }
         }
     }
@@ -135,10 +135,15 @@ async fn pause(
         PauseTarget::Thread(id) => thread::path(id.as_str()),
         _ => "/operate".to_owned(),
     };
-    let title = match verb {
-        PauseVerb::Pause => "Pause this?",
-        PauseVerb::PauseAndCancel => "Pause this and cancel its work?",
-        PauseVerb::Resume => "Resume this?",
+    let title = match (verb, &target) {
+        (PauseVerb::Pause, PauseTarget::All) => "Pause everything?",
+        (PauseVerb::Pause, _) => "Pause this?",
+        (PauseVerb::PauseAndCancel, PauseTarget::All) => {
+            "Kill switch: pause everything and cancel its work?"
+        }
+        (PauseVerb::PauseAndCancel, _) => "Kill: pause this and cancel its work?",
+        (PauseVerb::Resume, PauseTarget::All) => "Resume everything?",
+        (PauseVerb::Resume, _) => "Resume this?",
     };
     let details = details(verb, &target, requests.len());
     let requests = requests.into_iter().map(ServiceRequest::Pause);
