@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::agent::PastTurn;
-use crate::contract::{Contracts, Role};
+use crate::contract::{Contract, Contracts, Role};
 use crate::envelope::{Message, MessageKind, Payload};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
@@ -77,6 +77,12 @@ impl ForkPoint {
         let Some(last) = records.last() else { return Ok(None) };
         let root = last.record.tree.clone();
         let named = accepted(&last.record).find(|own| own.id == message);
+/// The listeners whose calls get recorded results in a fork, as far as the source has any.
+pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
+    let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
+    contracts.iter().filter(is_answered).map(|contract| &contract.name)
+}
+
         let Some(named) = named.filter(|_| root.as_str() != ThreadId::ORGANISM) else {
             return Ok(None);
         };

@@ -75,6 +75,7 @@ mod sql;
 mod startup;
 mod stats;
 mod submit_output;
+mod stop_signals;
 mod tail;
 mod thread;
 mod thread_query;

@@ -7,9 +7,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
-
 use crate::config::{Config, nearest};
 use crate::envelope::Money;
 use crate::ids::{ListenerName, ThreadId};
@@ -24,6 +21,7 @@ use super::journal_target::JournalTarget;
 use super::render::count;
 use super::startup::{self, ConfigArg};
 use super::thread_query::ThreadQuery;
+use super::stop_signals::watch_stop_signals;
 use report::TrialReport;
 
 #[derive(Debug, clap::Args)]
@@ -171,33 +169,12 @@ impl TrialHome {
     }
 }
 
-/// Watches for signals. The first one sets the value; a second one ends the process at once.
-fn watch_signals() -> anyhow::Result<watch::Receiver<bool>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-            if stop.send_replace(true) {
-                std::process::exit(CommandExit::TryAgain as i32);
-            }
-        }
-    });
-    Ok(stopped)
-}
-
 async fn try_all(
     own: Config,
     options: &TrialOptions,
     threads: &[TrialThread],
 ) -> anyhow::Result<BTreeMap<ThreadId, TrialOutcome>> {
-    let mut stop = watch_signals()?;
+    let mut stop = watch_stop_signals(CommandExit::TryAgain)?;
     let mut outcomes = BTreeMap::new();
     let ended = |thread: &ThreadId, outcome| {
         outcomes.insert(thread.clone(), outcome);

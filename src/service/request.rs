@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::ForkPoint;
 use crate::bus::live::LiveFilter;
 use crate::config::SecretValue;
 use crate::envelope::Refusal;
@@ -241,7 +242,8 @@ pub struct ForkRequest {
     /// The client to which the results go.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// The payload of the first request, if the fork begins with one.
+    /// The payload of the first request, if the fork begins with one; or of the message that takes the
+    /// place of a turn, if the fork begins at one.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// Listeners that get the calls that the source does not have.
@@ -257,6 +259,26 @@ pub struct ForkRequest {
     /// system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
+}
+
+impl ForkRequest {
+    /// A request for the fork `thread` at a fork point: for the client of the source, with the recorded
+    /// request if the fork begins with one.
+    pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
+        let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
+        Self {
+            thread,
+            source: point.source.thread.clone(),
+            message: point.source.message,
+            record: point.source.record,
+            client: point.client.clone(),
+            payload: request.map(|payload| payload.as_str().to_owned()),
+            live: Vec::new(),
+            unpinned: false,
+            allotment: Allotment::default(),
+            origin: None,
+        }
+    }
 }
 
 /// A request to retry a message.

@@ -58,6 +58,7 @@ pub mod provider;
 mod pumps;
 mod record;
 mod recorded_turns;
+mod recorded_effects;
 mod reloads;
 mod remote;
 mod renewals;

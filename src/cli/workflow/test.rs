@@ -5,8 +5,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use crate::config::{
     self, CaseFile, Config, ConfigEnvironment, ConfigProblem, ConfigProblems, WorkflowCase,
@@ -17,6 +15,7 @@ use crate::organism::run_case;
 use super::super::config_error_carets;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::startup;
+use super::super::stop_signals::watch_stop_signals;
 use super::case_from_run;
 
 /// Maximum lines of a text that a failed case shows without `--full`.
@@ -106,33 +105,12 @@ fn load(path: &Path, config: Option<&Path>) -> Result<(CaseFile, Config), Invali
     if problems.is_empty() { Ok((file, config)) } else { Err(of_cases(problems)) }
 }
 
-/// Watches for signals. The first one sets the value; a second one ends the process at once.
-fn watch_signals() -> anyhow::Result<watch::Receiver<bool>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-            if stop.send_replace(true) {
-                std::process::exit(CommandExit::WorkflowFailed as i32);
-            }
-        }
-    });
-    Ok(stopped)
-}
-
 async fn run_all(files: &[(CaseFile, Config)], args: &CaseArgs) -> anyhow::Result<CommandExit> {
     let is_meant = |case: &&WorkflowCase| match &args.only {
         Some(text) => case.name.text.contains(text),
         None => true,
     };
-    let mut stop = watch_signals()?;
+    let mut stop = watch_stop_signals(CommandExit::WorkflowFailed)?;
     let mut counts = (0_usize, 0_usize);
     for (file, config) in files {
         for case in file.cases.iter().filter(is_meant) {

@@ -3,42 +3,17 @@
 
 use std::process::Stdio;
 
-use organism::ids::{MessageId, Position, ThreadId};
+use organism::ids::{MessageId, Position};
 use organism::thread::{Fact, Input};
 use rusqlite::Connection;
 use serde_json::Value as Json;
 
-use super::{CONFIG, CommandOutput, House, Running, numbered, until};
+use super::{CONFIG, CommandOutput, House, numbered, until};
 
 /// A config whose holder is given up after some seconds.
 fn config(more: &str) -> String {
     CONFIG
         .replace("accepts = [\"hold\"]", &format!("timeout = \"4s\"\n{more}\naccepts = [\"hold\"]"))
-}
-
-/// Runs an organism whose listeners note what they are given.
-fn run(house: &House) -> Running {
-    let mut command = house.command(&["run"]);
-    command.env("EFFECTS", house.path("effects"));
-    house.run_with(command)
-}
-
-fn effects(house: &House) -> usize {
-    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
-}
-
-/// The messages with this local name, in the order of the record.
-fn messages(house: &House, local: &str) -> Vec<(MessageId, ThreadId)> {
-    let reader = house.reader();
-    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
-    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-    let named = facts.filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if &*message.name.local == local => {
-            Some((message.id, message.thread.clone()))
-        }
-        _ => None,
-    });
-    named.collect()
 }
 
 /// Ids of the refused submissions.
@@ -61,7 +36,7 @@ fn retry(house: &House, arguments: &[&str]) -> CommandOutput {
 fn time_out(house: &House, number: &str, thread: &str) -> String {
     let sent = house.send_text(&numbered("hold", number), &["--new", thread]);
     assert_eq!(sent.code, Some(1), "{sent:?}");
-    messages(house, "hold").pop().unwrap().0.to_string()
+    house.messages("hold").pop().unwrap().0.to_string()
 }
 
 fn disposition(house: &House, id: &str) -> Json {
@@ -69,13 +44,13 @@ fn disposition(house: &House, id: &str) -> Json {
 }
 
 fn held(house: &House) -> usize {
-    messages(house, "held").len()
+    house.messages("held").len()
 }
 
 #[test]
 fn a_failed_call_is_retried_once_and_keeps_its_disposition() {
     let house = House::with(&config(""));
-    let running = run(&house);
+    let running = house.run_noting();
     let id = time_out(&house, "1", "sess-source01");
     assert_eq!(disposition(&house, &id), "expired");
     house.write("let-go", "");
@@ -97,7 +72,7 @@ fn a_failed_call_is_retried_once_and_keeps_its_disposition() {
     let completed = retry(&house, &[&new]);
     assert_eq!(completed.code, Some(65), "{completed:?}");
     assert!(completed.err.contains("its call ended with its result"), "{completed:?}");
-    let (reply, _) = messages(&house, "held")[0];
+    let (reply, _) = house.messages("held")[0];
     let reply = retry(&house, &[&reply.to_string()]);
     assert!(reply.err.contains("it opened no call"), "{reply:?}");
     let unknown = retry(&house, &["0123456789abcdef"]);
@@ -119,7 +94,7 @@ fn a_failed_call_is_retried_once_and_keeps_its_disposition() {
 #[test]
 fn a_retry_is_retried_and_two_at_once_send_one() {
     let house = House::with(&config(""));
-    let running = run(&house);
+    let running = house.run_noting();
     let id = time_out(&house, "1", "sess-source01");
     let first = retry(&house, &[&id, "--json"]).json().remove(0);
     let first = first["calls"][0].as_str().unwrap().to_owned();
@@ -139,7 +114,7 @@ fn a_retry_is_retried_and_two_at_once_send_one() {
     let mut codes: Vec<_> = outputs.map(|output| output.status.code()).collect();
     codes.sort();
     assert_eq!(codes, [Some(0), Some(65)]);
-    let sent = messages(&house, "hold");
+    let sent = house.messages("hold");
     assert_eq!(sent.len(), 3);
     let last = sent[2].0.to_string();
     until("it is answered", || (disposition(&house, &last) == "handled").then_some(()));
@@ -151,11 +126,11 @@ fn a_retry_is_retried_and_two_at_once_send_one() {
 #[test]
 fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
     let house = House::with(&config("attempts = 1"));
-    let mut running = run(&house);
+    let mut running = house.run_noting();
     let once = time_out(&house, "1", "sess-source01");
     let sent = house.send_text(&numbered("hold", "2"), &["--new", "sess-source02", "--no-wait"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    let unknown = messages(&house, "hold").pop().unwrap().0.to_string();
+    let unknown = house.messages("hold").pop().unwrap().0.to_string();
     until("it is in flight", || {
         let shown = house.organism(&["message", &unknown, "--json"]).json().remove(0);
         (shown["attempts"] != serde_json::json!([])).then_some(())
@@ -163,15 +138,15 @@ fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
     running.child.kill().unwrap();
     running.child.wait().unwrap();
 
-    let running = run(&house);
+    let running = house.run_noting();
     until("its outcome is unknown", || {
         house.organism(&["thread", "sess-source02"]).out.contains("unknown-outcome").then_some(())
     });
     assert_eq!(running.stop(), Some(0));
     house.write("organism.toml", CONFIG);
     house.write("let-go", "");
-    let running = run(&house);
-    let before = effects(&house);
+    let running = house.run_noting();
+    let before = house.effects();
     let listed = retry(&house, &["--reason", "unknown-outcome", "--json"]).json();
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0]["message"], *unknown);
@@ -183,7 +158,7 @@ fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
     let as_json = retry(&house, &[&unknown, "--json"]).json().remove(0);
     assert_eq!(as_json["result"], "unconfirmed", "{as_json}");
     assert_eq!(as_json["attempts"].as_array().unwrap().len(), 1, "{as_json}");
-    assert_eq!(effects(&house), before);
+    assert_eq!(house.effects(), before);
 
     let all = retry(&house, &["--all", "--json"]);
     assert_eq!(all.code, Some(0), "{all:?}");
@@ -196,7 +171,7 @@ fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
 
     house.write("organism.toml", config("attempts = 1"));
     std::fs::remove_file(house.path("let-go")).unwrap();
-    let running = run(&house);
+    let running = house.run_noting();
     let third = time_out(&house, "3", "sess-source03");
     let refused = retry(&house, &[&third]);
     assert!(refused.err.contains("`attempts = 1`"), "{refused:?}");
@@ -211,7 +186,7 @@ fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
 #[test]
 fn a_refused_submission_is_retried_after_the_config_changed() {
     let house = House::with(&CONFIG.replace("\"front\", \"solo\"", "\"front\""));
-    let running = run(&house);
+    let running = house.run_noting();
     let sent = house.send_text(&numbered("ping", "1"), &[]);
     assert_eq!(sent.code, Some(65), "{sent:?}");
     let id = refused(&house)[0].to_string();
@@ -221,7 +196,7 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     assert_eq!(running.stop(), Some(0));
 
     house.write("organism.toml", CONFIG);
-    let running = run(&house);
+    let running = house.run_noting();
     let listed = retry(&house, &["--json"]).json();
     assert_eq!(listed.len(), 1, "a refused retry is none of its own: {listed:?}");
     assert_eq!(
@@ -232,7 +207,7 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     assert_eq!(none.code, Some(0), "{none:?}");
     let all = retry(&house, &["--all"]);
     assert_eq!(all.code, Some(0), "{all:?}");
-    until("it is answered", || (messages(&house, "pong").len() == 1).then_some(()));
+    until("it is answered", || (house.messages("pong").len() == 1).then_some(()));
     let again = retry(&house, &[&id]);
     assert_eq!(again.code, Some(65), "{again:?}");
     let rest = retry(&house, &["--json"]);
@@ -249,24 +224,24 @@ fn the_call_of_a_listener_is_retried_in_a_subthread() {
     let player = "command = [\"./player.py\", \"back\"]";
     let house =
         House::with(&CONFIG.replace(player, "command = [\"sleep\", \"600\"]\ntimeout = \"1s\""));
-    let running = run(&house);
+    let running = house.run_noting();
     let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    let (work, _) = messages(&house, "work")[0].clone();
+    let (work, _) = house.messages("work")[0].clone();
     assert_eq!(retry(&house, &["--json"]).out, "", "a caller deals with the failures of its calls");
     assert_eq!(running.stop(), Some(0));
 
     house.write("organism.toml", CONFIG);
-    let running = run(&house);
+    let running = house.run_noting();
     let retried = retry(&house, &[&work.to_string(), "--json"]).json().remove(0);
     assert_eq!(retried["thread"], "sess-source01.retry", "{retried}");
     until("it is answered", || {
-        let found = messages(&house, "worked");
+        let found = house.messages("worked");
         found.iter().any(|(_, thread)| thread.as_str() == "sess-source01.retry").then_some(())
     });
     let reply = house.organism(&["thread", "sess-source01.retry"]);
     assert!(reply.out.contains("back → desk"), "{reply:?}");
-    assert_eq!(messages(&house, "done").len(), 1, "the earlier caller gets nothing");
+    assert_eq!(house.messages("done").len(), 1, "the earlier caller gets nothing");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
@@ -274,7 +249,7 @@ fn the_call_of_a_listener_is_retried_in_a_subthread() {
 #[test]
 fn a_redacted_payload_cannot_be_retried() {
     let house = House::with(&config(""));
-    let running = run(&house);
+    let running = house.run_noting();
     let id = time_out(&house, "1", "sess-source01");
     assert_eq!(running.stop(), Some(0));
     let reader = house.reader();
@@ -299,7 +274,7 @@ fn a_redacted_payload_cannot_be_retried() {
 fn a_retry_survives_kill_9_at_every_point() {
     for point in ["stepped", "before-append", "before-commit", "after-commit", "after-append"] {
         let house = House::with(&CONFIG.replace("\"front\", \"solo\"", "\"front\""));
-        let running = run(&house);
+        let running = house.run_noting();
         assert_eq!(house.send_text(&numbered("ping", "1"), &[]).code, Some(65));
         assert_eq!(running.stop(), Some(0));
         let id = refused(&house)[0].to_string();
@@ -312,11 +287,11 @@ fn a_retry_survives_kill_9_at_every_point() {
             command.env("ORGANISM_FAILPOINT", format!("{point}:{nth}"));
             command.output().unwrap();
         }
-        let running = run(&house);
+        let running = house.run_noting();
         let last = retry(&house, &[&id]);
         assert!([Some(0), Some(65)].contains(&last.code), "{point}: {last:?}");
-        until("it is answered", || (messages(&house, "pong").len() == 1).then_some(()));
-        assert_eq!(messages(&house, "ping").len(), 1, "{point}");
+        until("it is answered", || (house.messages("pong").len() == 1).then_some(()));
+        assert_eq!(house.messages("ping").len(), 1, "{point}");
         assert_eq!(running.stop(), Some(0));
         house.verified();
     }

@@ -10,7 +10,7 @@ use super::proof::sql;
 use super::{CommandOutput, House, Running, numbered, say, until};
 
 /// Three agents that each call the same listener.
-const AGENTS: &str = r#"
+pub(super) const AGENTS: &str = r#"
 [organism]
 name = "talk"
 
@@ -52,7 +52,7 @@ provider = "playback"
 recording = "turns.toml"
 "#;
 
-const TURNS: &str = r#"
+pub(super) const TURNS: &str = r#"
 recorded = "for a test"
 [[turn]]
 agent = "first"
@@ -84,26 +84,15 @@ turn = 2
 text = '<held><n>{{pong/n}}</n></held>'
 "#;
 
-fn house() -> House {
+pub(super) fn house() -> House {
     let house = House::with(AGENTS);
     house.write("turns.toml", TURNS);
     house
 }
 
-/// Runs the organism whose listeners note what they are given.
-fn run(house: &House) -> Running {
-    let mut command = house.command(&["run"]);
-    command.env("EFFECTS", house.path("effects"));
-    house.run_with(command)
-}
-
-fn effects(house: &House) -> usize {
-    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
-}
-
 /// Records one thread for each pair of an id and a request.
-fn record(house: &House, threads: &[(String, String)]) {
-    let running = run(house);
+pub(super) fn record(house: &House, threads: &[(String, String)]) {
+    let running = house.run_noting();
     for (thread, request) in threads {
         let sent = house.send_text(request, &["--new", thread]);
         assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -111,12 +100,12 @@ fn record(house: &House, threads: &[(String, String)]) {
     assert_eq!(running.stop(), Some(0));
 }
 
-fn one(request: String) -> Vec<(String, String)> {
+pub(super) fn one(request: String) -> Vec<(String, String)> {
     vec![("sess-source01".to_owned(), request)]
 }
 
 /// Runs `organism try`; temporary directories are made in the house.
-fn trial(house: &House, arguments: &[&str]) -> CommandOutput {
+pub(super) fn trial(house: &House, arguments: &[&str]) -> CommandOutput {
     let arguments = [&["try"], arguments].concat();
     let mut command = house.command(&arguments);
     command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
@@ -126,12 +115,12 @@ fn trial(house: &House, arguments: &[&str]) -> CommandOutput {
     output
 }
 
-fn json(output: &CommandOutput) -> Json {
+pub(super) fn json(output: &CommandOutput) -> Json {
     serde_json::from_str(&output.out).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 /// The threads with this change.
-fn changed(report: &Json, change: &str) -> Vec<String> {
+pub(super) fn changed(report: &Json, change: &str) -> Vec<String> {
     let threads = report["threads"].as_array().unwrap().iter();
     let changed = threads.filter(|thread| thread["change"] == change);
     changed.map(|thread| thread["thread"].as_str().unwrap().to_owned()).collect()
@@ -163,7 +152,7 @@ fn a_changed_prompt_names_exactly_the_threads_that_changed() {
         })
         .collect();
     record(&house, &threads);
-    let done = effects(&house);
+    let done = house.effects();
     assert_eq!(done, 100);
     let before = head(&house);
 
@@ -193,7 +182,7 @@ fn a_changed_prompt_names_exactly_the_threads_that_changed() {
     assert_eq!(report["total"]["finals"], 10);
     assert!(report["threads"][0]["first"]["prompt"]["diff"].to_string().contains("another"));
 
-    assert_eq!(effects(&house), done, "no effect happened again");
+    assert_eq!(house.effects(), done, "no effect happened again");
     assert_eq!(head(&house), before, "the source is untouched");
     assert_eq!(leftovers(&house), 0, "the journal of the runs is gone");
 
@@ -212,12 +201,12 @@ fn a_changed_prompt_names_exactly_the_threads_that_changed() {
 #[test]
 fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     let house = house();
-    let running = run(&house);
+    let running = house.run_noting();
     for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
         let sent = house.send_text(&numbered("order", "7"), &more);
         assert_eq!(sent.code, Some(0), "{sent:?}");
     }
-    let done = effects(&house);
+    let done = house.effects();
 
     // The organism of the source may run.
     house.write("no-turns.toml", "recorded = \"empty\"\n");
@@ -232,7 +221,7 @@ fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     assert_eq!(thread["a"]["turns"], 3);
     assert_eq!(thread["b"]["turns"], 3);
     assert_eq!(thread["b"]["spent"]["tokens"], 0);
-    assert_eq!(effects(&house), done);
+    assert_eq!(house.effects(), done);
     assert_eq!(running.stop(), Some(0));
 
     // The journal of the runs is whole, and every record in it is decided again.
@@ -265,7 +254,7 @@ fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     assert_eq!(tried.code, Some(1), "{tried:?}");
     let report = json(&tried);
     assert_eq!(changed(&report, "finals"), ["sess-source01"], "{report:#}");
-    assert_eq!(effects(&house), 1);
+    assert_eq!(house.effects(), 1);
     let kept = house.path("kept");
     trial(&house, &[&arguments[..], &["--into", kept.to_str().unwrap()]].concat());
     let shown =
@@ -275,7 +264,7 @@ fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     let live = trial(&house, &[&arguments[..], &["--live", "solo"]].concat());
     assert_eq!(live.code, Some(1), "{live:?}");
     assert!(json(&live)["threads"][0]["b"]["result"].to_string().contains("99"), "{live:?}");
-    assert_eq!(effects(&house), 2);
+    assert_eq!(house.effects(), 2);
 }
 
 /// A trial without a budget calls no model.
@@ -328,7 +317,7 @@ fn a_call_that_needed_an_approval_gets_its_recorded_result() {
         AGENTS.replace("replies = [\"pong\"]", "replies = [\"pong\"]\napproval = \"always\"");
     let house = House::with(&config);
     house.write("turns.toml", TURNS);
-    let running = run(&house);
+    let running = house.run_noting();
     let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01", "--no-wait"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     let held = until("it is held", || {
@@ -351,7 +340,7 @@ fn a_call_that_needed_an_approval_gets_its_recorded_result() {
     let arguments = ["changed.toml", "--threads", "sess-source01", "--json", "--live", "solo"];
     let tried = trial(&house, &arguments);
     assert_eq!(tried.code, Some(1), "{tried:?}");
-    assert_eq!(effects(&house), 1, "also a live listener needs its approval");
+    assert_eq!(house.effects(), 1, "also a live listener needs its approval");
 }
 
 #[test]
@@ -411,7 +400,7 @@ fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
     house.write("turns.toml", &turns);
     house.write("let-go", "");
     record(&house, &one(numbered("order", "1")));
-    assert_eq!(effects(&house), 1);
+    assert_eq!(house.effects(), 1);
     let before = head(&house);
 
     std::fs::remove_file(house.path("let-go")).unwrap();
@@ -425,7 +414,7 @@ fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
         command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut running = Running { child };
-        until("the listener has the call", || (effects(&house) == number).then_some(()));
+        until("the listener has the call", || (house.effects() == number).then_some(()));
         running.signal(signal);
         let stderr = running.child.stderr.take().unwrap();
         let code = until("it ends", || running.child.try_wait().unwrap()).code();
@@ -442,7 +431,7 @@ fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
     // A listener that nobody named gets nothing.
     let tried = trial(&house, &arguments[1..]);
     assert_eq!(tried.code, Some(1), "{tried:?}");
-    assert_eq!(effects(&house), 3);
+    assert_eq!(house.effects(), 3);
     assert_eq!(head(&house), before);
 }
 
@@ -464,7 +453,7 @@ fn two_trials_at_once_do_not_meet() {
         assert_eq!(tried.code, Some(0), "{tried:?}");
         assert_eq!(changed(&json(&tried), "none"), ["sess-source01"]);
     }
-    assert_eq!(effects(&house), 1);
+    assert_eq!(house.effects(), 1);
     assert_eq!(leftovers(&house), 0);
 }
 
@@ -472,7 +461,7 @@ fn two_trials_at_once_do_not_meet() {
 #[test]
 fn a_fork_within_a_thread_is_not_tried() {
     let house = house();
-    let running = run(&house);
+    let running = house.run_noting();
     let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01", "--json"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     let reader = JournalReader::open(&house.data()).unwrap();

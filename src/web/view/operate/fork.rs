@@ -16,8 +16,9 @@ use super::confirmation::refusal_text;
 use super::held_call::message;
 use super::pending::PreparedAction;
 use super::{OperateFailure, read_form, respond};
-use crate::audit::{ForkPoint, FoundMessage, is_answered_from_record, message_report};
-use crate::config::Config;
+use crate::audit::{
+    ForkPoint, FoundMessage, answered_listeners, is_answered_from_record, message_report,
+};
 use crate::contract::Role;
 use crate::envelope::{Money, Refusal};
 use crate::ids::{ListenerName, MessageId, Position};
@@ -113,6 +114,11 @@ impl ForkDraft {
                 @if self.point.request.is_some() {
                     label for="payload" { "The request with which the fork begins" }
                     textarea #payload name="payload" rows="10" spellcheck="false" { "\n" (written) }
+                } @else if self.point.turn.is_some() {
+                    p.hint {
+                        "The agent takes this turn again. " code { "organism fork --edit" } " puts \
+                        another message in its place."
+                    }
                 } @else {
                     p.hint {
                         "The fork begins after this result. Continue it with "
@@ -162,7 +168,7 @@ impl ForkDraft {
             }
             fieldset {
                 legend { "Listeners that get the calls that the source does not have" }
-                @for (at, name) in recalled(&self.context.config).enumerate() {
+                @for (at, name) in answered_listeners(&self.context.config.contracts).enumerate() {
                     @let id = format!("live-{at}");
                     div.check {
                         input id=(id) name="live" type="checkbox" value=(name)
@@ -189,16 +195,12 @@ impl ForkDraft {
         let source = &self.point.source;
         let read = || {
             Ok(ForkRequest {
-                thread: client.fork_id(&source.thread),
-                source: source.thread.clone(),
-                message: source.message,
-                record: source.record,
                 client: self.client(typed)?,
                 payload: self.payload(typed)?,
                 live: self.live(typed)?,
-                unpinned: false,
                 allotment: allotment(typed)?,
                 origin: Some(self.context.origin()),
+                ..ForkRequest::at(&self.point, client.fork_id(&source.thread))
             })
         };
         Ok(read())
@@ -226,7 +228,7 @@ impl ForkDraft {
 
     fn live(&self, typed: &UrlQuery) -> Result<Vec<ListenerName>, String> {
         let named = typed.all("live").map(|text| {
-            let mut known = recalled(&self.context.config);
+            let mut known = answered_listeners(&self.context.config.contracts);
             let found = known.find(|name| name.as_str() == text);
             found.cloned().ok_or_else(|| format!("`{text}` is no listener of this config"))
         });
@@ -264,13 +266,6 @@ impl ForkDraft {
         let action = PreparedAction::new("Fork this thread?", back, [request]).of_form(PATH, typed);
         self.context.confirm(action, &details).await
     }
-}
-
-/// Listeners whose calls a fork answers from the record, as far as it can.
-fn recalled(config: &Config) -> impl Iterator<Item = &ListenerName> {
-    let contracts = config.contracts.iter();
-    let recalled = contracts.filter(|known| matches!(known.role, Role::Listener | Role::Human));
-    recalled.map(|known| &known.name)
 }
 
 fn allotment(typed: &UrlQuery) -> Result<Allotment, String> {

@@ -1,0 +1,28 @@
+//! Signals that stop a command in the midst of its work, so that it can clean up.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::exit::CommandExit;
+
+/// Watches for the signals that stop a command. The first one sets the value; a second one ends the
+/// process at once with this exit code.
+pub fn watch_stop_signals(exit: CommandExit) -> anyhow::Result<watch::Receiver<bool>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if stop.send_replace(true) {
+                std::process::exit(exit as i32);
+            }
+        }
+    });
+    Ok(stopped)
+}
