@@ -6,10 +6,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::audit::{ForkPoint, is_answered_from_record};
+use crate::audit::{ForkPoint, answered_listeners, is_answered_from_record};
 use crate::config::{Config, nearest};
-use crate::contract::{Contract, Role};
-use crate::envelope::Money;
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::organism::{OrganismClient, operator};
 use crate::service::signing::OperatorSigner;
@@ -20,6 +18,7 @@ use super::decision;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
 use super::message_lookup;
+use super::money;
 use super::startup::{self, ConfigArg};
 use super::submit_output::{exit_of, print_json, print_plain, worse};
 
@@ -93,7 +92,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         payload,
         live: live(&config, &args.live)?,
         unpinned: args.config.config.is_some(),
-        allotment: allotment(&args)?,
+        allotment: allotment(&config, &args)?,
         origin: Some(DecisionOrigin {
             who: operator::this_user(),
             note: args.note.clone(),
@@ -114,9 +113,7 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
 
 /// Listeners whose calls the fork answers from the record, as far as it can.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
-    let is_recalled = |contract: &&Contract| matches!(contract.role, Role::Listener | Role::Human);
-    let names: Vec<_> =
-        config.contracts.iter().filter(is_recalled).map(|contract| &contract.name).collect();
+    let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {
         let found = names.iter().find(|name| name.as_str() == text);
         found.map(|name| (*name).clone()).ok_or_else(|| {
@@ -215,12 +212,10 @@ fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn allotment(args: &Args) -> anyhow::Result<Allotment> {
-    if args.money.is_some_and(|money| !(money.is_finite() && money >= 0.0)) {
-        let text = "--money takes an amount of 0 or more, such as 0.50";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
-    }
-    Ok(Allotment { tokens: args.tokens, money: args.money.map(Money::of_units), until: None })
+fn allotment(config: &Config, args: &Args) -> anyhow::Result<Allotment> {
+    let models = config.agents.iter().map(|agent| agent.model.as_str());
+    let money = money::amount(args.money, models, config)?;
+    Ok(Allotment { tokens: args.tokens, money, until: None })
 }
 
 async fn fork(

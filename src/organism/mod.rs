@@ -69,7 +69,7 @@ pub use access::is_hosted_peer;
 pub use agent_hosting::{HostedAgents, NotHosted, chosen};
 pub use client::OrganismClient;
 pub use health::{HealthMonitor, ReadinessProblem, UnprovedRecords};
-pub use models::ConfiguredModels;
+pub use models::{ConfiguredModels, unpriced_model};
 pub use own_journal::TemporaryDirectory;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
 pub use prompt_difference::{

@@ -134,6 +134,23 @@ impl ConfiguredModels {
     }
 }
 
+/// A model without a price that is reached over the network by one of these models, which `models`
+/// declares. An amount of money cannot bound it.
+pub fn unpriced_model<'m>(
+    names: impl IntoIterator<Item = &'m str>,
+    models: &'m [ModelSpec],
+) -> Option<&'m str> {
+    let named = |name: &str| models.iter().find(|model| model.name == name);
+    let mut reached = names.into_iter().filter_map(named).flat_map(|spec| match &spec.provider {
+        ProviderConfig::Routed { routes, .. } => {
+            routes.iter().filter_map(|route| named(route)).collect()
+        }
+        _ => vec![spec],
+    });
+    let is_unpriced = |spec: &&ModelSpec| spec.price.is_none() && uses_network(spec, models);
+    reached.find(is_unpriced).map(|spec| spec.name.as_str())
+}
+
 /// Whether calls of this model, or of one of its routes, go over the network.
 fn uses_network(spec: &ModelSpec, models: &[ModelSpec]) -> bool {
     match &spec.provider {

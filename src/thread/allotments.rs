@@ -125,9 +125,8 @@ impl Tree {
     }
 }
 
-/// `thread` and the threads above it, nearest first, without the root: the root's limits are the
-/// budget of the tree.
+/// `thread` and the threads above it, nearest first. The root has an allotment only in a fork; the
+/// limits of any other root are the budget of the tree.
 pub(super) fn with_ancestors(thread: &ThreadId) -> impl Iterator<Item = ThreadId> + use<> {
-    let upwards = std::iter::successors(Some(thread.clone()), ThreadId::parent);
-    upwards.take_while(|thread| !thread.is_root())
+    std::iter::successors(Some(thread.clone()), ThreadId::parent)
 }

@@ -1,0 +1,32 @@
+//! Amounts of money that bound model calls.
+
+use crate::config::Config;
+use crate::envelope::Money;
+use crate::organism::unpriced_model;
+
+use super::exit::{CommandExit, CommandFailure};
+
+/// The amount of `--money`, which bounds calls of these models of the config.
+///
+/// # Errors
+///
+/// Returns a usage failure if it is no amount, or if it cannot bound one of the models because that
+/// one has no price.
+pub fn amount<'m>(
+    given: Option<f64>,
+    models: impl IntoIterator<Item = &'m str>,
+    config: &'m Config,
+) -> anyhow::Result<Option<Money>> {
+    let Some(amount) = given else { return Ok(None) };
+    let refused = |text: String| Err(CommandFailure::new(CommandExit::Usage, text).into());
+    if !(amount.is_finite() && amount >= 0.0) {
+        return refused("--money takes an amount of 0 or more, such as 0.50".to_owned());
+    }
+    if let Some(model) = unpriced_model(models, &config.models) {
+        return refused(format!(
+            "--money cannot be kept, because the model `{model}` has no price; add price_in, price_out \
+             and currency for it, or take --tokens instead"
+        ));
+    }
+    Ok(Some(Money::of_units(amount)))
+}
