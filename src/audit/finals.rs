@@ -22,16 +22,24 @@ pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: 
     let right_ids = ContentReader::new(right);
     let before = finals(left);
     let after = finals(right);
+    let mut pairs = before.iter().zip(&after);
     before.len() == after.len()
-        && before.iter().zip(after).all(|(before, after)| {
-            let same_kind =
-                before.kind == after.kind && before.name == after.name && before.to == after.to;
-            same_kind && has_same_content(schemas, (before, &left_ids), (after, &right_ids))
-        })
+        && pairs
+            .all(|(before, after)| is_same_final(schemas, (before, &left_ids), (after, &right_ids)))
+}
+
+/// Whether two results are the same for the client that gets them.
+pub(super) fn is_same_final(
+    schemas: &Schemas,
+    (left, left_ids): (&MessageView, &ContentReader),
+    (right, right_ids): (&MessageView, &ContentReader),
+) -> bool {
+    let same_kind = left.kind == right.kind && left.name == right.name && left.to == right.to;
+    same_kind && has_same_content(schemas, (left, left_ids), (right, right_ids))
 }
 
 /// The replies and faults to the clients of a thread.
-fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
+pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
     let messages = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),
         _ => None,

@@ -8,20 +8,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{Config, nearest};
-use crate::envelope::Money;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::organism::{
-    TemporaryDirectory, TrialOptions, TrialOutcome, TrialThread, prepare_trial, try_threads,
+    TemporaryDirectory, TrialJudge, TrialOptions, TrialOutcome, TrialThread, prepare_trial,
+    try_threads,
 };
 use crate::schema::Schemas;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::JournalTarget;
+use super::money;
 use super::render::count;
 use super::startup::{self, ConfigArg};
-use super::thread_query::ThreadQuery;
 use super::stop_signals::watch_stop_signals;
+use super::thread_query::ThreadQuery;
 use report::TrialReport;
 
 #[derive(Debug, clap::Args)]
@@ -50,6 +51,10 @@ pub struct Args {
     /// has real effects. Without it, such a call ends as `not-recorded`.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
+    /// Have this agent of the changed config decide whether results that differ mean the same. It takes
+    /// `compare-results` of `organism:judge.xsd`.
+    #[arg(long, value_name = "AGENT")]
+    judge: Option<String>,
     /// Keep the journal of the runs in this directory, which must be new or empty.
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
@@ -109,9 +114,6 @@ fn usage(text: String) -> anyhow::Error {
 }
 
 fn options(args: &Args, changed: &Config) -> anyhow::Result<TrialOptions> {
-    if args.money.is_some_and(|money| !(money.is_finite() && money >= 0.0)) {
-        return Err(usage("--money takes an amount of 0 or more, such as 0.50".to_owned()));
-    }
     if let Some(model) = &args.model {
         let names = || changed.models.iter().map(|spec| spec.name.as_str());
         if !names().any(|name| name == model) {
@@ -120,6 +122,12 @@ fn options(args: &Args, changed: &Config) -> anyhow::Result<TrialOptions> {
             return Err(usage(format!("--model {model}: it is no model of this config{near}")));
         }
     }
+
+    let models = changed.agents.iter().map(|agent| match &args.model {
+        Some(model) if args.judge.as_deref() != Some(agent.name.as_str()) => model.as_str(),
+        _ => agent.model.as_str(),
+    });
+    let money = money::amount(args.money, models, changed)?;
 
     let live = args.live.iter().map(|text| {
         let names = || changed.processes.iter().map(|process| &process.name);
@@ -132,11 +140,17 @@ fn options(args: &Args, changed: &Config) -> anyhow::Result<TrialOptions> {
             ))
         })
     });
+    let asks_models = args.tokens.is_some() || args.money.is_some();
+    let judge = args.judge.as_ref().map(|name| {
+        let found = TrialJudge::find(changed, name, asks_models);
+        found.map_err(|problem| usage(format!("--judge {name}: {problem}")))
+    });
     Ok(TrialOptions {
         model: args.model.clone(),
         live: live.collect::<anyhow::Result<_>>()?,
         tokens: args.tokens,
-        money: args.money.map(Money::of_units),
+        money,
+        judge: judge.transpose()?,
     })
 }
 
@@ -204,7 +218,9 @@ fn compare(
     let mut report = TrialReport::default();
     for TrialThread { thread, .. } in threads {
         match outcomes.get(thread) {
-            Some(TrialOutcome::Ran) => report.compare(&args.place, &own, thread, schemas)?,
+            Some(TrialOutcome::Ran(judgement)) => {
+                report.compare((&args.place, &own), thread, schemas, judgement.clone())?;
+            }
             Some(TrialOutcome::NotTried(reason)) => report.add_not_tried(thread, reason.clone()),
             None => {}
         }

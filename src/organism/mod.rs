@@ -81,7 +81,10 @@ pub use prompt_preview::{
 };
 pub use prompt_sizes::{PromptSize, prompt_sizes};
 pub use reload::ReloadService;
-pub use trial::{TrialOptions, TrialOutcome, TrialThread, prepare_trial, try_threads};
+pub use trial::{
+    JudgeDecision, ResultsJudgement, TrialJudge, TrialOptions, TrialOutcome, TrialThread,
+    prepare_trial, try_threads,
+};
 pub use turn_on_record::TurnOnRecord;
 pub use workflow_cases::{UnwritableRun, run_case, write_case};
 

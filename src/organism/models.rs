@@ -152,7 +152,7 @@ pub fn unpriced_model<'m>(
 }
 
 /// Whether calls of this model, or of one of its routes, go over the network.
-fn uses_network(spec: &ModelSpec, models: &[ModelSpec]) -> bool {
+pub(super) fn uses_network(spec: &ModelSpec, models: &[ModelSpec]) -> bool {
     match &spec.provider {
         ProviderConfig::Playback { .. } => false,
         ProviderConfig::Remote { .. } => true,

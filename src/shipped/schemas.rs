@@ -34,6 +34,7 @@ pub const SCHEMAS: &[ShippedSchema] = &[
     schema!("actions.xsd", "schemas/actions.xsd"),
     schema!("calculator.xsd", "listeners/calculator/schema/calculator.xsd"),
     schema!("code-search.xsd", "listeners/code-search/schema/code-search.xsd"),
+    schema!("judge.xsd", "schemas/judge.xsd"),
     schema!("shell-echo.xsd", "listeners/shell-echo/schema/shell-echo.xsd"),
     schema!("travel.xsd", "listeners/travel/schema/travel.xsd"),
     schema!("workspace.xsd", "listeners/workspace/schema/workspace.xsd"),

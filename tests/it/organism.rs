@@ -77,6 +77,8 @@ mod streams;
 mod terminal;
 mod traces;
 mod try_threads;
+mod try_judge;
+mod try_live_models;
 mod unreadable;
 mod versions;
 mod waiters;

@@ -112,6 +112,8 @@ const SHARED_BY_VERBS: &[&str] = &[
     "past_time",
     "past_prompt",
     "message_lookup",
+    "money",
+    "stop_signals",
     "submit_output",
 ];
 

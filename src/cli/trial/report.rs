@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::audit::{ThreadTotals, compare_threads, has_equal_finals};
 use crate::envelope::Spending;
 use crate::ids::ThreadId;
+use crate::organism::{JudgeDecision, ResultsJudgement};
 use crate::schema::Schemas;
 use crate::xml::invisible_characters::visible;
 
@@ -16,6 +17,10 @@ use super::super::render::{RenderOutput, count, duration, put, put_visible_json,
 /// Changed threads whose first difference is shown without `--full`.
 const DIFFERENCES_SHOWN: usize = 5;
 
+const EQUAL: &str = "equal";
+const DIFFERENT: &str = "different";
+const NONE: &str = "none";
+
 /// How much a thread changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum TrialChange {
@@ -25,6 +30,9 @@ enum TrialChange {
     /// The finals are equal, after another course or other prompts.
     #[serde(rename = "course")]
     Course,
+    /// The finals differ, and the judge decided that they mean the same.
+    #[serde(rename = "wording")]
+    Wording,
     #[serde(rename = "finals")]
     Finals,
 }
@@ -41,10 +49,41 @@ struct TriedThread {
     /// Pairs of prompts that were not compared.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
+    /// `None` if the finals are equal, or the trial has no judge.
+    #[serde(rename = "judge")]
+    judgement: Option<JudgementOutput>,
     #[serde(rename = "a")]
     before: ThreadTotals,
     #[serde(rename = "b")]
     after: ThreadTotals,
+}
+
+/// The decision of the judge about a thread.
+#[derive(Debug, Serialize)]
+struct JudgementOutput {
+    /// `equal`, `different`, or `none` if the judge gave no verdict.
+    #[serde(rename = "verdict")]
+    verdict: &'static str,
+    #[serde(rename = "reason")]
+    reason: String,
+    /// The judge's own thread in the journal of the runs.
+    #[serde(rename = "thread")]
+    thread: Option<ThreadId>,
+    #[serde(rename = "spent")]
+    spent: Spending,
+}
+
+/// Sums over all judgements.
+#[derive(Debug, Default, Serialize)]
+struct JudgementSums {
+    #[serde(rename = "equal")]
+    equal: usize,
+    #[serde(rename = "different")]
+    different: usize,
+    #[serde(rename = "none")]
+    none: usize,
+    #[serde(rename = "spent")]
+    spent: Spending,
 }
 
 /// A thread that did not run.
@@ -79,17 +118,20 @@ impl TrialReport {
     /// Compares a recorded thread with its run.
     pub fn compare(
         &mut self,
-        recorded: &JournalTarget,
-        own: &JournalTarget,
+        (recorded, own): (&JournalTarget, &JournalTarget),
         thread: &ThreadId,
         schemas: &Schemas,
+        judgement: Option<ResultsJudgement>,
     ) -> anyhow::Result<()> {
         let before = diff::timeline(recorded, thread.as_str())?;
         let after = diff::timeline(own, thread.as_str())?;
         let comparison = compare_threads(&before, &after);
         let mut uncompared = 0;
         let first = diff::first_difference(&comparison, recorded, own, &mut uncompared);
+        let decision = judgement.as_ref().map(|judgement| judgement.decision);
+        let is_same_meaning = decision == Some(JudgeDecision::Equal);
         let change = match (has_equal_finals(&before, &after, schemas), &first) {
+            (false, _) if is_same_meaning => TrialChange::Wording,
             (false, _) => TrialChange::Finals,
             (true, Some(_)) => TrialChange::Course,
             (true, None) => TrialChange::Nothing,
@@ -99,6 +141,7 @@ impl TrialReport {
             change,
             first,
             uncompared,
+            judgement: judgement.map(JudgementOutput::of),
             before: comparison.left,
             after: comparison.right,
         });
@@ -135,6 +178,21 @@ impl TrialReport {
         sums
     }
 
+    fn judgement_sums(&self) -> Option<JudgementSums> {
+        let mut sums = JudgementSums::default();
+        let mut judgements = self.tried.iter().filter_map(|own| own.judgement.as_ref()).peekable();
+        judgements.peek()?;
+        for judgement in judgements {
+            match judgement.verdict {
+                EQUAL => sums.equal += 1,
+                DIFFERENT => sums.different += 1,
+                _ => sums.none += 1,
+            }
+            sums.spent = sums.spent.plus(judgement.spent);
+        }
+        Some(sums)
+    }
+
     pub fn print(&self, is_json: bool, is_full: bool) -> anyhow::Result<()> {
         if is_json {
             return put_visible_json(&serde_json::json!({
@@ -143,8 +201,10 @@ impl TrialReport {
                 "total": {
                     "equal": self.count(TrialChange::Nothing),
                     "course": self.count(TrialChange::Course),
+                    "wording": self.count(TrialChange::Wording),
                     "finals": self.count(TrialChange::Finals),
                     "not_tried": self.untried.len(),
+                    "judge": self.judgement_sums(),
                     "a": self.sums(|own| &own.before),
                     "b": self.sums(|own| &own.after),
                 },
@@ -152,7 +212,9 @@ impl TrialReport {
         }
 
         let output = RenderOutput::stdout(is_full);
-        put(&visible(&format!("{}{}", self.differences(&output), self.rows(&output))))?;
+        let differences = self.differences(&output);
+        let judgements = self.judgements(&output);
+        put(&visible(&format!("{differences}{judgements}{}", self.rows(&output))))?;
         for UntriedThread { thread, reason } in &self.untried {
             note!("{thread} was not tried: {reason}");
         }
@@ -182,6 +244,20 @@ impl TrialReport {
         out
     }
 
+    /// The judge's decisions, each with its reason.
+    fn judgements(&self, output: &RenderOutput) -> String {
+        let judged = self.tried.iter().filter_map(|own| {
+            let judgement = own.judgement.as_ref()?;
+            let reason = judgement.reason.split_whitespace().collect::<Vec<_>>().join(" ");
+            Some(vec![own.thread.to_string(), judgement.verdict.to_owned(), reason])
+        });
+        let rows: Vec<_> = judged.collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        format!("{}\n", table(output, &["thread", "judge", "reason"], &rows))
+    }
+
     fn rows(&self, output: &RenderOutput) -> String {
         let headers = ["thread", "changed", ">cost", ">tokens", ">turns", ">refusals", ">time"];
         let mut rows: Vec<Vec<String>> = self.tried.iter().map(TriedThread::row).collect();
@@ -208,11 +284,27 @@ impl TrialReport {
             0 => String::new(),
             untried => format!("; {untried} not tried"),
         };
+        let wording = match self.count(TrialChange::Wording) {
+            0 => String::new(),
+            wording => format!("{wording} with finals that mean the same, "),
+        };
         format!(
-            "{}: {finals} with other finals, {course} with equal finals after another course, {equal} \
+            "{}: {finals} with other finals, {wording}{course} with equal finals after another course, {equal} \
              unchanged{untried}",
             count(self.tried.len() as u64, "thread")
         )
+    }
+}
+
+impl JudgementOutput {
+    fn of(judgement: ResultsJudgement) -> Self {
+        let ResultsJudgement { decision, reason, thread, spent } = judgement;
+        let verdict = match decision {
+            JudgeDecision::Equal => EQUAL,
+            JudgeDecision::Different => DIFFERENT,
+            JudgeDecision::None => NONE,
+        };
+        Self { verdict, reason, thread, spent }
     }
 }
 
@@ -222,6 +314,7 @@ impl TriedThread {
         let change = match self.change {
             TrialChange::Nothing => "",
             TrialChange::Course => "course",
+            TrialChange::Wording => "wording",
             TrialChange::Finals => "finals",
         };
         let time = |totals: &ThreadTotals| duration(std::time::Duration::from_millis(totals.ms));

@@ -9,6 +9,7 @@
 //! listener starts unless the caller names it.
 
 mod conversation;
+mod judge;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +17,18 @@ use std::sync::Arc;
 use super::access::refuse_hosted_start;
 use super::own_journal::in_own_journal;
 use super::{Error, Organism, operator};
-use crate::audit::thread_timeline;
+use crate::audit::{has_equal_finals, pair_results, thread_timeline};
 use crate::config::{Config, TrialSource};
 use crate::envelope::{Money, Spending};
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::pump::core::{ForkRuling, Receipt, Target};
 use crate::pump::driver::{Handle, PumpStopped};
-use crate::thread::{Allotment, DecisionOrigin, ForkAction};
-use conversation::Conversation;
+use crate::schema::Schemas;
+use crate::thread::{Allotment, DecisionOrigin, ForkAction, ForkSource};
+use conversation::{Conversation, RecordedRequest};
+use judge::judge_request;
+pub use judge::{JudgeDecision, ResultsJudgement, TrialJudge};
 
 /// How threads are tried.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +41,8 @@ pub struct TrialOptions {
     pub tokens: Option<u64>,
     /// Maximum money of all threads together.
     pub money: Option<Money>,
+    /// The agent that decides whether results that differ mean the same.
+    pub judge: Option<TrialJudge>,
 }
 
 /// A recorded thread, and the data directory of the journal that has it.
@@ -49,8 +55,9 @@ pub struct TrialThread {
 /// The outcome of the trial of a thread.
 #[derive(Debug, Clone)]
 pub enum TrialOutcome {
-    /// It ran: the journal of the trial has it under the same id.
-    Ran,
+    /// It ran: the journal of the trial has it under the same id. The judgement is about results
+    /// that differ, if the trial has a judge.
+    Ran(Option<ResultsJudgement>),
     /// It did not run, for this reason.
     NotTried(String),
 }
@@ -84,7 +91,10 @@ pub fn prepare_trial(
     own.gather_agents();
     own.processes.retain(|process| options.live.contains(&process.name));
     if let Some(model) = &options.model {
-        own.agents.iter_mut().for_each(|agent| agent.model.clone_from(model));
+        // The judge is no part of what is tried.
+        let judge = options.judge.as_ref().map(|judge| &judge.agent);
+        let tried = own.agents.iter_mut().filter(|agent| Some(&agent.name) != judge);
+        tried.for_each(|agent| agent.model.clone_from(model));
     }
     if !options.asks_models() {
         own.keys_missing = Arc::default();
@@ -104,14 +114,23 @@ pub async fn try_threads(
 ) -> Result<bool, Error> {
     let data = config.data.clone();
     let organism = Organism::start_for_command(config).await?;
-    let mut trial = Trial { handle: organism.handle(), data, options, spent: Spending::default() };
+    let schemas = organism.config.schemas.clone();
+    let mut trial = Trial {
+        handle: organism.handle(),
+        data,
+        options,
+        schemas,
+        spent: Spending::default(),
+        judging: None,
+    };
     let result = tokio::select! {
         biased;
         result = trial.run_all(threads, ended) => result.map(|()| true),
         () = interrupted => Ok(false),
     };
     if !matches!(result, Ok(true)) {
-        for TrialThread { thread, .. } in threads {
+        let threads = threads.iter().map(|own| &own.thread).chain(&trial.judging);
+        for thread in threads {
             let reason = "the trial was stopped".to_owned();
             trial.handle.cancel(thread.clone(), reason, None).await.ok();
         }
@@ -124,7 +143,10 @@ struct Trial<'a> {
     handle: Handle,
     data: PathBuf,
     options: &'a TrialOptions,
+    schemas: Schemas,
     spent: Spending,
+    /// The thread in which the judge decides.
+    judging: Option<ThreadId>,
 }
 
 impl Trial<'_> {
@@ -135,42 +157,72 @@ impl Trial<'_> {
     ) -> Result<(), Error> {
         for thread in threads {
             let outcome = self.run(thread).await?;
-            if self.options.asks_models() {
-                self.count(&thread.thread)?;
-            }
             ended(&thread.thread, outcome);
         }
         Ok(())
     }
 
-    /// Adds what a thread has spent.
-    fn count(&mut self, thread: &ThreadId) -> Result<(), Error> {
-        let reader = JournalReader::open(&self.data)?;
-        if let Some(timeline) = thread_timeline(&reader, thread, None)? {
-            self.spent = self.spent.plus(timeline.spent);
-        }
-        Ok(())
-    }
-
-    async fn run(&self, thread: &TrialThread) -> Result<TrialOutcome, Error> {
-        let TrialThread { thread, journal } = thread.clone();
+    async fn run(&mut self, tried: &TrialThread) -> Result<TrialOutcome, Error> {
+        let TrialThread { thread, journal } = tried.clone();
         let root = thread.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let reader = JournalReader::open(&journal)?;
             Conversation::read(&reader, &root)
         });
         let read = reading.await.map_err(|_| Error::Stopped)??;
-        let conversation = match read {
+        let Conversation { source, client, requests } = match read {
             Ok(conversation) => conversation,
             Err(gap) => return Ok(TrialOutcome::NotTried(gap.to_string())),
         };
 
-        let requests = conversation.requests;
+        let repeated = self.repeat(&thread, (source.clone(), client), requests).await?;
+        self.count(&thread)?;
+        if let Err(reason) = repeated {
+            return Ok(TrialOutcome::NotTried(reason));
+        }
+        let judgement = self.judge(tried, source).await?;
+        Ok(TrialOutcome::Ran(judgement))
+    }
+
+    /// Sends the requests of a conversation again. Returns the reason if that is not possible.
+    async fn repeat(
+        &self,
+        thread: &ThreadId,
+        (source, client): (ForkSource, ListenerName),
+        requests: Vec<RecordedRequest>,
+    ) -> Result<Result<(), String>, Error> {
+        let live = self.options.live.clone();
+        if let Err(reason) = self.open(thread, (source, client), live).await? {
+            return Ok(Err(reason));
+        }
+        for request in requests {
+            let target = Target::Thread { id: thread.to_string() };
+            let bytes = request.payload.as_bytes();
+            let submitted = self.handle.submit(&request.sender, target, None, bytes).await;
+            match submitted.map_err(stopped)?.0 {
+                // Each request waits for the end of everything that the one before it began.
+                Receipt::Accepted { .. } => self.rest(thread).await?,
+                // The refusal is on record, and the report shows it.
+                Receipt::Refused { .. } => {}
+                Receipt::NoThread { answer } => return Ok(Err(answer)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Opens a thread without decisions of people, with the rest of the budget. Returns the reason if it
+    /// cannot be opened.
+    async fn open(
+        &self,
+        thread: &ThreadId,
+        (source, client): (ForkSource, ListenerName),
+        live: Vec<ListenerName>,
+    ) -> Result<Result<(), String>, Error> {
         let action = ForkAction {
             thread: thread.clone(),
-            source: conversation.source,
-            client: conversation.client,
-            live: self.options.live.clone(),
+            source,
+            client,
+            live,
             allotment: self.options.allotment(self.spent),
             request: None,
             by: ListenerName::operator(),
@@ -180,23 +232,85 @@ impl Trial<'_> {
             }),
         };
         let ruled = self.handle.fork(action, Default::default(), None).await.map_err(stopped)?;
-        if let ForkRuling::Refused(refusal) = ruled {
-            return Ok(TrialOutcome::NotTried(refusal.message));
+        Ok(match ruled {
+            ForkRuling::Forked { .. } => Ok(()),
+            ForkRuling::Refused(refusal) => Err(refusal.message),
+        })
+    }
+
+    /// Has the judge decide about the results of a thread, if they differ.
+    async fn judge(
+        &mut self,
+        tried: &TrialThread,
+        source: ForkSource,
+    ) -> Result<Option<ResultsJudgement>, Error> {
+        let options = self.options;
+        let Some(judge) = options.judge.as_ref() else { return Ok(None) };
+        let timeline = |journal: &Path| -> Result<_, Error> {
+            let reader = JournalReader::open(journal)?;
+            Ok(thread_timeline(&reader, &tried.thread, None)?)
+        };
+        let (Some(before), Some(after)) = (timeline(&tried.journal)?, timeline(&self.data)?) else {
+            return Ok(None);
+        };
+        if has_equal_finals(&before, &after, &self.schemas) {
+            return Ok(None);
+        }
+        let pairs = match pair_results(&before, &after, &self.schemas) {
+            Ok(pairs) => pairs,
+            Err(reason) => return Ok(Some(ResultsJudgement::none(reason.to_string()))),
+        };
+
+        // A thread of its own for each judgement, so that none is influenced by the one before it.
+        let name = format!("judgement about {}", tried.thread);
+        let thread = ThreadId::root_of(&Digest::of(name.as_bytes()));
+        if let Err(reason) = self.open(&thread, (source, judge.client.clone()), Vec::new()).await? {
+            return Ok(Some(ResultsJudgement::none(reason)));
+        }
+        self.judging = Some(thread.clone());
+        let judgement = self.decide(judge, &thread, &judge_request(&pairs)).await?;
+        self.judging = None;
+        let spent = self.count(&thread)?;
+        Ok(Some(ResultsJudgement { thread: Some(thread), spent, ..judgement }))
+    }
+
+    /// Asks the judge in its thread, and reads its verdict.
+    async fn decide(
+        &self,
+        judge: &TrialJudge,
+        thread: &ThreadId,
+        request: &str,
+    ) -> Result<ResultsJudgement, Error> {
+        let target = Target::Thread { id: thread.to_string() };
+        let submitted = self.handle.submit(&judge.client, target, None, request.as_bytes()).await;
+        let (receipt, mut completions) = submitted.map_err(stopped)?;
+        match receipt {
+            Receipt::Accepted { .. } => {}
+            Receipt::Refused { refusal, .. } => {
+                return Ok(ResultsJudgement::none(format!(
+                    "the judge was not asked: {}",
+                    refusal.message
+                )));
+            }
+            Receipt::NoThread { answer } => return Ok(ResultsJudgement::none(answer)),
         }
 
-        for request in requests {
-            let target = Target::Thread { id: thread.to_string() };
-            let bytes = request.payload.as_bytes();
-            let submitted = self.handle.submit(&request.sender, target, None, bytes).await;
-            match submitted.map_err(stopped)?.0 {
-                // Each request waits for the end of everything that the one before it began.
-                Receipt::Accepted { .. } => self.rest(&thread).await?,
-                // The refusal is on record, and the report shows it.
-                Receipt::Refused { .. } => {}
-                Receipt::NoThread { answer } => return Ok(TrialOutcome::NotTried(answer)),
-            }
-        }
-        Ok(TrialOutcome::Ran)
+        let completed = completions.next().await.transpose().map_err(stopped)?;
+        self.rest(thread).await?;
+        let result = completed.as_ref().and_then(|completion| completion.messages.last());
+        Ok(match result {
+            Some(message) => ResultsJudgement::read(message.payload.as_str()),
+            None => ResultsJudgement::none("the judge gave no result"),
+        })
+    }
+
+    /// Adds what a thread has spent, and returns it.
+    fn count(&mut self, thread: &ThreadId) -> Result<Spending, Error> {
+        let reader = JournalReader::open(&self.data)?;
+        let timeline = thread_timeline(&reader, thread, None)?;
+        let spent = timeline.map(|timeline| timeline.spent).unwrap_or_default();
+        self.spent = self.spent.plus(spent);
+        Ok(spent)
     }
 
     /// Waits until no call of the thread's tree is open.

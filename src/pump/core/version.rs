@@ -107,6 +107,8 @@ const CHANGES: &[(u32, &str)] = &[
          allotments",
     ),
     (55, "the retry of a refused submission uses the submission's key"),
+    (
+        56,
         "an operator's message takes the place of the turn at which a fork begins, and the amounts of \
          a fork bound it",
     ),

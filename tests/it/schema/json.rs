@@ -28,6 +28,7 @@ fn all() -> Vec<Schemas> {
         "listeners/intake/schema/intake.xsd",
         "schemas/envelope.xsd",
         "schemas/actions.xsd",
+        "schemas/judge.xsd",
         "config/coder/coder.xsd",
     ] {
         let mut schemas = Schemas::default();
