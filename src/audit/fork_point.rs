@@ -22,10 +22,13 @@ pub struct ForkPoint {
     pub source: ForkSource,
     /// The client's request with which the fork begins; `None` for any other place.
     pub request: Option<PointRequest>,
-    /// The call of the agent whose turn the fork takes again, if it begins at a turn.
-    pub turn: Option<CallId>,
+    /// The turn that the fork takes again, if it begins at one.
+    pub turn: Option<PointTurn>,
     /// The client that opened the source.
     pub client: ListenerName,
+    /// The listener beneath whose call the named message is a turn. Its call gets the recorded result,
+    /// so that the fork begins before it.
+    pub beneath: Option<ListenerName>,
 }
 
 /// The request of a client at a fork point.
@@ -36,8 +39,25 @@ pub struct PointRequest {
     pub payload: Option<Payload>,
 }
 
+impl PointRequest {
+    fn of(request: &Message) -> Self {
+        let is_whole = Digest::of(request.payload.as_str().as_bytes()) == request.payload.digest;
+        let payload = is_whole.then(|| request.payload.clone());
+        Self { sender: request.from.clone(), payload }
+    }
+}
+
+/// The turn of an agent at a fork point.
+#[derive(Debug, Clone)]
+pub struct PointTurn {
+    pub agent: ListenerName,
+    /// The call in the source.
+    pub call: CallId,
+}
+
 /// A turn on record, which a fork takes again.
 struct ForkedTurn {
+    agent: ListenerName,
     call: CallId,
     note: MessageId,
     seq: u64,
@@ -52,8 +72,15 @@ impl ForkedTurn {
         let note = accepted(record).find(|own| own.name == word && own.from.is_core())?;
         let past = PastTurn::read(note.payload.as_str()).filter(|past| past.call == call)?;
         let prompt = past.position;
-        (prompt < record.position).then_some(Self { call, note: note.id, seq: note.seq, prompt })
+        let turn = Self { agent: past.agent, call, note: note.id, seq: note.seq, prompt };
+        (prompt < record.position).then_some(turn)
     }
+}
+
+/// The listeners whose calls get recorded results in a fork, as far as the source has any.
+pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
+    let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
+    contracts.iter().filter(is_answered).map(|contract| &contract.name)
 }
 
 /// Whether the calls to this listener get recorded results in a fork. Agents and workflows run
@@ -77,16 +104,11 @@ impl ForkPoint {
         let Some(last) = records.last() else { return Ok(None) };
         let root = last.record.tree.clone();
         let named = accepted(&last.record).find(|own| own.id == message);
-/// The listeners whose calls get recorded results in a fork, as far as the source has any.
-pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
-    let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
-    contracts.iter().filter(is_answered).map(|contract| &contract.name)
-}
-
         let Some(named) = named.filter(|_| root.as_str() != ThreadId::ORGANISM) else {
             return Ok(None);
         };
 
+        let mut inherited = Self::of_source(reader, &records)?;
         let mut state = State::default();
         let mut found = Vec::new();
         for sealed in &records {
@@ -94,7 +116,12 @@ pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &Listen
             let is_last = sealed.record.position == position;
             apply(&mut state, &sealed.record);
             if let Some(request) = first_request(&sealed.record).filter(|_| was_at_rest) {
-                found.extend(Self::before(&state, sealed, request));
+                match &mut inherited {
+                    Some(point) if sealed.record.previous == Position(0) => {
+                        point.request = Some(PointRequest::of(request));
+                    }
+                    _ => found.extend(Self::before(&state, sealed, request)),
+                }
                 // The message itself is the request, and not a result in the same record.
                 if is_last && request.id == message {
                     break;
@@ -113,7 +140,47 @@ pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &Listen
                 found.extend(Self::after(&state, sealed, result));
             }
         }
-        Ok(found.into_iter().rev().find(|point| point.can_begin(&records, &is_answered)))
+        let beneath = found.last().and_then(|point| point.answered_above(&records, &is_answered));
+        let point = found.into_iter().rev().find(|point| point.can_begin(&records, &is_answered));
+        Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
+    }
+
+    /// The place in the source at which a fork begins, if `records` are those of a fork with history of
+    /// its source. What the first record of the fork has is a copy, so a fork there begins in the source.
+    fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
+        let forked = records.first().and_then(|first| {
+            first.record.facts.iter().find_map(|fact| match fact {
+                Fact::Forked { by, source, .. } => Some((by, source)),
+                _ => None,
+            })
+        });
+        let is_here =
+            |source: &ForkSource| source.journal.is_none() && source.history > Position(0);
+        let Some((by, source)) = forked.filter(|(_, source)| is_here(source)) else {
+            return Ok(None);
+        };
+
+        let record = reader.existing_record(source.record)?.record;
+        let turn = ForkedTurn::of(&record).filter(|turn| turn.note == source.message);
+        Ok(Some(Self {
+            source: source.clone(),
+            request: None,
+            turn: turn.map(|turn| PointTurn { agent: turn.agent, call: turn.call }),
+            client: by.clone(),
+            beneath: None,
+        }))
+    }
+
+    /// The listener whose call is above the turn here, and gets its result from the record.
+    fn answered_above(
+        &self,
+        records: &[HashedRecord],
+        is_answered: impl Fn(&ListenerName) -> bool,
+    ) -> Option<ListenerName> {
+        let last = records.last().filter(|last| last.record.position == self.source.record)?;
+        let turn = self.turn.as_ref()?;
+        let past = state_at(records, self.source.history);
+        past.answered_above(&last.record.tree, turn.call, is_answered)
     }
 
     /// Whether a fork can represent the work that is open here.
@@ -122,7 +189,7 @@ pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &Listen
         records: &[HashedRecord],
         is_answered: impl Fn(&ListenerName) -> bool,
     ) -> bool {
-        let Some(turn) = self.turn else { return true };
+        let Some(PointTurn { call: turn, .. }) = self.turn else { return true };
         let source = &self.source.thread;
         let past = state_at(records, self.source.history);
         past.reopened_work((source, source), turn, is_answered).is_some()
@@ -136,25 +203,30 @@ pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &Listen
         fork: &ThreadId,
         is_answered: impl Fn(&ListenerName) -> bool,
     ) -> Result<Option<(Vec<InheritedThread>, ReopenedCalls)>, Error> {
-        taken_over(reader, &self.source, fork, self.turn.map(|turn| (turn, is_answered)))
+        taken_over(
+            reader,
+            &self.source,
+            fork,
+            self.turn.as_ref().map(|turn| (turn.call, is_answered)),
+        )
     }
 
     fn at_turn(state: &State, sealed: &HashedRecord, turn: &ForkedTurn) -> Option<Self> {
         let record = &sealed.record;
         let source = source(sealed, (turn.note, turn.seq), turn.prompt);
         let client = state.thread(&record.tree)?.by.clone();
-        Some(Self { source, request: None, turn: Some(turn.call), client })
+        let turn = PointTurn { agent: turn.agent.clone(), call: turn.call };
+        Some(Self { source, request: None, turn: Some(turn), client, beneath: None })
     }
 
     fn before(state: &State, sealed: &HashedRecord, request: &Message) -> Option<Self> {
         let record = &sealed.record;
-        let is_whole = Digest::of(request.payload.as_str().as_bytes()) == request.payload.digest;
-        let payload = is_whole.then(|| request.payload.clone());
         Some(Self {
             source: source(sealed, (request.id, request.seq), record.previous),
             turn: None,
-            request: Some(PointRequest { sender: request.from.clone(), payload }),
+            request: Some(PointRequest::of(request)),
             client: state.thread(&record.tree)?.by.clone(),
+            beneath: None,
         })
     }
 
@@ -165,6 +237,7 @@ pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &Listen
             turn: None,
             request: None,
             client: state.thread(&record.tree)?.by.clone(),
+            beneath: None,
         })
     }
 }
@@ -337,8 +410,11 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// The first call that a client opens in this record.
+/// The first call that a client opens in this record, unless the record opens it again.
 fn first_request(record: &Record) -> Option<&Message> {
+    if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
+        return None;
+    }
     record.facts.iter().find_map(|fact| match fact {
         Fact::Accepted { message, opening: Some(opening), .. }
             if matches!(opening.opener, Opener::Client { .. }) =>

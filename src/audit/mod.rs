@@ -39,10 +39,10 @@ pub use comparison::{
 };
 pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
-pub use fork_point::{ForkPoint, PointRequest, is_answered_from_record};
+pub use fork_point::{
+    ForkPoint, PointRequest, PointTurn, answered_listeners, is_answered_from_record,
+};
 pub use held::{CallPreviewView, HeldCall, held, held_in, held_of};
-pub use fork_point::{ForkPoint, PointRequest, answered_listeners, is_answered_from_record};
-pub use held::{CallPreviewView, HeldCall, held, held_in};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use message_report::{
     CausedMessages, ChainedRecord, FoundMessage, GateVerdict, MessageDecision, MessageHold,

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::audit::{ForkPoint, answered_listeners, is_answered_from_record};
+use crate::audit::{ForkPoint, MessageView, answered_listeners, is_answered_from_record};
 use crate::config::{Config, nearest};
+use crate::envelope::MessageKind;
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::organism::{OrganismClient, operator};
 use crate::service::signing::OperatorSigner;
@@ -31,7 +32,8 @@ pub struct Args {
     /// continues.
     #[arg(value_name = "MESSAGE")]
     message: String,
-    /// Send the payload of this file, or of `-` for standard input, instead of the recorded one.
+    /// Send the payload of this file, or of `-` for standard input: in place of the client's recorded
+    /// request, or of everything that the agent sent in the turn.
     #[arg(long, value_name = "FILE")]
     edit: Option<PathBuf>,
     /// Client that gets the results. Default: the client of the source.
@@ -82,12 +84,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let point = fork_point(&config, &args)?;
     let payload = payload(&args, &point)?;
     let signer = args.sign.as_deref().map(decision::signer_of).transpose()?;
+    // The client of the organism chooses the fork's own thread.
     let request = ForkRequest {
-        // The client of the organism chooses it.
-        thread: point.source.thread.clone(),
-        source: point.source.thread.clone(),
-        message: point.source.message,
-        record: point.source.record,
         client: client(&config, &args, &point)?,
         payload,
         live: live(&config, &args.live)?,
@@ -98,6 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             note: args.note.clone(),
             signature: None,
         }),
+        ..ForkRequest::at(&point, point.source.thread.clone())
     };
     let forking = fork(config, request, signer.as_ref(), &args);
     startup::runtime()?.block_on(forking)
@@ -147,51 +146,57 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
             format!("no fork can begin at {id}: {thread} has no request of a client up to there");
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     };
-    if point.source.message != id {
+    let is_of_turn = point.turn.as_ref().is_some_and(|turn| {
+        let MessageView { from, kind, position, .. } = &report.message;
+        *position == point.source.record && *from == turn.agent && *kind != MessageKind::Note
+    });
+    // The request of a fork stands for that of its source.
+    let is_request = point.request.is_some()
+        && point.source.thread != thread.root()
+        && report.message.kind == MessageKind::Call;
+    if point.source.message != id && !((is_of_turn || is_request) && args.edit.is_some()) {
         let what = kind_of(&point);
         let taken = point.source.message;
+        let why = match &point.beneath {
+            Some(listener) => format!(
+                "{id} is beneath a call of {listener}, which a fork answers from the record as a whole"
+            ),
+            None if point.source.thread != thread.root() => {
+                format!("{id} is a copy in the first record of a fork")
+            }
+            None => format!("calls are open at {id}"),
+        };
         if args.edit.is_some() {
             let text = format!(
-                "{id} cannot be edited, because calls are open there: a fork can begin at {what} \
-                 {taken} before it"
+                "{id} cannot be edited, because {why}: a fork can begin at {what} {taken} before it, and \
+                 --edit replaces a client's request, or what an agent sent in a turn"
             );
             return Err(CommandFailure::new(CommandExit::Usage, text).into());
         }
-        note!("calls are open at {id}, so the fork begins at {what} {taken} before it");
+        note!("{why}, so the fork begins at {what} {taken} before it");
     }
     Ok(point)
 }
 
 fn kind_of(point: &ForkPoint) -> &'static str {
-    match (&point.request, point.turn) {
+    match (&point.request, &point.turn) {
         (Some(_), _) => "the request",
         (None, Some(_)) => "the turn",
         (None, None) => "the result",
     }
 }
 
-/// The payload with which the fork begins; `None` if it begins with no request.
+/// The payload with which the fork begins; `None` if it begins with none.
 fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
-    let Some(request) = &point.request else {
-        if args.edit.is_some() && point.turn.is_some() {
-            let text = format!(
-                "{} is a turn, which the agent takes again, and --edit replaces a client's \
-                 request; fork there without it, or name the request before it",
-                point.source.message
-            );
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
-        }
-        if args.edit.is_some() {
-            let text = format!(
-                "{} is a result, and --edit replaces a client's request; fork there without it, \
-                 and continue the fork with `organism send --thread`",
-                point.source.message
-            );
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
-        }
-        return Ok(None);
-    };
-
+    if args.edit.is_some() && point.request.is_none() && point.turn.is_none() {
+        let text = format!(
+            "{} is a result, and --edit replaces a client's request, or what an agent sent in a turn; \
+             name its `model-turn`, or fork there without --edit and continue the fork with \
+             `organism send --thread`",
+            point.source.message
+        );
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
     if let Some(path) = &args.edit {
         let text = String::from_utf8(startup::bytes(path)?).map_err(|_| {
             let text = format!("{} is not UTF-8", path.display());
@@ -199,6 +204,8 @@ fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
         })?;
         return Ok(Some(text));
     }
+
+    let Some(request) = &point.request else { return Ok(None) };
     match &request.payload {
         Some(payload) => Ok(Some(payload.as_str().to_owned())),
         None => {

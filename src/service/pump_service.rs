@@ -10,7 +10,7 @@ use super::{
     CallWaiters, Error, ForkRequest, LiveRequest, PauseReport, PauseRequest, ReplyPayload,
     ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate, TreeWatch,
 };
-use crate::audit::{self, CallPreviewView, ForkPoint, HeldCall};
+use crate::audit::{self, CallPreviewView, ForkPoint, HeldCall, PointTurn};
 use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
@@ -20,7 +20,7 @@ use crate::pump::core::{ForkRuling, PauseRuling, Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle, HeldPreview, HeldRequest, PumpStopped};
 use crate::thread::{
     Allotment, ForkAction, ForkSource, ForkedRequest, PauseAction, PauseTarget, Verdict,
-    client_result,
+    client_result, reopened_id,
 };
 
 #[derive(Clone)]
@@ -143,15 +143,26 @@ impl PumpService {
             let text = format!("the message {message} is no place at which a thread can be forked");
             return Ok(ServiceResponse::failed(text));
         };
-        if point.request.is_some() != payload.is_some() {
-            let text = "a fork at a client's request has a payload, and any other has none";
+        // The message of a turn may be edited, and that of a request is always sent.
+        let is_sent = point.request.is_some();
+        if payload.is_some() != is_sent && (is_sent || point.turn.is_none()) {
+            let text =
+                "a fork at a client's request has a payload, and one after a result has none";
             return Ok(ServiceResponse::failed(text));
         }
 
-        let request = point.request.map(|request| ForkedRequest {
+        let again = |turn: &PointTurn| CallId(reopened_id(&thread, turn.call.0));
+        let sender = match (point.request, &point.turn) {
+            (Some(request), _) => Some((request.sender, None)),
+            (None, Some(turn)) => Some((turn.agent.clone(), Some(again(turn)))),
+            (None, None) => None,
+        };
+        let sender = sender.filter(|_| payload.is_some());
+        let request = sender.map(|(sender, call)| ForkedRequest {
             id: MessageId(Uuid::now_v7()),
-            sender: request.sender,
+            sender,
             verdict: Verdict::Passed(Digest::ZERO),
+            call,
         });
         let allotment = Allotment { until: None, ..allotment };
         let allotment = (allotment != Allotment::default()).then_some(allotment);

@@ -72,17 +72,21 @@ pub struct InheritedThread {
     pub allotment: Option<InheritedAllotment>,
 }
 
-/// A client's payload with which a fork begins: that of the source, or another one.
+/// The payload with which a fork begins: a client's request, or what an operator writes in place of an
+/// agent's turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkedRequest {
     /// Id of the new message.
     #[serde(rename = "id")]
     pub id: MessageId,
-    /// The client that sent the message in the source.
+    /// The client that sent the message in the source, or the agent that took the turn.
     #[serde(rename = "sender")]
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
+    /// The reopened call whose turn the payload replaces; `None` for a client's request.
+    #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
 }
 
 /// An operator's request to fork a thread.
@@ -101,7 +105,7 @@ pub struct ForkAction {
     pub live: Vec<ListenerName>,
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
     pub allotment: Option<Allotment>,
-    /// The first request of the fork; `None` for a fork that only continues a conversation.
+    /// The first request of the fork, or its edited turn; `None` for a fork that only goes on.
     #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ForkedRequest>,
     /// The operator whose signature proves the action, or the anonymous operator.

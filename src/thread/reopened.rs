@@ -226,6 +226,20 @@ impl State {
     }
 }
 
+impl State {
+    /// The listener for which `is_answered` holds and whose open call is above the call `turn` in the
+    /// tree of `source`.
+    pub fn answered_above(
+        &self,
+        source: &ThreadId,
+        turn: CallId,
+        is_answered: impl Fn(&ListenerName) -> bool,
+    ) -> Option<ListenerName> {
+        let mut openers = self.trees.get(source)?.openers(turn);
+        openers.find(|call| is_answered(&call.callee)).map(|call| call.callee.clone())
+    }
+}
+
 impl Tree {
     /// A call and the open calls above it, each after the one that it opened.
     fn openers(&self, call: CallId) -> impl Iterator<Item = &Call> {

@@ -100,7 +100,7 @@ impl Core {
             let opening = Opening { opener, group, forward };
             let request =
                 NewMessage::checked(MessageKind::Call, &context.listener, peer, thread, checked);
-            let request = request.caused_by(context.call.0).opening(opening).with_id(id);
+            let request = request.caused_by(context.cause).opening(opening).with_id(id);
             self.accept(step, request);
             calls.push(CallId(id));
         }

@@ -20,8 +20,8 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, Gate};
 use crate::system::{ActionReport, CorePayload};
 use crate::thread::{
-    Call, Closing, DecisionOrigin, DecisionStatement, Fact, ForkAction, InheritedThread, Input,
-    RecalledResult, ReopenedCalls, Tree, TreeLineage, Verdict,
+    Call, Closing, DecisionOrigin, DecisionStatement, Fact, ForkAction, ForkedRequest,
+    InheritedThread, Input, RecalledResult, ReopenedCalls, Tree, TreeLineage, Verdict,
 };
 
 /// An operator's request to fork a thread, with what the source holds up to there.
@@ -33,7 +33,7 @@ pub struct ForkOrder {
     pub threads: Vec<InheritedThread>,
     /// The work that was open there. None is, if the fork begins with a request.
     pub work: ReopenedCalls,
-    /// The payload of the fork's first request, after the gate accepted or refused it.
+    /// The payload of the fork's first request or edited turn, after the gate accepted or refused it.
     pub payload: Option<Result<Checked, Refusal>>,
 }
 
@@ -176,6 +176,9 @@ impl Core {
         }
 
         let (Some(checked), Some(request)) = (payload, &action.request) else { return Ok(None) };
+        if request.call.is_some() {
+            return self.check_edited_turn(&request.sender, checked).map(|()| Some(Vec::new()));
+        }
         let peers = self.admissible(&request.sender, checked);
         peers.map(Some).map_err(|(rule, text)| refusal_of(rule, text, checked))
     }
@@ -219,6 +222,11 @@ impl Core {
         self.system_note(step, &thread, &core, &lineage);
 
         match (request, action.request) {
+            (Some((checked, _)), Some(ForkedRequest { call: Some(call), .. })) => {
+                let calls = self.reopen(step, &client, work, Some(call));
+                self.take_edited_turn(step, (call, cause.id), checked);
+                calls
+            }
             (Some((checked, peers)), Some(forked)) => {
                 let origin = super::submit::ClientRequest {
                     id: forked.id,
@@ -230,7 +238,7 @@ impl Core {
                 };
                 self.open_client_calls(step, &origin, &checked, &peers)
             }
-            _ => self.reopen(step, &client, work),
+            _ => self.reopen(step, &client, work, None),
         }
     }
 

@@ -14,6 +14,7 @@ mod call_table;
 mod close;
 mod cycle;
 mod dispatch;
+mod edited_turns;
 mod event;
 mod failures;
 mod forks;

@@ -14,7 +14,7 @@ use crate::contract::{Contract, Meaning};
 use crate::envelope::{
     BrokenPayload, Disposition, MessageKind, Refusal, RefusalRule, Spent, Turn, WrittenPayload,
 };
-use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{CorePayload, ErrorCode, Huh, WaitFor};
@@ -35,6 +35,8 @@ pub(super) struct AttemptSource {
 /// The call that an outcome belongs to, with the data that processing the outcome needs.
 pub(super) struct OutcomeContext {
     pub call: CallId,
+    /// Cause of the messages that follow from the outcome.
+    pub cause: MessageId,
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub receives_refusals: bool,
@@ -54,7 +56,14 @@ impl OutcomeContext {
     ) -> Self {
         let listener = listener.clone();
         let thread = thread.clone();
-        Self { call, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
+        let cause = call.0;
+        Self { call, cause, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
+    }
+
+    /// The same context for messages that have another cause than the call.
+    #[must_use]
+    pub fn caused_by(self, cause: MessageId) -> Self {
+        Self { cause, ..self }
     }
 
     /// Makes a message in the call's thread from a payload of the outcome.

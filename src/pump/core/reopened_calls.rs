@@ -16,13 +16,14 @@ use crate::thread::{
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens the work of a fork's source again, for the client of the fork. Returns the calls that
-    /// this client waits for.
+    /// Opens the work of a fork's source again, for the client of the fork. The call `edited` does not
+    /// go on by itself. Returns the calls that this client waits for.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
         client: &ListenerName,
         work: ReopenedCalls,
+        edited: Option<CallId>,
     ) -> Vec<CallId> {
         let ReopenedCalls { calls, messages, timers, waiting } = work;
         let mut awaited = Vec::new();
@@ -55,7 +56,7 @@ impl Core {
         for call in &calls {
             self.fact(step, Fact::Reopened(Box::new(call.clone())));
         }
-        self.continue_reopened(step, &calls);
+        self.continue_reopened(step, &calls, edited);
         awaited
     }
 
@@ -71,7 +72,12 @@ impl Core {
     }
 
     /// Has each reopened call go on, after all of them are open.
-    fn continue_reopened(&mut self, step: &mut Step, calls: &[ReopenedCall]) {
+    fn continue_reopened(
+        &mut self,
+        step: &mut Step,
+        calls: &[ReopenedCall],
+        edited: Option<CallId>,
+    ) {
         for ReopenedCall { call, turns, .. } in calls {
             let Some(open) = self.state.call(*call) else { continue };
             let callee = open.callee.clone();
@@ -82,7 +88,8 @@ impl Core {
             }
         }
 
-        for ReopenedCall { call, how, .. } in calls {
+        let going_on = calls.iter().filter(|own| Some(own.call) != edited);
+        for ReopenedCall { call, how, .. } in going_on {
             match how {
                 ReopenedKind::Continued => self.continue_call(step, *call),
                 ReopenedKind::Again => self.start_again(step, *call),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use organism::audit::{ForkPoint, VerifyOptions, verify_with};
 use organism::envelope::{Message, Payload};
-use organism::ids::{ListenerName, MessageId, Position, ThreadId};
+use organism::ids::{ListenerName, ThreadId};
 use organism::journal::Journal as _;
 use organism::journal::sqlite::SqliteJournal;
 use organism::thread::{Fact, Input};
 
 use super::recorded_turns::{NO_TURNS, chain, chain_in};
-use super::{House, Running, numbered, until};
+use super::{House, numbered, until};
 use crate::journal::script::{Script, name, thread};
 
 const ESSAY: &str = include_str!("../../../config/essay.toml");
@@ -20,35 +20,6 @@ const RECORDING: &str = include_str!("../../../config/essay/recording.toml");
 
 fn is_torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
-}
-
-/// All messages of a tree, each with its local name, in the order of the record.
-fn messages(house: &House, root: &str) -> Vec<(MessageId, String)> {
-    let reader = house.reader();
-    let root = ThreadId::parse(root).unwrap();
-    let records = reader.tree(&root, None).unwrap();
-    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-    let accepted = facts.filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some((message.id, message.name.local.to_string())),
-        _ => None,
-    });
-    accepted.collect()
-}
-
-fn extent(house: &House, root: &str) -> (Option<Position>, usize) {
-    let reader = house.reader();
-    let root = ThreadId::parse(root).unwrap();
-    (reader.head(&root).unwrap(), reader.tree(&root, None).unwrap().len())
-}
-
-fn run(house: &House) -> Running {
-    let mut command = house.command(&["run"]);
-    command.env("EFFECTS", house.path("effects"));
-    house.run_with(command)
-}
-
-fn effects(house: &House) -> usize {
-    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
 }
 
 fn until_all_ended(house: &House) {
@@ -62,9 +33,9 @@ fn until_all_ended(house: &House) {
 /// Forks every message of the tree, or one of each name: the result is that of the source, or there
 /// is nothing more to do.
 fn fork_every_message(house: &House, root: &str, result: &str) {
-    let before = extent(house, root);
+    let before = house.extent(root);
     let mut names = BTreeSet::new();
-    for (id, name) in messages(house, root) {
+    for (id, name) in house.messages_of(root) {
         if !names.insert(name.clone()) && !is_torture() {
             continue;
         }
@@ -74,7 +45,7 @@ fn fork_every_message(house: &House, root: &str, result: &str) {
         let expected = if is_after { "" } else { result };
         assert_eq!(forked.out, expected, "{name} {id}: {forked:?}");
     }
-    assert_eq!(extent(house, root), before, "the source is untouched");
+    assert_eq!(house.extent(root), before, "the source is untouched");
 }
 
 /// Every message of a workflow's run with its goals, and of the runs of a fork. No model is called.
@@ -89,9 +60,9 @@ fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     assert_eq!(sent.code, Some(0), "{sent:?}");
 
     house.write("essay/recording.toml", NO_TURNS);
-    let running = run(&house);
+    let running = house.run_noting();
     fork_every_message(&house, "sess-essay000", &sent.out);
-    let turns = messages(&house, "sess-essay000").into_iter();
+    let turns = house.messages_of("sess-essay000").into_iter();
     let (turn, _) = turns.filter(|(_, name)| name == "model-turn").nth(2).unwrap();
     let forked = house.organism(&["fork", &turn.to_string(), "--json"]).json().remove(0);
     fork_every_message(&house, forked["fork"].as_str().unwrap(), &sent.out);
@@ -99,6 +70,72 @@ fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     house.verified();
     let replayed = house.organism(&["replay"]);
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// An agent beneath the call of a listener that is no agent.
+const BENEATH: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["front"]
+
+[listeners.front]
+command = ["./player.py", "front"]
+schema = "talk.xsd"
+accepts = ["order"]
+replies = ["done"]
+peers = ["back"]
+
+[agents.back]
+schema = "talk.xsd"
+accepts = ["work"]
+final = "worked"
+model = "recorded"
+transport = "xml"
+
+[models.recorded]
+provider = "playback"
+recording = "turns.toml"
+"#;
+
+/// The listener's call gets its recorded result as a whole, so a turn beneath it would have no
+/// effect. The command names the listener, and the place that it takes.
+#[test]
+fn a_turn_beneath_the_call_of_a_listener_forks_at_the_place_before_the_call() {
+    let house = House::with(BENEATH);
+    let turn = "<worked><n>{{work/n}}</n></worked>";
+    house.write(
+        "turns.toml",
+        format!(
+            "recorded = \"for a test\"\n[[turn]]\nagent = \"back\"\nturn = 1\ntext = '{turn}'\n"
+        ),
+    );
+    let running = house.run_noting();
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
+    assert_eq!((sent.code, sent.out.trim()), (Some(0), &*numbered("done", "1")), "{sent:?}");
+    let done = house.effects();
+    assert_eq!(done, 2);
+    let (request, _) = house.messages("order")[0].clone();
+
+    for local in ["model-turn", "worked"] {
+        let (id, _) = house.messages(local)[0].clone();
+        let forked = house.organism(&["fork", &id.to_string()]);
+        assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{forked:?}");
+        let named = format!(
+            "{id} is beneath a call of front, which a fork answers from the record as a whole, so the \
+             fork begins at the request {request} before it"
+        );
+        assert!(forked.err.contains(&named), "{named}: {forked:?}");
+    }
+    let (turn, _) = house.messages("model-turn")[0].clone();
+    house.write("edit.xml", numbered("worked", "2"));
+    let edited = house.organism(&["fork", &turn.to_string(), "--edit", "edit.xml"]);
+    assert_eq!(edited.code, Some(2), "{edited:?}");
+    assert!(edited.err.contains("cannot be edited, because"), "{edited:?}");
+    assert_eq!(house.effects(), done, "no effect happened again");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
 }
 
 /// kill -9 at every step of a fork at a turn: it is there once or not at all, it goes on after the
@@ -116,13 +153,13 @@ fn a_fork_at_a_turn_survives_kill_9_at_every_point() {
     ];
     let points = if is_torture() { &all[..] } else { &all[..3] };
     let house = chain();
-    let running = run(&house);
+    let running = house.run_noting();
     let sent = house.send_text(&numbered("work", "1"), &["--new", "sess-source01"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     assert_eq!(running.stop(), Some(0));
     house.write("turns.toml", NO_TURNS);
-    let before = extent(&house, "sess-source01");
-    let turns = messages(&house, "sess-source01").into_iter();
+    let before = house.extent("sess-source01");
+    let turns = house.messages_of("sess-source01").into_iter();
     let turns: Vec<_> = turns.filter(|(_, name)| name == "model-turn").collect();
 
     for point in points {
@@ -133,10 +170,10 @@ fn a_fork_at_a_turn_survives_kill_9_at_every_point() {
             command.env("ORGANISM_FAILPOINT", format!("{point}:{nth}"));
             command.output().unwrap();
         }
-        let running = run(&house);
+        let running = house.run_noting();
         until_all_ended(&house);
-        assert_eq!(effects(&house), 2, "{point}");
-        assert_eq!(extent(&house, "sess-source01"), before, "the source is untouched");
+        assert_eq!(house.effects(), 2, "{point}");
+        assert_eq!(house.extent("sess-source01"), before, "the source is untouched");
         assert_eq!(running.stop(), Some(0));
         house.verified();
     }

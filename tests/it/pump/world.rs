@@ -675,6 +675,7 @@ impl World {
             id: MessageId(Uuid::from_u128(0xf0f0_0000 + u128::from(self.submissions))),
             sender: name(who),
             verdict: digest(checked),
+            call: None,
         });
         let source = ForkSource {
             thread: source.clone(),

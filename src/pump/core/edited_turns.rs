@@ -1,0 +1,86 @@
+//! Edits of turns: in a fork, a message that an operator wrote takes the place of everything that an
+//! agent sent in the turn at which the fork begins. No model is called for this turn.
+//!
+//! The message is the agent's, and follows the rules for its other messages. The operator's action is
+//! the cause of what it opens.
+
+use super::goals::only_answers;
+use super::outcome::{OutcomeContext, is_reply};
+use super::refusals::refusal_of;
+use super::{Core, Step};
+use crate::contract::Meaning;
+use crate::envelope::{Disposition, Refusal, RefusalRule};
+use crate::ids::{CallId, ListenerName, MessageId};
+use crate::pump::gate::Checked;
+use crate::thread::Fact;
+
+/// The one kind of message that can take the place of a turn.
+const NO_TURN: &str = "the edit of a turn is a call to a peer of its agent, or the final of the agent; \
+    this payload is neither";
+
+impl Core {
+    /// Whether a payload can take the place of a turn of `agent`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal if it cannot.
+    pub(super) fn check_edited_turn(
+        &self,
+        agent: &ListenerName,
+        checked: &Checked,
+    ) -> Result<(), Refusal> {
+        match checked.meaning() {
+            Meaning::Call { .. } => {
+                let admitted = self.admissible(agent, checked);
+                admitted.map(|_| ()).map_err(|(rule, text)| refusal_of(rule, text, checked))
+            }
+            Meaning::Delegate { .. } | Meaning::Reply | Meaning::GoalAnswer => Ok(()),
+            _ => Err(refusal_of(RefusalRule::NotInVocabulary, NO_TURN, checked)),
+        }
+    }
+
+    /// Ends the turn of a reopened call with the message of an operator, whose action is `cause`.
+    pub(super) fn take_edited_turn(
+        &mut self,
+        step: &mut Step,
+        (call, cause): (CallId, MessageId),
+        checked: Checked,
+    ) {
+        let Some(open) = self.state.call(call) else { return };
+        let listener = open.callee.clone();
+        let thread = open.thread.clone();
+        let pending: Vec<_> = open.pending.iter().map(|own| own.message.id).collect();
+
+        // The agent has been given nothing, but its turn is over.
+        let attempt = self.calls.next_attempt(self.state.epoch, call);
+        self.fact(step, Fact::OutcomeReceived { call, attempt });
+        for message in pending {
+            self.dispose(step, message, Disposition::Handled);
+        }
+        if self.contracts.get(&listener).is_some_and(|contract| contract.is_serial()) {
+            self.scheduler.hold_thread(&listener, &thread, call);
+        }
+
+        let context = OutcomeContext::new(call, &listener, &thread, true).caused_by(cause);
+        let allowed = only_answers(self.goal_of(call).as_ref(), vec![Ok(checked.clone())]);
+        self.outcome_call = Some(call);
+        for payload in allowed {
+            let taken = payload.and_then(|checked| {
+                if is_reply(&checked) {
+                    self.reply(step, &context, vec![checked]);
+                    Ok(())
+                } else {
+                    self.act(step, &context, &checked)
+                }
+            });
+            if let Err(refusal) = taken {
+                // A refusal has the beginning of a payload only, and a replay needs it whole.
+                self.own_note(step, &listener, &thread, call, &checked);
+                self.refuse_payload(step, &context, refusal);
+            }
+        }
+        self.outcome_call = None;
+        self.count_turn(call);
+        self.wake(step, call);
+    }
+}
