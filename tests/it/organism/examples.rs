@@ -1,6 +1,7 @@
 //! The workflows of `config/`, run by the commands at the head of each file.
 
 mod cases;
+mod forks;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,6 +32,11 @@ impl Example {
 
     fn read(&self, file: &str) -> String {
         std::fs::read_to_string(self.place.path().join(file)).unwrap()
+    }
+
+    /// The ledger of the example's services.
+    fn ledger(&self) -> String {
+        std::fs::read_to_string(self.place.path().join("ledger.jsonl")).unwrap_or_default()
     }
 
     fn config(&self) -> String {

@@ -6,36 +6,10 @@ use std::process::Stdio;
 use organism::ids::{MessageId, Position, ThreadId};
 use organism::thread::Fact;
 
-use super::{CommandOutput, House, Running, TALK, numbered, until};
+use super::{CommandOutput, House, TALK, numbered, until};
 
 const ESSAY: &str = include_str!("../../../config/essay.toml");
 const RECORDING: &str = include_str!("../../../config/essay/recording.toml");
-
-/// Runs an organism whose listeners note what they are given.
-fn run(house: &House) -> Running {
-    let mut command = house.command(&["run"]);
-    command.env("EFFECTS", house.path("effects"));
-    house.run_with(command)
-}
-
-/// The deliveries that the listeners were given.
-fn effects(house: &House) -> usize {
-    std::fs::read_to_string(house.path("effects")).unwrap_or_default().lines().count()
-}
-
-/// The messages with this local name, in the order of the record.
-fn messages(house: &House, local: &str) -> Vec<(MessageId, ThreadId)> {
-    let reader = house.reader();
-    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
-    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-    let named = facts.filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if &*message.name.local == local => {
-            Some((message.id, message.thread.clone()))
-        }
-        _ => None,
-    });
-    named.collect()
-}
 
 fn fork(house: &House, message: MessageId, more: &[&str]) -> CommandOutput {
     let id = message.to_string();
@@ -48,26 +22,20 @@ fn ask(house: &House, name: &str, number: &str, more: &[&str]) -> CommandOutput 
     sent
 }
 
-/// The head of a tree, and the number of its records.
-fn extent(house: &House, thread: &ThreadId) -> (Option<Position>, usize) {
-    let reader = house.reader();
-    (reader.head(thread).unwrap(), reader.tree(thread, None).unwrap().len())
-}
-
 /// Every message of a thread is forked, and the forks again: the source is untouched, the lineage is
 /// proved, and no effect happens twice.
 #[test]
 fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
     let house = House::new();
-    let running = run(&house);
+    let running = house.run_noting();
     ask(&house, "order", "1", &["--new", "sess-source01"]);
     ask(&house, "order", "2", &["--thread", "sess-source01"]);
-    let done = effects(&house);
+    let done = house.effects();
     let source = ThreadId::parse("sess-source01").unwrap();
-    let before = extent(&house, &source);
+    let before = house.extent("sess-source01");
 
     let of_source = |local| {
-        let found = messages(&house, local).into_iter().filter(|(_, thread)| *thread == source);
+        let found = house.messages(local).into_iter().filter(|(_, thread)| *thread == source);
         found.map(|(id, _)| id).collect::<Vec<_>>()
     };
     for (number, id) in of_source("order").into_iter().enumerate() {
@@ -91,16 +59,20 @@ fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
         assert_eq!(json["calls"].as_array().unwrap().len(), 0, "{json}");
         assert_eq!(json["source"], "sess-source01", "{json}");
     }
-    assert_eq!(effects(&house), done, "no effect happened again");
-    assert_eq!(extent(&house, &source), before, "the source is untouched");
+    assert_eq!(house.effects(), done, "no effect happened again");
+    assert_eq!(house.extent("sess-source01"), before, "the source is untouched");
 
-    // Forks of a fork.
-    let (last, thread) = messages(&house, "order").pop().unwrap();
-    assert_ne!(thread, source);
-    let again = fork(&house, last, &[]);
-    assert_eq!(again.code, Some(0), "{again:?}");
-    assert!(again.err.contains(&format!("a fork of {thread}")), "{again:?}");
-    assert_eq!(effects(&house), done);
+    // Forks of a fork: at its own first request, and at one whose history is in the source.
+    let orders = house.messages("order");
+    let mut forks = orders.iter().filter(|(_, thread)| *thread != source);
+    let (first, thread) = forks.next().unwrap();
+    let (second, _) = forks.next().unwrap();
+    for (request, root) in [(first, thread), (second, &source)] {
+        let again = fork(&house, *request, &[]);
+        assert_eq!(again.code, Some(0), "{again:?}");
+        assert!(again.err.contains(&format!("a fork of {root}")), "{again:?}");
+    }
+    assert_eq!(house.effects(), done);
 
     assert_eq!(running.stop(), Some(0));
     house.verified();
@@ -112,9 +84,9 @@ fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
 #[test]
 fn a_fork_after_a_result_continues_the_conversation() {
     let house = House::new();
-    let running = run(&house);
+    let running = house.run_noting();
     ask(&house, "ping", "1", &["--new", "sess-source01"]);
-    let (result, _) = messages(&house, "pong")[0].clone();
+    let (result, _) = house.messages("pong")[0].clone();
     let forked = fork(&house, result, &["--json"]).json().remove(0);
     let thread = forked["fork"].as_str().unwrap().to_owned();
 
@@ -124,7 +96,7 @@ fn a_fork_after_a_result_continues_the_conversation() {
         listed.out.contains(&thread).then_some(listed.out)
     });
     assert!(held.contains("solo"), "{held}");
-    assert_eq!(effects(&house), 1);
+    assert_eq!(house.effects(), 1);
     let shown = house.organism(&["thread", &thread]);
     assert!(shown.out.contains("fork"), "{shown:?}");
     let listed = house.organism(&["threads"]);
@@ -140,9 +112,9 @@ fn a_fork_after_a_result_continues_the_conversation() {
 #[test]
 fn an_edited_request_is_held_until_an_operator_approves_it() {
     let house = House::new();
-    let running = run(&house);
+    let running = house.run_noting();
     ask(&house, "ping", "1", &[]);
-    let (id, _) = messages(&house, "ping")[0].clone();
+    let (id, _) = house.messages("ping")[0].clone();
     house.write("edit.xml", numbered("ping", "7"));
     house.write("bad.xml", format!("<pong xmlns=\"{TALK}\"><n>7</n></pong>"));
 
@@ -150,7 +122,7 @@ fn an_edited_request_is_held_until_an_operator_approves_it() {
     assert_eq!(refused.code, Some(65), "{refused:?}");
     let live = fork(&house, id, &["--edit", "edit.xml", "--live", "solo"]);
     assert_eq!((live.code, live.out), (Some(0), numbered("pong", "7") + "\n"));
-    assert_eq!(effects(&house), 2);
+    assert_eq!(house.effects(), 2);
 
     let mut waiting = house.command(&["fork", &id.to_string(), "--edit", "edit.xml"]);
     let waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -159,12 +131,12 @@ fn an_edited_request_is_held_until_an_operator_approves_it() {
         let held = listed.first()?.clone();
         held["message"].as_str().map(|message| (message.to_owned(), held["sha256"].clone()))
     });
-    assert_eq!(effects(&house), 2, "no listener is given it");
+    assert_eq!(house.effects(), 2, "no listener is given it");
     let approved = house.organism(&["approve", &held.0, "--hash", held.1.as_str().unwrap()]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
     let output = CommandOutput::from(waiting.wait_with_output().unwrap());
     assert_eq!((output.code, output.out), (Some(0), numbered("pong", "7") + "\n"));
-    assert_eq!(effects(&house), 3);
+    assert_eq!(house.effects(), 3);
 
     for (arguments, expected) in [
         (&["--live", "sollo"][..], "did you mean `solo`?"),
@@ -193,10 +165,10 @@ fn a_fork_survives_kill_9_at_every_point() {
     ];
     for point in points {
         let house = House::new();
-        let running = run(&house);
+        let running = house.run_noting();
         ask(&house, "ping", "1", &[]);
         assert_eq!(running.stop(), Some(0));
-        let (id, _) = messages(&house, "ping")[0].clone();
+        let (id, _) = house.messages("ping")[0].clone();
 
         // The boot of the pump steps and appends, too.
         for nth in 2..=4 {
@@ -205,7 +177,7 @@ fn a_fork_survives_kill_9_at_every_point() {
             command.env("ORGANISM_FAILPOINT", format!("{point}:{nth}"));
             command.output().unwrap();
         }
-        let running = run(&house);
+        let running = house.run_noting();
         let forked = fork(&house, id, &[]);
         assert_eq!((forked.code, forked.out), (Some(0), numbered("pong", "1") + "\n"), "{point}");
         until("all forks have ended", || {
@@ -215,7 +187,7 @@ fn a_fork_survives_kill_9_at_every_point() {
                 .is_none_or(|page| page["threads"] == serde_json::json!([]))
                 .then_some(())
         });
-        assert_eq!(effects(&house), 1, "{point}");
+        assert_eq!(house.effects(), 1, "{point}");
         assert_eq!(running.stop(), Some(0));
         house.verified();
     }
@@ -232,10 +204,10 @@ fn a_run_of_a_workflow_is_forked() {
     let sent = house.send_text(request, &["--new", "sess-essay000"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
 
-    let (id, _) = messages(&house, "essay")[0].clone();
+    let (id, _) = house.messages("essay")[0].clone();
     let forked = fork(&house, id, &[]);
     assert_eq!((forked.code, &forked.out), (Some(0), &sent.out), "{forked:?}");
-    let thread = messages(&house, "essay").pop().unwrap().1;
+    let thread = house.messages("essay").pop().unwrap().1;
     let compared = house.organism(&["diff", "sess-essay000", thread.as_str(), "--json"]);
     let compared = compared.json().remove(0);
     assert_eq!(compared["equal_results"], true, "{compared}");
@@ -268,8 +240,8 @@ fn a_run_of_a_fork_keeps_the_definition_of_its_source() {
         <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
     let sent = house.send_text(request, &["--new", "sess-essay000"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    let (id, _) = messages(&house, "essay")[0].clone();
-    let (result, _) = messages(&house, "essay-output").pop().unwrap();
+    let (id, _) = house.messages("essay")[0].clone();
+    let (result, _) = house.messages("essay-output").pop().unwrap();
 
     house.write("organism.toml", essay.replace("Write the whole essay", "Write a whole essay"));
     house.write("essay/recording.toml", "recorded = \"empty\"\n");

@@ -268,6 +268,39 @@ fn another_prompt_gets_no_recorded_answer() {
     house.verified();
 }
 
+/// A fork of a fork keeps the whole conversation, at whatever message of the fork it begins.
+#[test]
+fn a_fork_of_a_fork_keeps_the_history_of_the_source() {
+    let house = house("xml-final", "", SLOTS);
+    let running = run(&house);
+    let mut answers = Vec::new();
+    for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
+        let sent = house.send_text(&numbered("order", "1"), &more);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        answers.push(sent.out.trim_end().to_owned());
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("turns.toml", NO_TURNS);
+    let running = run(&house);
+    let (request, _) = messages(&house, "sess-source01", "order")[1].clone();
+    let (turn, _) = messages(&house, "sess-source01", "model-turn")[2].clone();
+    for place in [request, turn] {
+        let (thread, forked) = fork(&house, place);
+        assert_eq!((forked.code, forked.out.trim_end()), (Some(0), &*answers[1]), "{forked:?}");
+        for (local, root) in [("order", &thread), ("operator-action", &thread), ("fork", &thread)] {
+            let (copy, _) = messages(&house, root, local)[0].clone();
+            let (_, again) = fork(&house, copy);
+            assert_eq!((again.code, again.out.trim_end()), (Some(0), &*answers[1]), "{again:?}");
+            assert!(again.err.contains("a fork of sess-source01 at"), "{again:?}");
+        }
+    }
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
 /// An agent whose peer is an agent with a peer of its own.
 const CHAIN: &str = r#"
 recorded = "for a test"
