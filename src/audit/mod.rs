@@ -18,8 +18,8 @@ mod message_report;
 pub mod past_time;
 pub mod payload_lines;
 mod report;
-mod retry_messages;
 mod result_pairs;
+mod retry_messages;
 mod retry_source;
 mod search;
 mod stats;
@@ -52,11 +52,11 @@ pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
 };
+pub use result_pairs::{ResultPair, UnpairedResults, pair_results};
 pub use retry_messages::{
     EarlierAttempt, RetryMessage, RetryMessageFilter, earlier_attempts, retry_messages,
     retry_messages_with_id,
 };
-pub use result_pairs::{ResultPair, UnpairedResults, pair_results};
 pub use retry_source::{RetryError, RetrySource};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};

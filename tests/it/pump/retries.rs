@@ -162,7 +162,7 @@ fn a_retry_passes_the_peers_of_today_and_names_no_taken_thread() {
     world.check_replay();
 }
 
-/// A refused submission had a key. Whoever comes first, the retry or the client's own repetition, the
+/// A refused submission had a key. Whether the retry or the client's own repetition comes first, the
 /// work is done once.
 #[test]
 fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
