@@ -32,7 +32,8 @@ pub struct Args {
     /// Partition of the position, where an organism has several.
     #[arg(long, value_name = "N", requires = "at")]
     partition: Option<u32>,
-    /// Write the config and all its files into this directory, so that it can be loaded from there.
+    /// Write the config with its prompts and schemas into this directory, so that it can be loaded from
+    /// there. The programs that it runs are not on record.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write one JSON value.

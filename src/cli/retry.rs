@@ -84,7 +84,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         named.collect::<anyhow::Result<Vec<_>>>()?
     };
     if args.messages.is_empty() && !args.all {
-        return list(&named, args.json);
+        let is_filtered = args.listener.is_some() || args.reason.is_some();
+        return list(&named, args.json, is_filtered);
     }
     if named.is_empty() {
         note!("no request of a client matches that failed or was refused, and was not retried");
@@ -107,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Lists what `--all` would retry.
-fn list(named: &[NamedMessage], is_json: bool) -> anyhow::Result<ExitCode> {
+fn list(named: &[NamedMessage], is_json: bool, is_filtered: bool) -> anyhow::Result<ExitCode> {
     if is_json {
         for message in named {
             print_json(message, "listed", |output| {
@@ -119,6 +120,9 @@ fn list(named: &[NamedMessage], is_json: bool) -> anyhow::Result<ExitCode> {
 
     put(&candidates::draw(named))?;
     match named.len() {
+        0 if is_filtered => {
+            note!("no request matches these conditions; `organism retry` alone lists all");
+        }
         0 => note!("no request of a client that failed or was refused waits for a retry"),
         _ => note!("`organism retry --all` with the same options retries them"),
     }

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::agent::{FinalFormat, ReportSchema};
+use crate::agent::{FinalFormat, ReportSchema, STANDARD_SECTIONS};
 use crate::ids::Digest;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::keys::nearest;
 use super::members::{DeclaredAgent, DeclaredMember, FormatWord};
 use super::payloads::PayloadResolver;
 use super::tree::{ExpandedText, Located};
@@ -80,6 +81,10 @@ fn prompt(
             let message = format!("`{name}` cannot be a section of a prompt");
             let help = "sections become tags: a lowercase letter, then letters, digits, - and _";
             problems.push(ConfigProblem::new(ProblemCode::BadName, &key.place, message).help(help));
+        } else if let Some(standard) = near_section(name) {
+            let message = format!("`{name}` is no standard section, and is nearly `{standard}`");
+            let help = format!("write `{standard}`, or give a section of its own another name");
+            problems.push(ConfigProblem::new(ProblemCode::BadName, &key.place, message).help(help));
         } else if sections.iter().any(|(known, _)| known == name) {
             let message = format!("the prompt's section `{name}` is written twice");
             let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &key.place, message);
@@ -93,6 +98,12 @@ fn prompt(
     }
 
     sections
+}
+
+/// The standard section of which the name is nearly the name.
+fn near_section(name: &str) -> Option<&'static str> {
+    let is_standard = STANDARD_SECTIONS.contains(&name);
+    nearest(name, STANDARD_SECTIONS).filter(|_| !is_standard)
 }
 
 fn is_section(name: &str) -> bool {

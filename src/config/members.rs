@@ -267,7 +267,7 @@ fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut Table
     }
     read.required("accepts", "[\"the payloads it takes\"]");
     if read.is_empty_list("accepts") {
-        let place = read.place.clone();
+        let place = read.place_of("accepts");
         read.empty("accepts", &place);
     }
     if role == Role::Human {

@@ -41,6 +41,11 @@ pub fn run_sql(
     time: Duration,
     visit: &mut RowVisitor<'_>,
 ) -> Result<(), Error> {
+    if statement.trim().is_empty() {
+        let detail = "it is empty; write a statement that reads, such as `SELECT * FROM about`";
+        return Err(Error::Query { detail: detail.to_owned() });
+    }
+
     // A time beyond what a clock can show is no limit.
     let until = Instant::now().checked_add(time);
     let timer = move || until.is_some_and(|until| Instant::now() >= until);

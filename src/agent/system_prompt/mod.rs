@@ -61,7 +61,7 @@ impl AgentEnvironment {
 }
 
 /// Names of the sections that are generated or have a default text, in their order.
-const STANDARD: [&str; 6] =
+pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
 /// The system prompt of one turn. `sections` come from the config. A section with the name of a
@@ -74,7 +74,7 @@ pub fn system(
 ) -> String {
     let prompt = protocol.prompt_input();
     let mut out = String::new();
-    for name in STANDARD {
+    for name in STANDARD_SECTIONS {
         let given = sections.iter().find(|(called, _)| called == name).map(|(_, text)| text.trim());
         let text = match (name, given) {
             ("tool_calling", given) => joined(&protocol.tool_calling(), given),
@@ -88,7 +88,7 @@ pub fn system(
         section(&mut out, name, &text);
     }
 
-    for (name, text) in sections.iter().filter(|(name, _)| !STANDARD.contains(&name.as_str())) {
+    for (name, text) in sections.iter().filter(|(name, _)| !STANDARD_SECTIONS.contains(&name.as_str())) {
         section(&mut out, name, text.trim());
     }
 

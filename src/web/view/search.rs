@@ -75,6 +75,12 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
     let thread = query
         .get("thread")
         .map(|id| ThreadId::parse(id).map_err(|_| format!("`{id}` is no id of a thread")));
+    for (name, known) in [("kind", kinds()), ("disposition", dispositions())] {
+        if let Some(text) = query.get(name).filter(|text| !known.contains(text)) {
+            return Err(format!("`{text}` is no {name}; it is one of {}", known.join(", ")));
+        }
+    }
+
     let mut filter = SearchFilter {
         words: text("words").unwrap_or_default(),
         payload: text("payload"),
@@ -153,11 +159,20 @@ fn time_and_thread(at: Time, thread: Option<&str>) -> Markup {
     }
 }
 
+/// Kinds by which a search may select.
+fn kinds() -> Vec<&'static str> {
+    let kinds = MessageKind::ALL.map(MessageKind::as_str);
+    [&kinds[..], &["refusal"]].concat()
+}
+
+fn dispositions() -> Vec<&'static str> {
+    Disposition::ALL.map(Disposition::as_str).to_vec()
+}
+
 fn form(query: &UrlQuery) -> Markup {
     let value = |name: &str| query.get(name).unwrap_or_default().to_owned();
-    let kinds = MessageKind::ALL.map(MessageKind::as_str);
-    let kinds = [&kinds[..], &["refusal"]].concat();
-    let dispositions = Disposition::ALL.map(Disposition::as_str);
+    let kinds = kinds();
+    let dispositions = dispositions();
     html! {
         form.filters method="get" action=(PATH) role="search" aria-label="Messages" {
             div {

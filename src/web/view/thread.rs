@@ -96,7 +96,13 @@ pub(super) async fn show(
                 let content = content(&query, &found, shown_view, view.operate.is_some());
                 view.page(&id, "/threads", &html! { (bar) (content) })
             }
-            None => missing(view, &id),
+            None => match query.get("at") {
+                Some(at) => {
+                    let text = format!("Thread `{id}` has no record up to record {at}.");
+                    view.failed(StatusCode::NOT_FOUND, "Not there at that moment", &text)
+                }
+                None => missing(view, &id),
+            },
         }
     })
     .await
