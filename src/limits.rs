@@ -566,6 +566,9 @@ pub const WEB_PAST_RECORDS: u64 = 20_000;
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 /// Age of the proof of a record from which on the web view makes another one.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
+/// Records of a journal since a call began to wait, up to which the page of its thread shows what it
+/// waits with.
+pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Calls that wait for a person at the head of the page of a thread.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
 /// Bytes of HTML on one page for payloads, prompts and reasons; more is left out.

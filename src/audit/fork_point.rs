@@ -278,11 +278,16 @@ pub(super) struct RecordedFork {
     calls: Vec<ReopenedCall>,
     /// The messages that the fork has opened again.
     messages: Vec<Message>,
+    /// Version of the core that decided the fork.
+    core_version: u32,
 }
 
+/// First core version whose forks keep the allotments of spawned threads.
+const ALLOTMENTS_SINCE: u32 = 54;
+
 impl RecordedFork {
-    /// The fork that this record opens.
-    pub fn of(record: &Record) -> Option<Self> {
+    /// The fork that this record opens, decided by this version of the core.
+    pub fn of(record: &Record, core_version: u32) -> Option<Self> {
         let forked = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
             _ => None,
@@ -303,6 +308,7 @@ impl RecordedFork {
             threads: threads.clone(),
             messages: messages.collect(),
             calls,
+            core_version,
         })
     }
 
@@ -341,9 +347,12 @@ impl RecordedFork {
         let answered = self.answered();
         let turn = turn.filter(|_| is_at_turn);
         let turn = turn.map(|turn| (turn.call, |name: &ListenerName| answered.contains(name)));
-        let Some((expected, work)) = taken_over(reader, source, thread, turn)? else {
+        let Some((mut expected, work)) = taken_over(reader, source, thread, turn)? else {
             return broken("its open calls are not those of its history");
         };
+        if self.core_version < ALLOTMENTS_SINCE {
+            expected.iter_mut().for_each(|thread| thread.allotment = None);
+        }
         if expected != *threads {
             return broken("its threads are not those of its history");
         }

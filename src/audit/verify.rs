@@ -109,6 +109,8 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
+    /// Version of the core that decides the present epoch.
+    core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
     coverage: MacCoverage,
@@ -279,7 +281,7 @@ impl JournalProof {
             self.take_action(action);
         }
 
-        self.forks.extend(RecordedFork::of(&sealed.record));
+        self.forks.extend(RecordedFork::of(&sealed.record, self.core_version));
         for fact in &sealed.record.facts {
             match fact {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
@@ -295,7 +297,9 @@ impl JournalProof {
                     let detail = format!("a pump started with epoch {epoch}, beyond the journal's");
                     return Err(broken(detail));
                 }
-                Fact::Booted { config, blobs, .. } | Fact::Reloaded { config, blobs, .. } => {
+                Fact::Booted { config, blobs, core_version, .. }
+                | Fact::Reloaded { config, blobs, core_version, .. } => {
+                    self.core_version = *core_version;
                     self.name_blob(*config, position, BlobUse::Older);
                     blobs.iter().for_each(|blob| self.name_blob(*blob, position, BlobUse::Boot));
                 }

@@ -151,9 +151,8 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
         *position == point.source.record && *from == turn.agent && *kind != MessageKind::Note
     });
     // The request of a fork stands for that of its source.
-    let is_request = point.request.is_some()
-        && point.source.thread != thread.root()
-        && report.message.kind == MessageKind::Call;
+    let is_copy = point.source.thread != thread.root() && report.record.previous == Position(0);
+    let is_request = is_copy && point.request.is_some() && report.message.kind == MessageKind::Call;
     if point.source.message != id && !((is_of_turn || is_request) && args.edit.is_some()) {
         let what = kind_of(&point);
         let taken = point.source.message;
@@ -161,7 +160,7 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
             Some(listener) => format!(
                 "{id} is beneath a call of {listener}, which a fork answers from the record as a whole"
             ),
-            None if point.source.thread != thread.root() => {
+            None if is_copy => {
                 format!("{id} is a copy in the first record of a fork")
             }
             None => format!("calls are open at {id}"),

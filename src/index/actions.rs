@@ -128,7 +128,10 @@ fn add(
 ) -> rusqlite::Result<()> {
     let person = action.person.map_or(ListenerName::CORE, ListenerName::as_str);
     let person = fold.names.number(person)?;
-    let is_refused = record.facts.iter().any(|fact| matches!(fact, Fact::Refused { .. }));
+    // A fork may begin with a refusal of what its operator wrote.
+    let is_forked = record.facts.iter().any(|fact| matches!(fact, Fact::Forked { .. }));
+    let is_refused =
+        !is_forked && record.facts.iter().any(|fact| matches!(fact, Fact::Refused { .. }));
     let who = action.who;
     let sql = "INSERT INTO action_row(position, time, action, person, uid, login, host, signed, \
                accepted, thread, message, payload, preview, reason, details) \

@@ -1,5 +1,7 @@
 //! Finds the calls that wait for a person, and their trees.
 
+use rusqlite::Row;
+
 use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
 
@@ -31,39 +33,31 @@ impl IndexReader {
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
         let all = self.rows(count, &[], |row| row.get(0))?;
-        Ok((self.waiting_in(None, most)?, all.first().copied().unwrap_or_default()))
+        let sql = "SELECT m.id, m.time, r.id, m.position FROM hold_row h INDEXED BY hold_open \
+                   CROSS JOIN message_row m ON m.n = h.call \
+                   CROSS JOIN thread_row t ON t.n = m.thread \
+                   CROSS JOIN thread_row r ON r.n = t.tree \
+                   WHERE h.ended IS NULL ORDER BY m.time, m.id LIMIT ?1";
+        Ok((self.rows(sql, &[&most], waiting)?, all.first().copied().unwrap_or_default()))
     }
 
-    /// The first `most` calls that wait in a thread or beneath it.
+    /// The first `most` calls that wait in a thread or beneath it. Trees in which nothing waits cost
+    /// nothing, however much waits elsewhere.
     pub fn waiting_beneath(
         &self,
         thread: &ThreadId,
         most: usize,
     ) -> Result<Vec<WaitingMessage>, Error> {
-        self.waiting_in(Some(thread), most)
-    }
-
-    fn waiting_in(
-        &self,
-        thread: Option<&ThreadId>,
-        most: usize,
-    ) -> Result<Vec<WaitingMessage>, Error> {
-        let sql = "SELECT m.id, m.time, r.id, m.position FROM hold_row h INDEXED BY hold_open \
-                   CROSS JOIN message_row m ON m.n = h.call \
-                   CROSS JOIN thread_row t ON t.n = m.thread \
-                   CROSS JOIN thread_row r ON r.n = t.tree \
-                   WHERE h.ended IS NULL AND (?2 IS NULL OR t.id = ?2 OR t.id GLOB ?2 || '.*') \
-                   ORDER BY m.time, m.id LIMIT ?1";
-        let thread = thread.map(ThreadId::as_str);
-        self.rows(sql, &[&most, &thread], |row| {
-            let root: String = row.get(2)?;
-            Ok(WaitingMessage {
-                message: id(&row.get::<_, Vec<u8>>(0)?),
-                since: Time(row.get(1)?),
-                root: ThreadId::parse(&root).map_err(|_| wrong_thread())?,
-                position: Position(row.get(3)?),
-            })
-        })
+        let sql = "SELECT m.id, m.time, r.id, m.position FROM thread_row own \
+                   CROSS JOIN tree_row sums ON sums.n = own.tree AND sums.held > 0 \
+                   CROSS JOIN thread_row r ON r.n = own.tree \
+                   CROSS JOIN thread_row t ON t.tree = own.tree AND t.held > 0 \
+                   AND (t.n = own.n OR t.id GLOB ?2 || '.*') \
+                   CROSS JOIN call_row c ON c.thread = t.n AND c.closed IS NULL \
+                   CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
+                   CROSS JOIN message_row m ON m.n = c.n \
+                   WHERE own.id = ?2 ORDER BY m.time, m.id LIMIT ?1";
+        self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
     /// The trees in which calls wait for an approval or an answer.
@@ -86,6 +80,16 @@ impl IndexReader {
         };
         found.into_iter().map(tree).collect()
     }
+}
+
+fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingMessage> {
+    let root: String = row.get(2)?;
+    Ok(WaitingMessage {
+        message: id(&row.get::<_, Vec<u8>>(0)?),
+        since: Time(row.get(1)?),
+        root: ThreadId::parse(&root).map_err(|_| wrong_thread())?,
+        position: Position(row.get(3)?),
+    })
 }
 
 /// The error for a row whose thread has no valid id.

@@ -88,7 +88,9 @@ pub fn system(
         section(&mut out, name, &text);
     }
 
-    for (name, text) in sections.iter().filter(|(name, _)| !STANDARD_SECTIONS.contains(&name.as_str())) {
+    for (name, text) in
+        sections.iter().filter(|(name, _)| !STANDARD_SECTIONS.contains(&name.as_str()))
+    {
         section(&mut out, name, text.trim());
     }
 

@@ -58,7 +58,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         BrowserKeyChange::Replaced { text, earlier } => {
             file.replace(&text)?;
             note!("{shown}: {} may sign in the browser with {key}", args.name);
-            note!("no longer with {earlier}");
+            note!(
+                "from then on no longer with {earlier}, which the organism that runs still accepts"
+            );
         }
     }
     note!(

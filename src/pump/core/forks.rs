@@ -336,7 +336,7 @@ impl Core {
 
     /// Whether nothing but the next timer of a fork can go on.
     fn waits_for_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
-        tree.lineage.is_some() && is_idle(tree) && !self.recorded.has_any(root)
+        tree.lineage.is_some() && self.is_idle(tree) && !self.recorded.has_any(root)
     }
 
     /// Has the next timer of a fork fire if nothing else in it can go on.
@@ -348,32 +348,36 @@ impl Core {
         if tree.timers.is_empty() || !self.waits_for_timers(&root, tree) {
             return;
         }
-        if let Some((timer, call)) = first_timer(tree) {
+        if let Some((timer, call)) = self.first_timer(tree) {
             let alarm = Alarm::Timer { timer, call };
             step.effect(Effect::Alarm { at: step.time, alarm });
         }
     }
 
+    /// Whether no open call of a tree can go on before a timer fires or a person decides.
+    fn is_idle(&self, tree: &Tree) -> bool {
+        let is_kept = |call: &Call| !call.is_ready() || self.is_paused(call);
+        let rests =
+            |call: &Call| call.held.is_some() || (call.handed_over.is_none() && is_kept(call));
+        tree.open_calls().all(rests)
+    }
+
+    /// The timer of a fork that fires next. What is paused keeps its timers.
+    fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
+        let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
+        let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));
+        let next = going.min_by_key(|(timer, set)| (set.fires_at, **timer));
+        next.map(|(timer, set)| (*timer, set.call))
+    }
+
     /// Whether a timer of a fork is the next one to fire.
     pub(super) fn is_next_timer(&self, root: &ThreadId, timer: TimerId) -> bool {
         let tree = self.state.trees.get(root).filter(|tree| self.waits_for_timers(root, tree));
-        tree.and_then(first_timer).is_some_and(|(next, _)| next == timer)
+        tree.and_then(|tree| self.first_timer(tree)).is_some_and(|(next, _)| next == timer)
     }
 }
 
 /// Whether calls to such a listener get the recorded results of a fork's source.
 fn is_recalled_role(role: Role) -> bool {
     matches!(role, Role::Listener | Role::Human)
-}
-
-/// Whether no open call of a tree can go on before a timer fires or a person decides.
-fn is_idle(tree: &Tree) -> bool {
-    let rests =
-        |call: &Call| call.held.is_some() || (call.handed_over.is_none() && !call.is_ready());
-    tree.open_calls().all(rests)
-}
-
-fn first_timer(tree: &Tree) -> Option<(TimerId, CallId)> {
-    let next = tree.timers.iter().min_by_key(|(timer, set)| (set.fires_at, **timer));
-    next.map(|(timer, set)| (*timer, set.call))
 }

@@ -11,6 +11,7 @@ use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
 use super::submit::ClientRequest;
 use super::{Core, Step};
+use crate::clock::Time;
 use crate::contract::Role;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
@@ -76,7 +77,7 @@ impl Core {
             signature: origin.signature.as_deref(),
         };
         let placed = payload.and_then(|checked| {
-            let place = self.place_retry(&action, &checked);
+            let place = self.place_retry(step.time, &action, &checked);
             let place = place.and_then(|place| self.proof(step.time, &signed).map(|_| place));
             // A refusal contains the whole payload, so that its record does.
             let place =
@@ -160,7 +161,12 @@ impl Core {
     /// # Errors
     ///
     /// Returns the refusal by the first broken rule.
-    fn place_retry(&self, action: &RetryAction, checked: &Checked) -> Result<RetryPlace, Refusal> {
+    fn place_retry(
+        &self,
+        now: Time,
+        action: &RetryAction,
+        checked: &Checked,
+    ) -> Result<RetryPlace, Refusal> {
         let refused = |rule, text: &str| Err(refusal_of(rule, text, checked));
         let root = &action.thread;
         let is_new = action.source.root() != *root;
@@ -176,7 +182,7 @@ impl Core {
             return refused(RefusalRule::NotInVocabulary, &text);
         }
 
-        self.check_key(action, checked)?;
+        self.check_key(now, action, checked)?;
         let peers = self.peers_of_retry(action, checked)?;
         if let Some(tree) = self.state.tree(root)
             && !self.renews(&client, root)
@@ -194,8 +200,8 @@ impl Core {
     }
 
     /// Whether the client has not sent the refused submission again itself.
-    fn check_key(&self, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
-        let used = self.key_use(action).filter(|used| used.digest == checked.payload().digest);
+    fn check_key(&self, now: Time, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
+        let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
         let Some(used) = used.filter(|_| !mutant("retry-a-used-key")) else { return Ok(()) };
         let text = format!(
             "{} has sent this again with the same key since, in thread {}",
@@ -204,8 +210,12 @@ impl Core {
         Err(refusal_of(RefusalRule::KeyReused, text, checked))
     }
 
-    /// The submission that has used the key of a retry since.
-    fn key_use(&self, action: &RetryAction) -> Option<&KeyUse> {
+    /// The submission that has used the key of a retry, unless the key has expired since.
+    fn key_use(&self, now: Time, action: &RetryAction) -> Option<&KeyUse> {
+        self.recorded_key(action).filter(|used| !self.has_expired(used, &action.sender, now))
+    }
+
+    fn recorded_key(&self, action: &RetryAction) -> Option<&KeyUse> {
         let key = action.key.clone()?;
         self.state.keys.get(&(action.sender.clone(), key))
     }
@@ -240,14 +250,19 @@ impl Core {
         let core = ListenerName::core();
         let cause = self.system_note(step, &thread, &core, &CorePayload::OperatorAction(report));
 
+        // A key that another payload has used since stays with it.
+        let key = action.key.as_ref().filter(|_| self.key_use(step.time, action).is_none());
+        if let (Some(key), Some(_)) = (key, self.recorded_key(action)) {
+            let client = action.sender.clone();
+            self.fact(step, Fact::KeyExpired { client, key: key.clone() });
+        }
         self.fact(step, Fact::Retried { message: action.message, retry: action.id });
         let request = ClientRequest {
             id: action.id,
             sender: &action.sender,
             client,
             thread: &thread,
-            // A key that another payload has used since stays with it.
-            key: action.key.as_ref().filter(|_| self.key_use(action).is_none()),
+            key,
             cause: Some(cause.id),
         };
         let calls = self.open_client_calls(step, &request, checked, peers);

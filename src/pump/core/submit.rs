@@ -83,8 +83,9 @@ impl Core {
         submission: &Submission,
         time: Time,
     ) -> Result<Option<Receipt>, Refusal> {
-        let used =
-            self.use_of_key(submission).filter(|used| !self.has_expired(used, submission, time));
+        let used = self
+            .use_of_key(submission)
+            .filter(|used| !self.has_expired(used, &submission.client, time));
         let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
         if checked.payload().digest == used.digest {
             let thread = used.thread.clone();
@@ -105,8 +106,8 @@ impl Core {
 
     /// Whether a key is older than the time for which its client's keys are kept. While a call of
     /// its submission is open, it is kept, so that a retry never starts the same work beside it.
-    fn has_expired(&self, used: &KeyUse, submission: &Submission, time: Time) -> bool {
-        let contract = self.contracts.get(&submission.client);
+    pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
+        let contract = self.contracts.get(client);
         let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };
         let is_open = |call: &CallId| self.state.calls.contains_key(call);
         let is_in_use = used.calls.iter().any(is_open) && !mutant("expire-a-key-in-use");

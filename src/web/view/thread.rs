@@ -13,7 +13,7 @@ use super::live;
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use super::{ViewState, operate, sequence, timeline_chart, waiting};
+use super::{ViewState, operate, sequence, timeline_chart, waiting as waiting_page};
 use crate::audit::amounts::{count, offset};
 use crate::audit::{
     BusyRefusals, HeldCall, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage,
@@ -23,7 +23,7 @@ use crate::audit::{
 use crate::contract::run_definition_name;
 use crate::envelope::{AttemptFailure, Disposition, MessageKind};
 use crate::ids::{Position, ThreadId};
-use crate::index::{self, CallWork, IndexReader};
+use crate::index::{self, CallWork, IndexReader, WaitingMessage};
 use crate::limits;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
@@ -70,6 +70,8 @@ struct FoundPage {
     page: ThreadPage,
     work: Vec<CallWork>,
     /// Calls in the thread or beneath it that wait for a person now.
+    waiting: Vec<WaitingMessage>,
+    /// The same calls with what a person decides about, unless they are far back in the record.
     held: Vec<HeldCall>,
     /// Whether the thread has a run of a workflow.
     has_run: bool,
@@ -123,12 +125,17 @@ fn find(
         ThreadView::Timeline => index.call_work(thread, page.from_seq, page.next_seq)?,
         _ => Vec::new(),
     };
-    let held = match at {
+    let waiting = match at {
         Some(_) => Vec::new(),
-        None => held_of(index, &index.waiting_beneath(thread, limits::WEB_NEEDS_YOU_MAX)?)?,
+        None => index.waiting_beneath(thread, limits::WEB_NEEDS_YOU_MAX)?,
     };
+    let first = waiting.iter().map(|call| call.position).min();
+    let last = index.journal().last().unwrap_or_default();
+    let is_near =
+        first.is_some_and(|first| last.0 - first.0.min(last.0) <= limits::WEB_HELD_RECORDS);
+    let held = if is_near { held_of(index, &waiting)? } else { Vec::new() };
     let has_run = index.has_payload(thread, &run_definition_name())?;
-    Ok(Some(FoundPage { page, work, held, has_run }))
+    Ok(Some(FoundPage { page, work, waiting, held, has_run }))
 }
 
 /// The thread as it was after a record. The whole thread is read, so it must be short.
@@ -183,7 +190,7 @@ fn drawing(view: &Markup) -> Markup {
 }
 
 fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act: bool) -> Markup {
-    let FoundPage { page, work, held, has_run } = found;
+    let FoundPage { page, work, waiting, held, has_run } = found;
     let timeline = &page.timeline;
     let room = &PageRoom::new();
     let messages = match shown_view {
@@ -200,7 +207,7 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     let own = query.link(&path(id));
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
-        (waiting::needs_you(held, may_act))
+        (waiting_page::needs_you(waiting, held, may_act))
         (totals(timeline, query.get("at").is_some()))
         @if let Some(parent) = parent {
             p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }

@@ -169,11 +169,23 @@ pub(super) fn whole_call(call: &HeldCall) -> Markup {
     }
 }
 
-/// The calls of a thread that wait for a person, for the head of its page.
-pub(super) fn needs_you(calls: &[HeldCall], may_act: bool) -> Markup {
+/// The calls of a thread that wait for a person, for the head of its page. `held` has the same calls
+/// with their contents, or none of them.
+pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: bool) -> Markup {
     html! {
         div #needs-you {
-            @for call in calls {
+            @if held.is_empty() {
+                @for call in waiting {
+                    section.needs-you aria-label="Waits for a person" {
+                        p {
+                            b { "Waits for a person" } ": " (message::link(call.message)) ", since "
+                            (moment(call.since)) ". It is not handed over. "
+                            a href=(PATH) { "All that waits" }
+                        }
+                    }
+                }
+            }
+            @for call in held {
                 section.needs-you aria-label="Waits for a person" {
                     p {
                         b { "Waits for an " (kind_of(call.hold)) ": " }

@@ -8,7 +8,7 @@ use organism::contract::{Contract, Role};
 use organism::envelope::{MessageKind, Money, RefusalRule, Turn};
 use organism::ids::{CallId, Position, ThreadId};
 use organism::pump::core::{Event, ForkRuling};
-use organism::thread::{Decision, Fact, OperatorKeys, OperatorPublicKey};
+use organism::thread::{Decision, Fact, OperatorKeys, OperatorPublicKey, PauseTarget, PauseVerb};
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word};
 
@@ -234,6 +234,33 @@ fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
         assert_eq!(fired(&world), ended + 1, "{:?}", world.alarms);
         world.check_replay();
     }
+}
+
+/// 4.2: what is paused keeps its timers, and the other timers of the fork go on without them.
+#[test]
+fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
+    let (fork, _) = forked(ruling);
+    let timer = |label: &str, after: &str| {
+        core("set-timer", &format!("after=\"{after}\" label=\"{label}\""), "")
+    };
+    let inner = format!("<initial-payload>{}</initial-payload>", word("plan", "side"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"side\"", &inner);
+    let rest = core("wait", "", "");
+    world.play("thinker", &[spawn, timer("late", "PT9M"), rest.clone()]);
+    world.play("thinker", &[timer("soon", "PT3M"), rest]);
+    let side = PauseTarget::Thread(fork.child("side"));
+    world.pause(PauseVerb::Pause, &side);
+    world.pass(Duration::from_secs(1200));
+    assert!(world.deliveries.is_empty(), "the side is paused, and the root waits for it");
+    assert_eq!(fired(&world), 1, "{:?}", world.alarms);
+    world.pause(PauseVerb::Resume, &side);
+    world.pass(Duration::from_millis(10));
+    assert_eq!(fired(&world), 2);
+    assert_eq!(world.delivery("thinker").thread, fork.child("side"));
+    world.check_replay();
 }
 
 /// 1.7 and design 5.23: the limits of a spawned thread hold in the fork, with nothing of them used.

@@ -1,6 +1,9 @@
 //! Retries by operators: a new message of the same sender, once for each message (issue 18, part
 //! 3.8).
 
+use std::time::Duration;
+
+use organism::contract::{Contract, Role};
 use organism::envelope::{AttemptFailure, RefusalRule};
 use organism::ids::{CallId, MessageId, ThreadId};
 use organism::pump::core::{Receipt, RetryRuling, Target};
@@ -9,15 +12,19 @@ use uuid::Uuid;
 use super::world::{RetriedCall, World, agent, client, fresh, listener, word};
 
 /// A listener that is attempted once, and an agent that calls it, too.
-fn world() -> World {
+fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.attempts = 1;
-    World::new(vec![
+    vec![
         client("desk", &["thinker", "finder", "echo"]),
         agent("thinker", &["plan"], &["answer"], &["finder"]),
         listener("echo", &["count"], &["counted"], &[]),
         finder,
-    ])
+    ]
+}
+
+fn world() -> World {
+    World::new(contracts())
 }
 
 fn crashed() -> AttemptFailure {
@@ -201,4 +208,42 @@ fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &word("count", "b"));
     retried(world.retry(&refused));
     world.check_replay();
+}
+
+/// A key that has expired belongs to nobody: the retry uses it anew, and the client's repetition gets
+/// the result of the retry.
+#[test]
+fn a_retry_uses_an_expired_key_anew() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut contracts = contracts();
+    contracts.iter_mut().filter(|own| own.role == Role::Client).for_each(|own| {
+        own.keys_for = Some(HOUR);
+    });
+    let organism = ThreadId::parse(ThreadId::ORGANISM).unwrap();
+    let thread = ThreadId::parse("sess-retry0001").unwrap();
+    let text = word("count", "a");
+    let refused = RetriedCall {
+        source: &organism,
+        to: None,
+        text: &text,
+        key: Some("k-1"),
+        ..say(MessageId(Uuid::from_u128(77)), &thread)
+    };
+
+    for earlier in ["a", "b"] {
+        let mut world = World::new(contracts.clone());
+        world.submit_to(
+            "desk",
+            Target::New { suggested: None },
+            Some("k-1"),
+            &word("count", earlier),
+        );
+        world.play("echo", &[word("counted", earlier)]);
+        world.pass(2 * HOUR);
+        let (place, _) = retried(world.retry(&refused));
+        let again = world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &text);
+        let Receipt::Accepted { thread, again, .. } = again else { panic!("{again:?}") };
+        assert_eq!((thread, again), (place, true), "{earlier}");
+        world.check_replay();
+    }
 }

@@ -25,6 +25,7 @@ use crate::ids::{ListenerName, MessageId, Position};
 use crate::index::{IndexReader, MessageSelector};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
+use crate::organism::unpriced_model;
 use crate::service::{ForkRequest, ServiceRequest};
 use crate::thread::Allotment;
 
@@ -198,7 +199,7 @@ impl ForkDraft {
                 client: self.client(typed)?,
                 payload: self.payload(typed)?,
                 live: self.live(typed)?,
-                allotment: allotment(typed)?,
+                allotment: self.allotment(typed)?,
                 origin: Some(self.context.origin()),
                 ..ForkRequest::at(&self.point, client.fork_id(&source.thread))
             })
@@ -266,9 +267,24 @@ impl ForkDraft {
         let action = PreparedAction::new("Fork this thread?", back, [request]).of_form(PATH, typed);
         self.context.confirm(action, &details).await
     }
+
+    /// The amounts that bound the fork.
+    fn allotment(&self, typed: &UrlQuery) -> Result<Allotment, String> {
+        let allotment = amounts(typed)?;
+        let config = &self.context.config;
+        let models = config.agents.iter().map(|agent| agent.model.as_str());
+        match allotment.money.and_then(|_| unpriced_model(models, &config.models)) {
+            Some(model) => Err(format!(
+                "an amount of money cannot be kept, because the model `{model}` has no price; set \
+                 tokens instead"
+            )),
+            None => Ok(allotment),
+        }
+    }
 }
 
-fn allotment(typed: &UrlQuery) -> Result<Allotment, String> {
+/// The amounts of the form, as they stand there.
+fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     let tokens = typed.get("tokens").map(|text| {
         text.parse().map_err(|_| format!("`{text}` is no number of tokens, such as 20000"))
     });
