@@ -52,7 +52,7 @@ def watch_list(walk, view, page):
     happen("send")
     shows(other, "#live-new", "1 new")
     walk.expect(page.locator("#live-new").is_hidden(), "a paused page is not still")
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Update again").click()
     shows(page, "#live-new", "1 new")
     walk.check(page, "live list")
     other.close()

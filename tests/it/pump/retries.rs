@@ -210,7 +210,7 @@ fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     world.check_replay();
 }
 
-/// A key that has expired belongs to nobody: the retry uses it anew, and the client's repetition gets
+/// A key that has expired is free: the retry uses it anew, and the client's repetition gets
 /// the result of the retry.
 #[test]
 fn a_retry_uses_an_expired_key_anew() {

@@ -97,7 +97,7 @@ fn each_question_is_answered_in_three_clicks() {
         ),
         (&[booked, answer], &["Written by a model", "playback/", "2 000 + 100"]),
         (&["/refused"], &["schema-invalid", "writer", "not-in-vocabulary"]),
-        (&["/costs"], &["writer", "8000", "600", "0.022"]),
+        (&["/costs"], &["writer", "8 000", "600", "0.022"]),
         (&["/listeners"], &["flaky", "ledger", "queue p95"]),
         (&[booked, write], &["talk.xsd", first_config]),
         (&[booked, request], &["handled at record", "completed", "after"]),
