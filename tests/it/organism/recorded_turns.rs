@@ -208,16 +208,20 @@ fn a_generated_label_is_the_same_in_every_run_and_fork() {
     house.verified();
 }
 
+/// The answers to two requests of one conversation.
+fn two_orders(house: &House) -> [String; 2] {
+    [["--new", "sess-source01"], ["--thread", "sess-source01"]].map(|more| {
+        let sent = house.send_text(&numbered("order", "1"), &more);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        sent.out.trim_end().to_owned()
+    })
+}
+
 #[test]
 fn slots_of_a_fork_have_nonces_of_their_own() {
     let house = house("xml-final", "", SLOTS);
     let running = run(&house);
-    let mut answers = Vec::new();
-    for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
-        let sent = house.send_text(&numbered("order", "1"), &more);
-        assert_eq!(sent.code, Some(0), "{sent:?}");
-        answers.push(sent.out.trim_end().to_owned());
-    }
+    let answers = two_orders(&house);
     assert!(answers[0].contains("first") && answers[1].contains("second"), "{answers:?}");
     assert_eq!(running.stop(), Some(0));
 
@@ -273,12 +277,7 @@ fn another_prompt_gets_no_recorded_answer() {
 fn a_fork_of_a_fork_keeps_the_history_of_the_source() {
     let house = house("xml-final", "", SLOTS);
     let running = run(&house);
-    let mut answers = Vec::new();
-    for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
-        let sent = house.send_text(&numbered("order", "1"), &more);
-        assert_eq!(sent.code, Some(0), "{sent:?}");
-        answers.push(sent.out.trim_end().to_owned());
-    }
+    let answers = two_orders(&house);
     assert_eq!(running.stop(), Some(0));
 
     house.write("turns.toml", NO_TURNS);

@@ -67,6 +67,36 @@ fn the_timeline_shows_where_the_time_of_each_call_went() {
     assert!(page.contains("data-span=\"model\""), "{page}");
 }
 
+/// A thread that waits says so at its head, and its open wait has a bar and a time. A thread in which
+/// nothing waits, and one as it was, say nothing.
+#[test]
+fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let waiting = "/threads/sess-waiting777";
+    let page = view.page(waiting);
+    let head = page.split("id=\"needs-you\"").nth(1).unwrap().split("<dl").next().unwrap();
+    let said = text_of(&format!("<{head}"));
+    assert!(said.contains("Waits for an approval: writer → ledger say"), "{said}");
+    assert!(said.contains("It is not handed over."), "{said}");
+    assert!(!said.contains("Approve"), "a view that is read-only decides nothing: {said}");
+    for other in ["/threads/sess-booked777", "/threads/sess-waiting777?at=1000"] {
+        assert!(!text_of(&view.page(other)).contains("It is not handed over."), "{other}");
+    }
+
+    let page = view.page(&format!("{waiting}?view=timeline"));
+    let row = page.split("<tr>").find(|row| row.contains("waits for a person")).unwrap();
+    let bar = row.split("data-span=\"person\"").nth(1).unwrap().split('>').next().unwrap();
+    let number = |name: &str| -> f64 {
+        let text = bar.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap();
+        text.parse().unwrap()
+    };
+    assert!(bar.contains("data-open"), "{bar}");
+    assert!(number("x") + number("width") <= 1_000.5 && number("width") >= 3.0, "{bar}");
+    let legend = text_of(&page).split("Waited for a person").nth(1).unwrap().to_owned();
+    assert!(!legend.trim_start().starts_with("0 us"), "{legend}");
+}
+
 #[test]
 fn hostile_payloads_in_diagrams_are_text_and_the_pages_are_bounded() {
     let house = House::new();
