@@ -5,7 +5,8 @@ use organism::agent::history::{self, UnseenReason, Viewpoint};
 use organism::agent::protocol::render;
 use organism::agent::{MemoryScope, RendererVersion};
 use organism::envelope::MessageKind;
-use organism::ids::{CallId, MessageId};
+use organism::ids::{CallId, Digest, MessageId, Position};
+use organism::thread::{Fact, ForkSource};
 
 use super::story::{ROOT, Story, StoryMessage, listener, story_message, thread};
 
@@ -132,4 +133,52 @@ fn messages_of_other_threads_are_no_messages_of_this_one() {
     let child = "sess-abcd1234.a";
     story.say(story_message("researcher", "search", MessageKind::Call, SEARCH).within(child));
     check(&story, call, MemoryScope::Thread, &[], expect![""]);
+}
+
+/// The first record of a fork hides from an agent that it is in a fork, and nothing else that the core
+/// sends to the agent there.
+#[test]
+fn the_first_record_of_a_fork_hides_only_that_it_is_one() {
+    const CORE: &str = "https://xml-pipeline.org/ns/core/v1";
+    let mut story = Story::default();
+    let call = ask(&mut story);
+    let sent = format!("<system-error xmlns=\"{CORE}\" code=\"forked\">it ended</system-error>");
+    story.say(story_message("core", "researcher", MessageKind::System, &sent).because(call));
+    let stated = format!("<fork xmlns=\"{CORE}\" thread=\"sess-source01\" seq=\"3\" by=\"ana\"/>");
+    story.say(story_message("core", "core", MessageKind::System, &stated));
+    let source = ForkSource {
+        thread: thread("sess-source01"),
+        message: call,
+        seq: 3,
+        record: Position(1),
+        hash: Digest::ZERO,
+        history: Position(1),
+        unpinned: false,
+        journal: None,
+    };
+    for record in story.records.iter_mut().rev().take(2) {
+        record.facts.push(Fact::Forked {
+            thread: thread(ROOT),
+            by: listener("desk"),
+            source: source.clone(),
+            live: Vec::new(),
+            allotment: None,
+            threads: Vec::new(),
+        });
+    }
+
+    let agent = listener("researcher");
+    let thread = thread(ROOT);
+    let view = Viewpoint {
+        agent: &agent,
+        thread: &thread,
+        call: CallId(call),
+        position: story.position(),
+        memory: MemoryScope::Thread,
+        version: RendererVersion::CURRENT,
+    };
+    let items = history::of(&story.records, &view).items;
+    let prompt = render::conversation(&items, &agent, None, view.version);
+    let prompt: String = prompt.iter().flat_map(|said| said.texts()).collect();
+    assert!(prompt.contains("it ended") && !prompt.contains("sess-source01"), "{prompt}");
 }
