@@ -66,6 +66,16 @@ pub struct ModelRequest {
 }
 
 impl ModelRequest {
+    /// The tool choice to send. Providers refuse a choice without tools, so it is never sent without.
+    pub fn sent_tool_choice(&self) -> Option<ToolChoice> {
+        self.tool_choice.filter(|_| !self.tools.is_empty())
+    }
+
+    /// Whether to request at most one call, which needs tools, too.
+    pub fn asks_one_call(&self) -> bool {
+        self.one_call && !self.tools.is_empty()
+    }
+
     /// Maximum tokens of the answer: the smaller of the request's and the config's bound.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         self.max_tokens.into_iter().chain(configured).min()

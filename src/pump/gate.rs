@@ -6,7 +6,7 @@
 //!
 //! This module must not know the state of threads: the pump applies the rules that depend on it.
 
-mod earlier;
+mod gates_of_earlier_configs;
 mod primitive;
 mod submission;
 
@@ -22,7 +22,7 @@ use crate::schema::Schemas;
 use crate::system::{self, Primitive};
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
-pub use earlier::EarlierGates;
+pub use gates_of_earlier_configs::EarlierGates;
 use submission::SubmittedText;
 
 /// Text of a refusal for a name outside the sender's vocabulary. Unknown names, names that the

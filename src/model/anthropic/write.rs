@@ -169,12 +169,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
 /// the limit needs a choice even if it is the provider's default. A request without tools has
 /// neither.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
-    if request.tools.is_empty() {
-        return None;
-    }
-
-    let one_call = request.one_call;
-    let choice = request.tool_choice.or(one_call.then_some(ToolChoice::Auto))?;
+    let one_call = request.asks_one_call();
+    let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
     let (r#type, disable_parallel_tool_use) = match choice {
         ToolChoice::Auto => ("auto", one_call),
         ToolChoice::Required => ("any", one_call),

@@ -136,8 +136,6 @@ pub(in crate::model) fn body(
             parameters: &tool.parameters,
         },
     });
-    let choice = request.tool_choice.filter(|_| !request.tools.is_empty());
-    let one_call = request.one_call && !request.tools.is_empty();
     let body = OpenAiRequest {
         model: &settings.model,
         messages,
@@ -149,12 +147,13 @@ pub(in crate::model) fn body(
         top_p: settings.answer.top_p,
         reasoning_effort: settings.answer.reasoning_effort.as_deref(),
         tools: tools.collect(),
-        tool_choice: choice.map(|choice| match choice {
+        tool_choice: request.sent_tool_choice().map(|choice| match choice {
             ToolChoice::Auto => "auto",
             ToolChoice::Required => "required",
             ToolChoice::None => "none",
         }),
-        parallel_tool_calls: (one_call && takes_one_call(settings, quirks)).then_some(false),
+        parallel_tool_calls: (request.asks_one_call() && takes_one_call(settings, quirks))
+            .then_some(false),
     };
 
     serde_json::to_string(&body).expect("texts and numbers are JSON")

@@ -292,23 +292,7 @@ impl Core {
         let goal = self.goal_of(closed.id);
         self.fact(step, Fact::CallClosed { call: closed.id, how });
 
-        for message in pending.unwrap_or_default() {
-            let is_request = message.id == closed.id.0;
-            let disposition = match how {
-                Closing::Failed if is_request && undelivered == Disposition::Late => {
-                    Disposition::Failed
-                }
-                _ => undelivered,
-            };
-            if self.is_in_flight(&message) {
-                self.dispose(step, message.id, disposition);
-            }
-            if message.kind == MessageKind::System && mutant("answer-a-fault") {
-                let answer = CorePayload::error(ErrorCode::ListenerFailed, "nobody took this");
-                self.system_note(step, &closed.thread, &closed.callee, &answer);
-            }
-        }
-
+        self.end_undelivered(step, closed, &pending.unwrap_or_default(), how, undelivered);
         let (opener, opener_call) = match &closed.opening.opener {
             Opener::Client { name } => (name.clone(), None),
             Opener::Call { name, call, .. } => (name.clone(), Some(*call)),
@@ -324,11 +308,6 @@ impl Core {
 
         self.withdraw_preview(step, closed.id);
         self.cancel_bound(step, bound);
-    }
-
-    fn is_in_flight(&self, message: &Message) -> bool {
-        let tree = self.state.tree(&message.thread);
-        tree.is_some_and(|tree| tree.in_flight.contains_key(&message.id))
     }
 
     fn stop_timers(&mut self, step: &mut Step, closed: &ClosingCall) {

@@ -11,6 +11,7 @@ mod approvals;
 mod bound;
 mod budgets;
 mod call_table;
+mod client_keys;
 mod close;
 mod cycle;
 mod dispatch;
@@ -43,8 +44,10 @@ mod schedules;
 mod signatures;
 mod step;
 mod submit;
+mod thread_labels;
 mod timeouts;
 mod trials;
+mod undelivered_messages;
 mod version;
 
 use std::collections::HashSet;

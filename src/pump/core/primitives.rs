@@ -1,13 +1,11 @@
 //! Primitives: requests to the core, which the core answers in the same step.
 
-use std::collections::BTreeSet;
-
 use super::event::{Alarm, Effect};
 use super::outcome::OutcomeContext;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step, allotments};
 use crate::envelope::{Disposition, MessageKind, Refusal, RefusalRule};
-use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
@@ -88,26 +86,6 @@ impl Core {
 
         (tree.request_threads() as u64 >= u64::from(limits.threads))
             .then(|| format!("a tree may have at most {} threads", limits.threads))
-    }
-
-    /// Returns a free label for a new subthread: the suggested label, or a short generated one if
-    /// none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
-    pub(super) fn free_label(&self, parent: &ThreadId, label: Option<String>) -> String {
-        let children = self.state.thread(parent).map(|thread| &thread.children);
-        let taken = |label: &str| children.is_some_and(|labels| labels.contains(label));
-        let number = children.map_or(0, BTreeSet::len);
-        let base = label.unwrap_or_else(|| generated_label(parent, number));
-        if !taken(&base) {
-            return base;
-        }
-
-        let numbered = |n: u32| {
-            let suffix = format!("-{n}");
-            let room = limits::LABEL_CHARS_MAX - suffix.len();
-            format!("{}{suffix}", base.get(..base.len().min(room)).unwrap_or_default())
-        };
-
-        (1..).map(numbered).find(|label| !taken(label)).unwrap_or(base)
     }
 
     /// Routes the payload inside a primitive. The payload has no message of its own, because the
@@ -261,13 +239,3 @@ struct PrimitiveRequest<'a> {
 
 /// Reason recorded when a listener of a thread above cancels a thread.
 const CANCELLED_FROM_ABOVE: &str = "this thread was cancelled from the thread above it";
-
-const SHORT_LABEL_CHARS: usize = 6;
-
-/// A label for the child of a thread that has `number` children. It depends on the labels above it
-/// and not on the root, so that a fork or a repeated run of the same course has the same labels.
-fn generated_label(parent: &ThreadId, number: usize) -> String {
-    let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
-    let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();
-    digest.chars().take(SHORT_LABEL_CHARS).collect()
-}

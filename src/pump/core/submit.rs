@@ -4,7 +4,6 @@ use super::event::{Effect, Receipt, Submission, Target};
 use super::message::NewMessage;
 use super::refusals::refusal_of;
 use super::{Core, Step};
-use crate::clock::Time;
 use crate::contract::{Meaning, Role};
 use crate::envelope::{MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
@@ -12,7 +11,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::CorePayload;
-use crate::thread::{Fact, Input, KeyUse, Opener, Opening, Verdict};
+use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
 /// Reason why a submission is not accepted.
 enum SubmissionDenial {
@@ -70,53 +69,6 @@ impl Core {
         // The receipt comes first among the effects: a call may end in the step that opens it, and
         // its result is delivered only to callers that already know the call.
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
-    }
-
-    /// Returns the receipt of an earlier submission with the same client key, if there is one that
-    /// has not expired.
-    ///
-    /// # Errors
-    ///
-    /// Returns the refusal if the earlier submission had another payload.
-    fn same_key_again(
-        &self,
-        submission: &Submission,
-        time: Time,
-    ) -> Result<Option<Receipt>, Refusal> {
-        let used = self
-            .use_of_key(submission)
-            .filter(|used| !self.has_expired(used, &submission.client, time));
-        let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
-        if checked.payload().digest == used.digest {
-            let thread = used.thread.clone();
-            let calls = used.calls.clone();
-            let held = self.awaits_approval(&calls);
-            return Ok(Some(Receipt::Accepted { thread, calls, again: true, held }));
-        }
-
-        let message = "this key was used for another payload; use a new key";
-        Err(refusal_of(RefusalRule::KeyReused, message, checked))
-    }
-
-    /// The earlier submission with the same client key.
-    fn use_of_key(&self, submission: &Submission) -> Option<&KeyUse> {
-        let key = submission.key.clone().filter(|_| !mutant("forget-the-key"))?;
-        self.state.keys.get(&(submission.client.clone(), key))
-    }
-
-    /// Whether a key is older than the time for which its client's keys are kept. While a call of
-    /// its submission is open, it is kept, so that a retry never starts the same work beside it.
-    pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
-        let contract = self.contracts.get(client);
-        let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };
-        let is_open = |call: &CallId| self.state.calls.contains_key(call);
-        let is_in_use = used.calls.iter().any(is_open) && !mutant("expire-a-key-in-use");
-        !is_in_use && self.state.key_age(used, time) >= kept
-    }
-
-    /// Whether the keys of any client are kept for a time.
-    pub(super) fn has_key_time(&self) -> bool {
-        self.contracts.iter().any(|client| client.keys_for.is_some())
     }
 
     /// Chooses the thread of a submission, and applies the remaining rules in the gate's order.

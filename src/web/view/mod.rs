@@ -17,6 +17,7 @@ mod goal_graph;
 mod goal_layout;
 mod journals;
 mod layout;
+mod listen_address;
 mod listeners;
 mod live;
 mod message;
@@ -60,7 +61,6 @@ use crate::audit::VerifyOptions;
 use crate::ids::ListenerName;
 use crate::index::{self, IndexReader};
 use crate::limits;
-use crate::mutant::mutant;
 pub use access::ViewToken;
 use access::{GuardOptions, RequestGuard};
 use connection_peer::ConnectionPeer;
@@ -187,7 +187,7 @@ impl WebView {
     ///
     /// If the address is beyond loopback without TLS, or in use, or if the files for TLS are unusable.
     pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
-        check_address(&options)?;
+        listen_address::check(&options)?;
         let ViewOptions {
             listen: address,
             tls,
@@ -241,21 +241,6 @@ impl Drop for WebView {
     fn drop(&mut self) {
         self.serving.abort();
     }
-}
-
-/// Refuses an address that others reach without TLS, and one without a name to reach it by.
-fn check_address(options: &ViewOptions) -> Result<(), ViewError> {
-    let address = options.listen;
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
-    if options.tls.is_none() && !mutant("serve-without-tls") {
-        return Err(ViewError::NotLoopback(address));
-    }
-    if address.ip().is_unspecified() && options.hosts.is_empty() {
-        return Err(ViewError::NoHost(address));
-    }
-    Ok(())
 }
 
 fn router(state: Arc<ViewState>) -> Router {

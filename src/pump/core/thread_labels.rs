@@ -1,0 +1,39 @@
+//! Labels of subthreads: the suggested label, one with a number where it is taken, or a generated one.
+
+use std::collections::BTreeSet;
+
+use super::Core;
+use crate::ids::{Digest, ThreadId};
+use crate::limits;
+
+const SHORT_LABEL_CHARS: usize = 6;
+
+impl Core {
+    /// Returns a free label for a new subthread: the suggested label, or a short generated one if
+    /// none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
+    pub(super) fn free_label(&self, parent: &ThreadId, label: Option<String>) -> String {
+        let children = self.state.thread(parent).map(|thread| &thread.children);
+        let taken = |label: &str| children.is_some_and(|labels| labels.contains(label));
+        let number = children.map_or(0, BTreeSet::len);
+        let base = label.unwrap_or_else(|| generated_label(parent, number));
+        if !taken(&base) {
+            return base;
+        }
+
+        let numbered = |n: u32| {
+            let suffix = format!("-{n}");
+            let room = limits::LABEL_CHARS_MAX - suffix.len();
+            format!("{}{suffix}", base.get(..base.len().min(room)).unwrap_or_default())
+        };
+
+        (1..).map(numbered).find(|label| !taken(label)).unwrap_or(base)
+    }
+}
+
+/// A label for the child of a thread that has `number` children. It depends on the labels above it
+/// and not on the root, so that a fork or a repeated run of the same course has the same labels.
+fn generated_label(parent: &ThreadId, number: usize) -> String {
+    let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
+    let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();
+    digest.chars().take(SHORT_LABEL_CHARS).collect()
+}

@@ -1,0 +1,45 @@
+//! The messages that a closed call leaves undelivered. **Rule:** a fault never answers a fault: each of
+//! them gets a disposition, and nothing is sent back.
+
+use std::sync::Arc;
+
+use super::close::ClosingCall;
+use super::{Core, Step};
+use crate::envelope::{Disposition, Message, MessageKind};
+use crate::mutant::mutant;
+use crate::system::{CorePayload, ErrorCode};
+use crate::thread::Closing;
+
+impl Core {
+    /// Disposes of the undelivered messages of a call that was closed.
+    pub(super) fn end_undelivered(
+        &mut self,
+        step: &mut Step,
+        closed: &ClosingCall,
+        messages: &[Arc<Message>],
+        how: Closing,
+        undelivered: Disposition,
+    ) {
+        for message in messages {
+            let is_request = message.id == closed.id.0;
+            let disposition = match how {
+                Closing::Failed if is_request && undelivered == Disposition::Late => {
+                    Disposition::Failed
+                }
+                _ => undelivered,
+            };
+            if self.is_in_flight(message) {
+                self.dispose(step, message.id, disposition);
+            }
+            if message.kind == MessageKind::System && mutant("answer-a-fault") {
+                let answer = CorePayload::error(ErrorCode::ListenerFailed, "nobody took this");
+                self.system_note(step, &closed.thread, &closed.callee, &answer);
+            }
+        }
+    }
+
+    fn is_in_flight(&self, message: &Message) -> bool {
+        let tree = self.state.tree(&message.thread);
+        tree.is_some_and(|tree| tree.in_flight.contains_key(&message.id))
+    }
+}
