@@ -13,6 +13,7 @@ pub mod limits;
 pub mod metrics;
 pub mod mutant;
 pub mod shipped;
+mod thread_priority;
 pub mod trace;
 // Language.
 pub mod xml;

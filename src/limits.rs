@@ -564,6 +564,8 @@ pub const WEB_RAW_CHARS: usize = 100_000;
 pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Records of a journal that the web view proves by itself.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
+/// Niceness of the thread that proves a record for the web view: it gets what all other threads leave.
+pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Age of the proof of a record from which on the web view makes another one.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 /// Records of a journal since a call began to wait, up to which the page of its thread shows what it

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::organism::operator;
+use crate::thread_priority;
 use crate::web::{OperateOptions, TlsFiles, ViewOptions, ViewPerson, ViewToken, WebView};
 
 use super::exit::{CommandExit, CommandFailure};
@@ -155,12 +156,7 @@ fn host_problem(hosts: &[String]) -> Option<String> {
 fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(limits::WEB_THREADS).thread_name("web-view").enable_all();
-    builder.on_thread_start(|| {
-        // Linux has a niceness for each thread.
-        if let Err(error) = rustix::process::setpriority_process(None, limits::WEB_NICENESS) {
-            tracing::debug!("could not lower the priority of the web view: {error}");
-        }
-    });
+    builder.on_thread_start(|| thread_priority::lower(limits::WEB_NICENESS, "the web view"));
     Ok(builder.build()?)
 }
 

@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use dashmap::DashMap;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::ids::Position;
@@ -190,12 +191,46 @@ pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bo
         }
     }
 
-    let bytes = path.metadata().map_or(0, |file| file.len());
-    if bytes <= limits::INDEX_CHECKED_BYTES_MAX {
-        let check = db.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
-        return Ok(check.map_err(failed(path))? == "ok");
+    is_sound(path, db).map_err(failed(path))
+}
+
+/// State of a file that changes whenever something is written to the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileState {
+    inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds of the last change.
+    changed: (i64, i64),
+}
+
+impl FileState {
+    fn of(path: &Path) -> Option<Self> {
+        let file = path.metadata().ok()?;
+        let changed = (file.mtime(), file.mtime_nsec());
+        Some(Self { inode: file.ino(), bytes: file.len(), changed })
     }
-    Ok(true)
+}
+
+/// State of each small index file when this process last found its structure sound. A page of the web
+/// view must not check a file again that nobody has written to since.
+static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
+
+/// Checks the structure of a small index, unless it was found sound and its file is unchanged.
+fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
+    let state = FileState::of(path);
+    let is_small = state.is_none_or(|state| state.bytes <= limits::INDEX_CHECKED_BYTES_MAX);
+    let known = SOUND_FILES.get(path).map(|known| *known);
+    if !is_small || (state.is_some() && state == known) {
+        return Ok(true);
+    }
+
+    let check = db.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?;
+    let is_sound = check == "ok";
+    // The state is from before the check, so a write during the check leads to another check.
+    if let Some(state) = state.filter(|_| is_sound) {
+        SOUND_FILES.insert(path.to_owned(), state);
+    }
+    Ok(is_sound)
 }
 
 /// Names and definitions of tables, indexes and views.

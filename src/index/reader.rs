@@ -143,13 +143,13 @@ fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
     let known = file::position(&db).map_err(failed(&path))?;
     let is_near = last.0.saturating_sub(known.0) <= limits::INDEX_NEAR_RECORDS
         && file::check(&path, &db, &journal)?;
-    drop(db);
     if !is_near {
         return Ok(None);
     }
 
-    let mut is_enough = || matches!(current(&path, &journal, last), Ok(Some(_)));
-    match IndexLock::take(data, limits::INDEX_WAIT, &mut is_enough)? {
+    let lock = IndexLock::take(data, limits::INDEX_WAIT, &mut || has_reached(&db, last))?;
+    drop(db);
+    match lock {
         LockResult::Locked(_lock) => update(&path, &journal, last, &mut |_, _| {})?,
         LockResult::Busy | LockResult::ReadOnly => {}
     }
@@ -167,7 +167,8 @@ fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, 
         return finish(reader, journal, last, path);
     }
 
-    let mut is_enough = || matches!(current(&path, &journal, last), Ok(Some(_)));
+    let waiting = connect(&path).ok();
+    let mut is_enough = || waiting.as_ref().is_some_and(|db| has_reached(db, last));
     match IndexLock::take(data, limits::INDEX_WAIT, &mut is_enough)? {
         LockResult::Locked(lock) => {
             update(&path, &journal, last, progress)?;
@@ -176,6 +177,7 @@ fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, 
             finish(db, journal, last, path)
         }
         LockResult::Busy => {
+            // The file may have been replaced while this reader waited.
             let db = connect(&path).ok();
             let db = db.filter(|db| file::check(&path, db, &journal).unwrap_or(false));
             match db {
@@ -210,6 +212,13 @@ fn current(
         Err(Error::Sqlite { .. }) => Ok(None),
         other => other,
     }
+}
+
+/// Whether an index is complete up to `last`. A reader that waits for the writer evaluates this every
+/// few milliseconds, so it opens nothing. In the place of an index that the writer makes anew meanwhile,
+/// the old one stays open, and the reader waits until its time is over.
+fn has_reached(db: &Connection, last: Position) -> bool {
+    file::position(db).is_ok_and(|position| position >= last)
 }
 
 fn connect(path: &Path) -> Result<Connection, Error> {

@@ -19,6 +19,7 @@ use crate::ids::Position;
 use crate::index::{self, FollowResult, follow};
 use crate::limits;
 use crate::metrics::{Counter, Gauge, MetricsPage};
+use crate::thread_priority;
 
 /// How far the index of a journal is.
 #[derive(Debug)]
@@ -140,11 +141,7 @@ struct FollowerThread {
 
 impl FollowerThread {
     fn run(mut self) {
-        // Linux has a niceness for each thread. Without it, the follower gets a larger share only.
-        let niceness = limits::INDEX_FOLLOWER_NICENESS;
-        if let Err(error) = rustix::process::setpriority_process(None, niceness) {
-            tracing::debug!("could not lower the priority of the index's thread: {error}");
-        }
+        thread_priority::lower(limits::INDEX_FOLLOWER_NICENESS, "the thread of the index");
 
         let mut failures = 0;
         while self.wait_for_growth(None) {

@@ -14,6 +14,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
         &[
             "limits",
             "clock",
+            "thread_priority",
             "failpoint",
             "mutant",
             "ids",

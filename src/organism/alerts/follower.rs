@@ -24,6 +24,7 @@ use crate::organism::index_follower::IndexLag;
 use crate::pump::driver::{HeldRequest, PumpStopped, WriteObstacle};
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Fact, Input, Record};
+use crate::thread_priority;
 
 /// Results of the tasks of the follower.
 enum AlertTaskResult {
@@ -98,10 +99,7 @@ impl AlertFollower {
 
     /// Follows until the pump has ended or the watch is stopped.
     pub fn run(mut self, timer: &Runtime) {
-        let niceness = limits::INDEX_FOLLOWER_NICENESS;
-        if let Err(error) = rustix::process::setpriority_process(None, niceness) {
-            tracing::debug!("could not lower the priority of the thread of alerts: {error}");
-        }
+        thread_priority::lower(limits::INDEX_FOLLOWER_NICENESS, "the thread of alerts");
 
         timer.block_on(async {
             self.follow().await;

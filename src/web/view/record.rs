@@ -18,6 +18,7 @@ use crate::journal::partitions_in;
 use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::limits;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
+use crate::thread_priority;
 
 const PATH: &str = "/record";
 
@@ -76,6 +77,7 @@ impl RecordProver {
 
         let prover = Arc::clone(self);
         std::thread::spawn(move || {
+            thread_priority::lower(limits::WEB_PROOF_NICENESS, "the proof of the record");
             // A proof that panics must not end all later ones.
             let proved = catch_unwind(AssertUnwindSafe(|| {
                 let journals = partitions_in(&prover.data).into_iter();
