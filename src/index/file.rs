@@ -212,7 +212,7 @@ impl FileState {
 }
 
 /// State of each small index file when this process last found its structure sound. A page of the web
-/// view must not check a file again that nobody has written to since.
+/// view must not check an unchanged file again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
 /// Checks the structure of a small index, unless it was found sound and its file is unchanged.
