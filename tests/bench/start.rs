@@ -254,15 +254,16 @@ impl Relay {
         self.submitted += 1;
         // Ids like those made from the time, but equal in every run.
         let id = MessageId(Uuid::from_u128(self.submitted << 64 | 7 << 76 | 2 << 62));
-        self.step(Event::Submit(Submission {
+        let suggested = Some(format!("sess-relay{:06}", self.submitted));
+        self.step(Event::Submit(Box::new(Submission {
             id,
             client: name("client"),
-            target: Target::New { suggested: Some(format!("sess-relay{:06}", self.submitted)) },
+            target: Target::New { suggested },
             key: None,
             payload: Ok(self.start.clone()),
             trace: None,
             begun: None,
-        }));
+        })));
     }
 
     fn step(&mut self, event: Event) {

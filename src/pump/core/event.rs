@@ -77,6 +77,8 @@ pub struct GatedAnswer {
     pub payload: Result<Checked, Refusal>,
 }
 
+/// An event of the pump. Large variants that are rare are boxed, because every event is moved
+/// several times on its way to the step.
 #[derive(Debug)]
 pub enum Event {
     /// The first event after every start of a pump.
@@ -87,13 +89,13 @@ pub enum Event {
         /// Digests of texts that this organism uses and that the journal already holds.
         blobs: Vec<Digest>,
     },
-    Submit(Submission),
+    Submit(Box<Submission>),
     Outcome {
         listener: ListenerName,
         call: CallId,
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
-        turn: Option<Turn>,
+        turn: Option<Box<Turn>>,
         /// Time at which a host of this pump received the answer. `None` if it did not come from a
         /// host.
         arrived: Option<Time>,
@@ -135,7 +137,7 @@ pub enum Event {
         request: MessageId,
         begun: Option<TraceParent>,
     },
-    Decide(CallDecision),
+    Decide(Box<CallDecision>),
     Cancel(Cancellation),
     /// An operator pauses or resumes.
     Pause(PauseChange),

@@ -192,7 +192,7 @@ impl Core {
             Event::Boot { journal, epoch, detail, blobs } => {
                 self.boot(&mut step, journal, epoch, detail, blobs);
             }
-            Event::Submit(submission) => self.submit(&mut step, submission),
+            Event::Submit(submission) => self.submit(&mut step, *submission),
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
                 let source = AttemptSource { listener, call, attempt };
                 if attempt.is_preview() {
@@ -222,7 +222,7 @@ impl Core {
             Event::SendScheduled { request, begun } => {
                 self.send_scheduled(&mut step, request, begun);
             }
-            Event::Decide(decision) => self.decide(&mut step, decision),
+            Event::Decide(decision) => self.decide(&mut step, *decision),
             Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
             Event::Pause(request) => self.change_pause(&mut step, request),
             Event::Fork(order) => self.fork(&mut step, *order),

@@ -39,7 +39,7 @@ impl Core {
         source: &AttemptSource,
         orphan: &OrphanedDelivery,
         payloads: Vec<Gated>,
-        turn: Option<Turn>,
+        turn: Option<Box<Turn>>,
     ) {
         let listener = &orphan.listener;
         let thread = &orphan.thread;

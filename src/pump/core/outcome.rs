@@ -81,12 +81,12 @@ impl Core {
         step: &mut Step,
         source: AttemptSource,
         payloads: Vec<Gated>,
-        turn: Option<Turn>,
+        turn: Option<Box<Turn>>,
         arrived: Option<Time>,
     ) {
-        let open = self.state.call(source.call);
-        let fork = open.map(|open| open.thread.root()).filter(|fork| self.keeps_order_in(fork));
         let position = turn.as_ref().and_then(|turn| turn.recorded);
+        let open = position.and_then(|_| self.state.call(source.call));
+        let fork = open.map(|open| open.thread.root()).filter(|fork| self.keeps_order_in(fork));
         match (fork, position, turn) {
             (Some(fork), Some(position), Some(turn)) if self.is_running(&source) => {
                 let arrived = arrived.or(Some(step.time));
@@ -107,7 +107,7 @@ impl Core {
         step: &mut Step,
         source: AttemptSource,
         payloads: Vec<Gated>,
-        turn: Option<Turn>,
+        turn: Option<Box<Turn>>,
         arrived: Option<Time>,
     ) {
         // The time of arrival is recorded only if the deadline has passed since. Otherwise the time
@@ -118,7 +118,7 @@ impl Core {
             call: source.call,
             attempt: source.attempt,
             verdicts: Vec::new(),
-            turn: turn.clone().map(without_note),
+            turn: turn.clone().map(|turn| without_note(*turn)),
             arrived: arrived.filter(|_| has_passed),
         };
 
@@ -265,7 +265,7 @@ impl Core {
         context: &OutcomeContext,
         contract: &Contract,
         payloads: Vec<Gated>,
-        turn: Option<Turn>,
+        turn: Option<Box<Turn>>,
     ) {
         if payloads.is_empty() && !contract.spends() {
             return self.nothing_more(step, context.call);

@@ -20,7 +20,7 @@ use crate::thread::Call;
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEvent {
     Result { call: CallId, found: CallRecollection },
-    Turn { source: AttemptSource, payloads: Vec<Gated>, turn: Turn, arrived: Option<Time> },
+    Turn { source: AttemptSource, payloads: Vec<Gated>, turn: Box<Turn>, arrived: Option<Time> },
 }
 
 impl RecordedEvent {

@@ -36,11 +36,13 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                 None => Target::New { suggested },
             };
             let trace = trace_of(record);
-            Event::Submit(Submission { id, client, target, key, payload, trace, begun: None })
+            let begun = None;
+            let submission = Submission { id, client, target, key, payload, trace, begun };
+            Event::Submit(Box::new(submission))
         }
         Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
             let payloads = RecordedPayloads::new(record, gate).take_all(&listener, &verdicts)?;
-            let turn = turn.map(|turn| with_note(record, turn));
+            let turn = turn.map(|turn| Box::new(with_note(record, turn)));
             Event::Outcome { listener, call, attempt, payloads, turn, arrived }
         }
         Input::Stray { listener, named, verdicts } => {
@@ -69,7 +71,8 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         }
         Input::Decided { message, decision, origin, .. } => {
             let decision = decided(record, decision, gate)?;
-            Event::Decide(CallDecision { ticket: Uuid::nil(), message, decision, origin })
+            let ticket = Uuid::nil();
+            Event::Decide(Box::new(CallDecision { ticket, message, decision, origin }))
         }
         Input::Cancel { thread, reason, origin, .. } => {
             Event::Cancel(Cancellation { ticket: Uuid::nil(), thread, reason, origin })

@@ -46,7 +46,7 @@ impl Core {
     /// The client key that `event` names, if it is not in memory.
     pub fn missing_key(&self, event: &Event) -> Option<ClientKey> {
         let (client, key) = match event {
-            Event::Submit(Submission { client, key, .. }) => (client, key),
+            Event::Submit(submission) => (&submission.client, &submission.key),
             Event::RetryMessage(order) => (&order.action.sender, &order.action.key),
             _ => return None,
         };

@@ -66,10 +66,6 @@ use sink::PendingHeartbeats;
 use waiters::Waiters;
 
 /// Commands to the pump's thread.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all commands are events; a box would cost each an allocation"
-)]
 pub(super) enum PumpCommand {
     Event(Event),
     Submit(Box<handle::Submit>),

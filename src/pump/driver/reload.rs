@@ -175,13 +175,14 @@ impl Pump {
             }
             Event::Decide(decision) => {
                 let gate = &self.gate;
-                let decided = decision.decision.map_answer(|mut answer| {
+                let CallDecision { ticket, message, decision, origin } = *decision;
+                let decision = decision.map_answer(|mut answer| {
                     answer.payload = answer
                         .payload
                         .and_then(|checked| gate.check_again(&answer.listener, &checked));
                     answer
                 });
-                Event::Decide(CallDecision { decision: decided, ..decision })
+                Event::Decide(Box::new(CallDecision { ticket, message, decision, origin }))
             }
             Event::Recalled { call, result } => {
                 let result = result.filter(|found| found.passes(&self.gate));

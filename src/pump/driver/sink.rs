@@ -99,7 +99,7 @@ impl PumpSink {
         }
 
         let listener = listener.clone();
-        let turn = outcome.turn;
+        let turn = outcome.turn.map(Box::new);
         let arrived = Some(arrived);
         Event::Outcome { listener, call, attempt, payloads, turn, arrived }
     }

@@ -53,12 +53,12 @@ impl Waiters {
                 drop(permit);
                 let waiter = Waiter { receipt, completions, waits };
                 self.receipts.insert(submission.id, waiter);
-                Some(Event::Submit(submission))
+                Some(Event::Submit(Box::new(submission)))
             }
             PumpCommand::Decide(decide) => {
                 drop(decide.permit);
                 self.rulings.insert(decide.decision.ticket, decide.ruling);
-                Some(Event::Decide(decide.decision))
+                Some(Event::Decide(Box::new(decide.decision)))
             }
             PumpCommand::Cancel(cancel) => {
                 drop(cancel.permit);

@@ -331,15 +331,9 @@ impl Stage {
         let payload = self.gate.check(&client, question.as_bytes());
         let id = 0x0197_0000_0000_7000_8000_0000_0000_0000 + self.submissions;
         let id = MessageId(Uuid::from_u128(id));
-        self.step(Event::Submit(Submission {
-            id,
-            client,
-            target,
-            key: None,
-            payload,
-            trace: None,
-            begun: None,
-        }));
+        let (key, trace, begun) = (None, None, None);
+        let submission = Submission { id, client, target, key, payload, trace, begun };
+        self.step(Event::Submit(Box::new(submission)));
         while let Some(delivery) = self.deliveries.pop_front() {
             self.work(&delivery);
         }
@@ -373,6 +367,7 @@ impl Stage {
         let payloads = gated.collect();
         let (listener, call, attempt) =
             (delivery.listener.clone(), delivery.call, delivery.attempt);
+        let turn = turn.map(Box::new);
         self.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived: None });
     }
 

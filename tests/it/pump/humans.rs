@@ -213,7 +213,8 @@ fn calls_that_wait_for_people_leave_other_clients_their_room() {
             trace: None,
             begun: None,
         };
-        let step = core.step(Position(n as u64 + 1), world.now, Event::Submit(submission));
+        let event = Event::Submit(Box::new(submission));
+        let step = core.step(Position(n as u64 + 1), world.now, event);
         let is_accepted = |effect: &Effect| {
             matches!(effect, Effect::Receipt { receipt: Receipt::Accepted { .. }, .. })
         };

@@ -472,7 +472,7 @@ pub fn a_refused_request_ends_its_run_on_record() {
     world.alarms.clear();
     world.step(Event::Alarm(due.1));
     let run = world.core.state().schedules.values().next().unwrap().runs[0].clone();
-    world.step(Event::Submit(organism::pump::core::Submission {
+    world.step(Event::Submit(Box::new(organism::pump::core::Submission {
         id: run.request,
         client: name("desk"),
         target: Target::New { suggested: Some(run.thread.to_string()) },
@@ -480,7 +480,7 @@ pub fn a_refused_request_ends_its_run_on_record() {
         payload: world.gate.check(&name("desk"), b"<look xmlns=\"urn:test:words\"/>"),
         trace: None,
         begun: None,
-    }));
+    })));
     let events = later(&world, start);
     assert_eq!(events, ["nightly started due 10 next 20", "nightly refused due 10"]);
     assert!(world.core.state().schedules.values().next().unwrap().runs.is_empty());

@@ -470,15 +470,9 @@ impl World {
         let payload = self.gate.check(&name(who), text.as_bytes());
         let key = key.map(str::to_owned);
         let client = name(who);
-        self.step(Event::Submit(Submission {
-            id,
-            client,
-            target,
-            key,
-            payload,
-            trace: self.trace,
-            begun: self.begun,
-        }));
+        let (trace, begun) = (self.trace, self.begun);
+        let submission = Submission { id, client, target, key, payload, trace, begun };
+        self.step(Event::Submit(Box::new(submission)));
         self.receipt.take().unwrap()
     }
 
@@ -516,6 +510,7 @@ impl World {
         let (listener, call, attempt) =
             (delivery.listener.clone(), delivery.call, delivery.attempt);
         let arrived = Some(self.now);
+        let turn = turn.map(Box::new);
         self.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived });
     }
 
@@ -788,7 +783,7 @@ impl World {
     ) -> Result<(), Refusal> {
         let (ticket, message) = (Uuid::nil(), call.0);
         let decision = CallDecision { ticket, message, decision, origin };
-        self.step(Event::Decide(decision));
+        self.step(Event::Decide(Box::new(decision)));
         self.ruling.take().unwrap()
     }
 

@@ -53,5 +53,5 @@ fn submission(gate: &Gate, at: usize) -> Event {
     let payload = gate.check(&client, word(QUESTIONS[at], "a neighbour").as_bytes());
     let target = Target::New { suggested: None };
     let (key, trace, begun) = (Some(key), None, None);
-    Event::Submit(Submission { id, client, target, key, payload, trace, begun })
+    Event::Submit(Box::new(Submission { id, client, target, key, payload, trace, begun }))
 }

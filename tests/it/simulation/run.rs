@@ -257,7 +257,8 @@ impl Simulation {
             self.inbox.drain(..).partition(|event| matches!(event, Event::Submit(_)));
         self.inbox = kept;
         for event in submitted {
-            let Event::Submit(Submission { id, .. }) = event else { continue };
+            let Event::Submit(submission) = event else { continue };
+            let id = submission.id;
             self.judge.turned_away(id);
             let refusal = Refusal::new(RefusalRule::StorageFull, "the disk is full", b"");
             let retry_after = Some(Duration::from_millis(500));
@@ -458,7 +459,7 @@ impl Simulation {
         let id = self.fresh_id();
         self.judge.forged(id);
         let submission = self.submission(id, client, text, key);
-        self.inbox.push(Event::Submit(submission));
+        self.inbox.push(Event::Submit(Box::new(submission)));
     }
 
     fn fresh_id(&mut self) -> MessageId {
@@ -489,7 +490,7 @@ impl Simulation {
         }
         self.under_way.push((id, key.clone()));
         let submission = self.submission(id, &name("desk"), &text, Some(key));
-        self.inbox.push(Event::Submit(submission));
+        self.inbox.push(Event::Submit(Box::new(submission)));
     }
 
     fn jump(&mut self) {
@@ -738,6 +739,7 @@ impl Simulation {
         let (payloads, listener) = (gated.collect(), who.clone());
         let (call, attempt) = (delivery.call, delivery.attempt);
         let arrived = Some(self.machine.now());
+        let turn = turn.map(Box::new);
         Event::Outcome { listener, call, attempt, payloads, turn, arrived }
     }
 
@@ -784,7 +786,7 @@ fn pause(verb: PauseVerb, target: PauseTarget) -> Event {
 /// The id of the call is the ticket, so that the response can be matched to it.
 fn decision(call: CallId, decision: Decision<GatedAnswer>) -> Event {
     let (ticket, message) = (call.0.0, call.0);
-    Event::Decide(CallDecision { ticket, message, decision, origin: None })
+    Event::Decide(Box::new(CallDecision { ticket, message, decision, origin: None }))
 }
 
 fn failed(delivery: &Delivery, failure: AttemptFailure) -> Event {
