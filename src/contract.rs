@@ -29,8 +29,8 @@ pub use delegation::{
 };
 pub use goal::{
     AGENT_NAMESPACE, TypedAnswer, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema,
-    read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_goal_request,
-    write_typed_goal,
+    is_goal_of, read_goal, read_goal_answer, retry_name, run_definition_name, write_goal,
+    write_goal_request, write_typed_goal,
 };
 pub use question::WorkflowQuestion;
 pub use schedule::{DailyTime, MissedPolicy, PassedTimes, Schedule, ScheduleTimes, WEEKDAYS};

@@ -21,6 +21,12 @@ pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 /// Namespace of payloads of agents that are neither declared by a listener nor by the core.
 pub const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 
+/// Part of the namespace of goals between that of workflows and the name of the agent.
+const AGENTS: &str = "/agents/";
+
+/// Local name of goals.
+const GOAL: &str = "goal";
+
 /// Declares that an agent answers a typed goal with this payload and no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedAnswer {
@@ -32,7 +38,14 @@ pub struct TypedAnswer {
 
 /// Name of the payload that gives a goal to `agent`.
 pub fn goal_name(agent: &ListenerName) -> PayloadName {
-    PayloadName::new(&goal_namespace(agent), "goal")
+    PayloadName::new(&goal_namespace(agent), GOAL)
+}
+
+/// Whether a payload of this name gives a goal to `agent`.
+pub fn is_goal_of(agent: &ListenerName, name: &PayloadName) -> bool {
+    let agents = name.namespace.strip_prefix(WORKFLOW_NAMESPACE);
+    let given_to = agents.and_then(|agents| agents.strip_prefix(AGENTS));
+    given_to == Some(agent.as_str()) && *name.local == *GOAL
 }
 
 /// Name of an agent's answer to a goal without a type. Also the final of agents that declare no
@@ -109,7 +122,7 @@ pub fn read_goal(payload: &str) -> Option<String> {
 }
 
 fn goal_namespace(agent: &ListenerName) -> String {
-    format!("{WORKFLOW_NAMESPACE}/agents/{agent}")
+    format!("{WORKFLOW_NAMESPACE}{AGENTS}{agent}")
 }
 
 impl Contract {
@@ -141,5 +154,20 @@ impl Contract {
     pub(super) fn is_sent_goals(&self, contracts: &[Self]) -> bool {
         let sends = |one: &Self| one.role == Role::Workflow && one.peers.contains(&self.name);
         self.role == Role::Agent && contracts.iter().any(sends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_known_by_the_name_it_is_given_under() {
+        let agent = |name| ListenerName::parse(name).unwrap();
+        let given = goal_name(&agent("writer"));
+        assert!(is_goal_of(&agent("writer"), &given));
+        assert!(!is_goal_of(&agent("write"), &given));
+        assert!(!is_goal_of(&agent("writer"), &PayloadName::new(&given.namespace, "task")));
+        assert!(!is_goal_of(&agent("writer"), &PayloadName::new(WORKFLOW_NAMESPACE, "goal")));
     }
 }

@@ -27,22 +27,17 @@ impl State {
             return self.handed_over(*call, *attempt, time);
         }
 
-        if !self.trees.contains_key(tree) {
-            self.trees.insert(tree.clone(), Tree::started(time));
-        }
+        let home = match self.trees.get_mut(tree) {
+            Some(home) => home,
+            None => self.trees.entry_or(tree.clone(), Tree::started(time)),
+        };
 
-        if let Fact::Accepted { message, opening, key } = fact {
-            return self.accept_message(tree, message, opening.as_ref(), key.as_deref());
-        }
-
-        let Some(home) = self.trees.get_mut(tree) else { return };
         match fact {
             Fact::Booted { .. }
             | Fact::Reloaded { .. }
             | Fact::Refused { .. }
             | Fact::HandedOver { .. }
             | Fact::PreviewRequested { .. }
-            | Fact::Accepted { .. }
             | Fact::Signed { .. }
             | Fact::Recalled { .. }
             | Fact::StoodStill { .. }
@@ -53,6 +48,13 @@ impl State {
             | Fact::ScheduleDue { .. }
             | Fact::ScheduleRefused { .. }
             | Fact::ScheduleCancelled { .. } => {}
+            Fact::Accepted { message, opening: None, .. } => {
+                self.in_flight += 1;
+                home.accept(message);
+            }
+            Fact::Accepted { message, opening: Some(opening), key } => {
+                self.accept_request(tree, message, opening, key.as_deref());
+            }
             Fact::ThreadOpened { thread, by, bound, allotment } => {
                 home.open_thread(thread, by, *bound, *allotment);
             }
@@ -95,16 +97,15 @@ impl State {
         }
     }
 
-    fn accept_message(
+    fn accept_request(
         &mut self,
         tree: &ThreadId,
         message: &Arc<Message>,
-        opening: Option<&Opening>,
+        opening: &Opening,
         key: Option<&str>,
     ) {
         let Some(home) = self.trees.get_mut(tree) else { return };
         self.in_flight += 1;
-        let Some(opening) = opening else { return home.accept(message) };
         if self.core_version < RECORDED_SINCE && home.calls.is_empty() {
             home.started = message.time;
         }

@@ -73,11 +73,6 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         self.values.values_mut()
     }
 
-    pub(super) fn insert(&mut self, key: K, value: V) {
-        self.check(&key);
-        self.values.insert(key, value);
-    }
-
     pub(super) fn entry_or(&mut self, key: K, value: V) -> &mut V {
         self.check(&key);
         self.values.entry(key).or_insert(value)
@@ -117,7 +112,7 @@ mod tests {
     #[test]
     fn a_value_that_was_restored_is_found_again() {
         let mut map = ResidentMap::default();
-        map.insert("key", 7);
+        map.entry_or("key", 7);
         map.release(&"key");
         assert_eq!(map.resident(&"key"), None);
         map.restore("key", 7);
@@ -128,7 +123,7 @@ mod tests {
     #[cfg_attr(debug_assertions, should_panic(expected = "has left memory"))]
     fn a_value_that_has_left_memory_is_not_taken_for_an_unknown_one() {
         let mut map = ResidentMap::default();
-        map.insert("key", 7);
+        map.entry_or("key", 7);
         map.release(&"key");
         assert_eq!(map.get(&"key"), None);
     }

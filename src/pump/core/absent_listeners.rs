@@ -178,7 +178,9 @@ impl Core {
             return self.recall(step, call);
         }
         self.scheduler.enqueue(listener, thread, call);
-        self.count_turn(call);
+        if self.contract_of_work(listener).is_some_and(|contract| contract.spends()) {
+            self.count_turn(call);
+        }
         if self.scheduler.absences.admission(listener, step.time) != Admission::Any {
             self.wait_for_listener(step, listener, call);
         }

@@ -124,7 +124,7 @@ impl Core {
             return Err((RefusalRule::BudgetSpent, spent));
         }
 
-        let client = self.state.thread(&thread.root()).map(|root| root.by.clone());
+        let client = || self.state.thread(&thread.root()).map(|root| &root.by);
         for peer in peers {
             let Some(contract) = self.contracts.get(peer) else { continue };
             let own_thread = *thread == context.thread;
@@ -140,8 +140,7 @@ impl Core {
                 ));
             }
             let payload = checked.payload().as_str();
-            let held = client.as_ref().and_then(|own| self.too_many_held(own, peer, payload));
-            if let Some(held) = held {
+            if let Some(held) = self.too_many_held(client, peer, payload) {
                 let text = format!("{held} calls to {peer} wait for a person already");
                 return Err((RefusalRule::Busy, text));
             }

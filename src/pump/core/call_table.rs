@@ -120,7 +120,9 @@ impl Core {
         let running = self.calls.finish(source)?;
         self.timeouts.disarm(source.call);
         self.scheduler.end_attempt(&running.listener, &running.thread, source.call, contract);
-        self.count_turn(source.call);
+        if contract.spends() {
+            self.count_turn(source.call);
+        }
         Some(running)
     }
 

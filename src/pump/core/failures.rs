@@ -132,9 +132,9 @@ impl Core {
     /// calls pace them.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
-        let listener = open.callee.clone();
         let failed = self.failed_rounds(open);
         if failed >= self.budgets.limits.rounds_failed && !mutant("forget-failed-rounds") {
+            let listener = &open.callee;
             let text = format!(
                 "{listener} went on through {failed} rounds in a row in which every result was a \
                  failure"
@@ -143,12 +143,12 @@ impl Core {
             return true;
         }
 
-        let contract = self.contract_of_work(&listener);
+        let Some(paced) = failed.checked_sub(limits::ROUNDS_FAILED_BACKOFF) else { return false };
+        let contract = self.contract_of_work(&open.callee);
         if contract.is_none_or(|contract| contract.spends()) {
             return false;
         }
 
-        let Some(paced) = failed.checked_sub(limits::ROUNDS_FAILED_BACKOFF) else { return false };
         let at = step.time.plus(backoff(call, paced.saturating_add(1)));
         step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
         true
@@ -156,9 +156,14 @@ impl Core {
 
     /// Number of consecutive failed rounds of the call, or 0 if the bound does not apply to it.
     fn failed_rounds(&self, open: &Call) -> u32 {
+        let failed = open.rounds_failed();
+        if failed == 0 {
+            return 0;
+        }
+
         let contract = self.contract_of_work(&open.callee);
         let is_bounded = contract.is_none_or(|contract| contract.has_bounded_rounds());
-        if is_bounded { open.rounds_failed() } else { 0 }
+        if is_bounded { failed } else { 0 }
     }
 
     fn retry(&mut self, step: &mut Step, call: CallId) {

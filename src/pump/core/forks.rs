@@ -244,13 +244,13 @@ impl Core {
 
     /// Whether a call waits for the search of its fork's source, and may be given to no listener.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
-        let Some(contract) = self.contracts.get(&call.callee) else { return false };
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
-        is_recalled_role(contract.role)
-            && !call.unrecorded
+        let contract = || self.contracts.get(&call.callee);
+        !call.unrecorded
             && !call.approved
             && call.turns == 0
             && is_fork()
+            && contract().is_some_and(|contract| is_recalled_role(contract.role))
             && !mutant("repeat-an-effect-in-a-fork")
     }
 
@@ -322,9 +322,9 @@ impl Core {
     /// Whether a call of a fork needs an operator's approval, because the source has no result for
     /// it and the fork does not name its listener.
     pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
-        let tree = self.state.tree(&call.thread);
-        let lineage = tree.and_then(|tree| tree.lineage.as_deref());
-        call.unrecorded && lineage.is_some_and(|lineage| !lineage.live.contains(&call.callee))
+        let tree = || self.state.tree(&call.thread);
+        let lineage = || tree().and_then(|tree| tree.lineage.as_deref());
+        call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
     }
 
     /// Whether the timers of a tree fire in their order when nothing else can go on, whatever their
@@ -342,9 +342,12 @@ impl Core {
     /// Has the next timer of a fork fire if nothing else in it can go on.
     pub(super) fn follow_fork(&self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
+        let Some(tree) = self.state.trees.get(root).filter(|tree| tree.lineage.is_some()) else {
+            return;
+        };
+
         let root = root.clone();
         self.follow_recorded(step, &root);
-        let Some(tree) = self.state.trees.get(&root) else { return };
         if tree.timers.is_empty() || !self.waits_for_timers(&root, tree) {
             return;
         }

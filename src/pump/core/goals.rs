@@ -3,7 +3,7 @@
 use super::outcome::{Gated, OutcomeContext};
 use super::refusals::refusal_of;
 use super::{Core, Step};
-use crate::contract::{GoalRoles, Meaning, goal_answer, goal_name, read_goal_answer};
+use crate::contract::{GoalRoles, Meaning, goal_answer, is_goal_of, read_goal_answer};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, PayloadName};
 use crate::mutant::mutant;
@@ -13,7 +13,7 @@ impl Core {
     /// The goal that the request of `call` states. `None` if the request is no goal.
     pub(super) fn goal_of(&self, call: CallId) -> Option<CalledGoal> {
         let open = self.state.call(call)?;
-        let request = open.request().filter(|request| request.name == goal_name(&open.callee))?;
+        let request = open.request().filter(|request| is_goal_of(&open.callee, &request.name))?;
         let payload = request.payload.as_str();
         let delegate = GoalRoles::read(payload).map(|roles| roles.payload);
         Some(CalledGoal { answer: read_goal_answer(payload), delegate })

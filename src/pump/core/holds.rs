@@ -74,11 +74,10 @@ impl Core {
             return self.recall(step, call);
         }
 
-        let is_trial = self.is_trial(open);
         match self.hold_of(open).filter(|_| !mutant("hand-over-the-held")) {
             None => self.queue_for_listener(step, call),
             // The hold expires at once.
-            Some((hold, _)) if is_trial => self.hold(step, call, hold),
+            Some((hold, _)) if self.is_trial(open) => self.hold(step, call, hold),
             Some((Hold::Answer, _)) => self.hold(step, call, Hold::Answer),
             Some((Hold::Approval, why)) => {
                 self.hold(step, call, Hold::Approval);
@@ -125,16 +124,16 @@ impl Core {
     }
 
     /// Number of held calls of this client at this listener, if one more would exceed the bound.
-    pub(super) fn too_many_held(
-        &self,
-        client: &ListenerName,
+    pub(super) fn too_many_held<'c>(
+        &'c self,
+        client: impl FnOnce() -> Option<&'c ListenerName>,
         listener: &ListenerName,
         payload: &str,
     ) -> Option<usize> {
         let contract = self.contracts.get(listener)?;
         self.required_hold(listener, Some(payload))?;
 
-        let key = HoldKey { client: client.clone(), listener: listener.clone() };
+        let key = HoldKey { client: client()?.clone(), listener: listener.clone() };
         let held = self.holds.count(&key);
         (held >= contract.backlog).then_some(held)
     }

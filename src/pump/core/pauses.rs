@@ -233,8 +233,8 @@ impl Core {
     /// Sets the alarms for the time limits of threads in which a call has ended during a pause: the
     /// times of the other calls there may run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
-        let has_closed = step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
-        if self.state.pauses.is_empty() || !has_closed {
+        let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
+        if self.state.pauses.is_empty() || !has_closed() {
             return;
         }
 

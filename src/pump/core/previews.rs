@@ -326,10 +326,10 @@ impl Core {
     /// gives previews no more, so that it would not compare it. A listener that has answered once
     /// has compared it before.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
-        let contract = self.contracts.get(&call.callee);
-        let gives_none = contract.is_some_and(|contract| contract.previews.is_none());
+        let contract = || self.contracts.get(&call.callee);
+        let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());
         let is_bound = call.approved && call.turns == 0 && call.recorded_preview().is_some();
-        is_bound && gives_none && !mutant("deliver-without-the-preview")
+        is_bound && gives_none() && !mutant("deliver-without-the-preview")
     }
 
     /// Ends a call for which [`Core::lacks_its_previews`] holds.

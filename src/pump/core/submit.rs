@@ -152,7 +152,7 @@ impl Core {
         }
 
         let payload = checked.payload().as_str();
-        let held = |peer: &ListenerName| self.too_many_held(client, peer, payload);
+        let held = |peer: &ListenerName| self.too_many_held(|| Some(client), peer, payload);
         if let Some((peer, held)) = peers.iter().find_map(|peer| Some((peer, held(peer)?))) {
             let text = format!(
                 "{held} of your calls to {peer} wait for a person; send it again when some of them \

@@ -30,8 +30,10 @@ pub(super) struct Timeouts {
 
 impl Timeouts {
     pub fn arm(&mut self, call: CallId, attempt: Attempt, deadline: Time) {
-        self.disarm(call);
-        self.by_call.insert(call, (deadline, attempt));
+        let before = self.by_call.insert(call, (deadline, attempt));
+        if let Some((deadline, attempt)) = before {
+            self.by_time.remove(&(deadline, call, attempt));
+        }
         self.by_time.insert((deadline, call, attempt));
     }
 
