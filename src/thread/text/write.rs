@@ -9,6 +9,9 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::{Attempt, CallId, PayloadName};
 use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
 
+/// Decimal digits of the greatest `u64`.
+const NUMBER_DIGITS_MAX: usize = 20;
+
 impl Record {
     /// Appends the text of the record to `out`.
     pub fn write_text(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
@@ -51,17 +54,18 @@ impl RecordWriter<'_, '_> {
                 self.option(",\"suggested\":", suggested)?;
                 self.option(",\"key\":", key)?;
                 self.raw(",\"verdict\":");
-                self.verdict(verdict, &mut numbers)?;
+                self.verdict(verdict, &mut numbers);
             }
             Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
                 self.plain("{\"outcome\":{\"listener\":\"", listener.as_str());
                 self.uuid("\",\"call\":\"", call.0.0);
-                write!(self.out, "\",\"attempt\":\"{attempt}\",\"verdicts\":[")?;
+                self.attempt("\",\"attempt\":\"", *attempt);
+                self.raw("\",\"verdicts\":[");
                 for (index, verdict) in verdicts.iter().enumerate() {
                     if index > 0 {
                         self.raw(",");
                     }
-                    self.verdict(verdict, &mut numbers)?;
+                    self.verdict(verdict, &mut numbers);
                 }
                 self.raw("]");
                 self.option(",\"turn\":", turn)?;
@@ -74,15 +78,24 @@ impl RecordWriter<'_, '_> {
         Ok(())
     }
 
-    fn verdict(&mut self, verdict: &Verdict, numbers: &mut FactNumbers) -> std::io::Result<()> {
+    fn verdict(&mut self, verdict: &Verdict, numbers: &mut FactNumbers) {
         let (word, digest) = match verdict {
             Verdict::Passed(digest) => ("passed", digest),
             Verdict::Refused(digest) => ("refused", digest),
         };
 
         match numbers.of(verdict, &self.record.facts) {
-            Some(number) => write!(self.out, "{{\"{word}\":{number}}}"),
-            None => write!(self.out, "{{\"{word}\":\"{digest}\"}}"),
+            Some(number) => {
+                self.plain("{\"", word);
+                self.number("\":", number as u64);
+                self.raw("}");
+            }
+            None => {
+                self.plain("{\"", word);
+                self.raw("\":\"");
+                self.out.extend_from_slice(&digest.hex());
+                self.raw("\"}");
+            }
         }
     }
 
@@ -92,7 +105,8 @@ impl RecordWriter<'_, '_> {
                 self.raw("{\"heard\":{");
                 if about(&self.record.input) != Some((*call, *attempt)) {
                     self.uuid("\"call\":\"", call.0.0);
-                    write!(self.out, "\",\"attempt\":\"{attempt}\"")?;
+                    self.attempt("\",\"attempt\":\"", *attempt);
+                    self.raw("\"");
                 }
             }
             Fact::Disposed { message, how } => {
@@ -115,7 +129,8 @@ impl RecordWriter<'_, '_> {
                     self.uuid("\"call\":\"", call.0.0);
                     self.raw("\",");
                 }
-                write!(self.out, "\"attempt\":\"{attempt}\"")?;
+                self.attempt("\"attempt\":\"", *attempt);
+                self.raw("\"");
             }
             Fact::Accepted { message, opening, key } => {
                 self.latest = message.call;
@@ -141,7 +156,7 @@ impl RecordWriter<'_, '_> {
             self.plain("\",\"thread\":\"", message.thread.as_str());
         }
 
-        write!(self.out, "\",\"seq\":{}", message.seq)?;
+        self.number("\",\"seq\":", message.seq);
         if let Some(cause) = message.cause {
             self.uuid(",\"cause\":\"", cause.0);
             self.raw("\"");
@@ -164,7 +179,8 @@ impl RecordWriter<'_, '_> {
         self.name(&message.name)?;
         self.raw(",\"digest\":\"");
         self.out.extend_from_slice(&message.payload.digest.hex());
-        write!(self.out, "\",\"length\":{}", message.payload.len())
+        self.number("\",\"length\":", message.payload.len() as u64);
+        Ok(())
     }
 
     fn opening(&mut self, message: &Message, opening: &Opening) -> std::io::Result<()> {
@@ -195,9 +211,18 @@ impl RecordWriter<'_, '_> {
 
     fn name(&mut self, name: &PayloadName) -> std::io::Result<()> {
         let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-        let mut bytes = name.namespace.bytes().chain(name.local.bytes());
         self.raw(",\"name\":");
-        if bytes.all(is_plain) { write!(self.out, "\"{name}\"") } else { self.json(name) }
+        if !name.namespace.bytes().all(is_plain) || !name.local.bytes().all(is_plain) {
+            return self.json(name);
+        }
+
+        self.raw("\"");
+        if !name.namespace.is_empty() {
+            self.plain("{", &name.namespace);
+            self.raw("}");
+        }
+        self.plain(&name.local, "\"");
+        Ok(())
     }
 
     fn raw(&mut self, text: &str) {
@@ -208,6 +233,16 @@ impl RecordWriter<'_, '_> {
     fn plain(&mut self, before: &str, text: &str) {
         self.raw(before);
         self.raw(text);
+    }
+
+    fn attempt(&mut self, before: &str, attempt: Attempt) {
+        self.number(before, attempt.epoch.into());
+        self.number(".", attempt.n.into());
+    }
+
+    fn number(&mut self, before: &str, number: u64) {
+        self.raw(before);
+        push_number(self.out, number);
     }
 
     fn uuid(&mut self, before: &str, id: Uuid) {
@@ -225,6 +260,23 @@ impl RecordWriter<'_, '_> {
     fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> std::io::Result<()> {
         serde_json::to_writer(&mut *self.out, value).map_err(Into::into)
     }
+}
+
+/// Appends the decimal digits of a number, without the cost of a formatter.
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [b'0'; NUMBER_DIGITS_MAX];
+    let mut rest = number;
+    let mut left = digits.len();
+    for digit in digits.iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+        left -= 1;
+        if rest == 0 {
+            break;
+        }
+    }
+
+    out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
 /// Call and attempt that an input names, if any.
@@ -266,5 +318,19 @@ fn fits(verdict: &Verdict, fact: &Fact) -> bool {
         }
         (Verdict::Refused(digest), Fact::Refused { refusal, .. }) => refusal.digest == *digest,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_a_formatter_writes_them() {
+        for number in [0, 7, 10, 1024, u64::from(u32::MAX), u64::MAX] {
+            let mut out = Vec::new();
+            push_number(&mut out, number);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
     }
 }
