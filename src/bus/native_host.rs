@@ -223,6 +223,8 @@ impl HandlerContext {
 /// task of its own.
 pub struct NativeHost {
     runtime: runtime::Handle,
+    /// Number of worker threads of the runtime.
+    workers_max: usize,
     drain_timeout: Duration,
     shared: Arc<NativeShared>,
 }
@@ -271,7 +273,9 @@ impl NativeHost {
             idle: Notify::new(),
         };
 
-        Self { runtime, drain_timeout: limits::DRAIN_TIMEOUT, shared: Arc::new(shared) }
+        let workers_max = runtime.metrics().num_workers();
+        let drain_timeout = limits::DRAIN_TIMEOUT;
+        Self { runtime, workers_max, drain_timeout, shared: Arc::new(shared) }
     }
 
     /// Sets how long a handler may continue after a cancellation, and during a drain.
@@ -287,7 +291,7 @@ impl Host for NativeHost {
     fn deliver(&self, delivery: Delivery) {
         let call = delivery.call;
         let attempt = delivery.attempt;
-        match self.shared.admit(delivery, self.runtime.metrics().num_workers()) {
+        match self.shared.admit(delivery, self.workers_max) {
             AdmissionResult::Queued => {}
             AdmissionResult::NeedsTask => {
                 self.runtime.spawn(Arc::clone(&self.shared).work());
@@ -360,10 +364,16 @@ impl NativeShared {
         while let Some((delivery, context)) = self.next() {
             let call = delivery.call;
             let attempt = delivery.attempt;
-            let handler = Arc::clone(&self.handler);
             let log_span = delivery.log_span();
-            let attended = attend(handler, delivery, context, self.cancel_grace);
-            let mut answer = Box::pin(attended.instrument(log_span));
+            let stop = Arc::clone(&context.stop);
+            let handler = Arc::clone(&self.handler);
+            let running = handler.start(delivery, context);
+            let attended = attend(running, stop, self.cancel_grace);
+            let mut answer: HandlerFuture = if log_span.is_disabled() {
+                Box::pin(attended)
+            } else {
+                Box::pin(attended.instrument(log_span))
+            };
             // Most quick handlers finish at this first poll. The others continue as tasks.
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 Poll::Ready(answer) => self.finish_attempt(call, attempt, answer),
@@ -413,24 +423,19 @@ impl NativeShared {
 }
 
 /// Runs one attempt until it answers, panics, or exceeds its time after a stop signal.
-async fn attend(
-    handler: Arc<dyn AnyHandler>,
-    delivery: Delivery,
-    context: HandlerContext,
-    grace: Duration,
-) -> HandlerResult {
+async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
-        context.cancelled().await;
+        stop.wait_for(StopLevel::Cancelled).await;
         tokio::select! {
             () = sleep(grace) => "did not end after its caller was gone",
-            () = context.stop.wait_for(StopLevel::Now) => "did not end before the host was stopped",
+            () = stop.wait_for(StopLevel::Now) => "did not end before the host was stopped",
         }
     };
 
     tokio::select! {
         // An answer that is complete counts, even if the time is over at the same moment.
         biased;
-        answer = unwinding(handler, delivery, context.clone()) => answer,
+        answer = unwinding(running) => answer,
         why = overdue => Err(AttemptFailure::Crashed { detail: format!("the handler {why}") }),
     }
 }
@@ -448,13 +453,8 @@ impl Drop for PanicGuard {
 }
 
 /// Runs the handler's future and turns a panic into a failure.
-async fn unwinding(
-    handler: Arc<dyn AnyHandler>,
-    delivery: Delivery,
-    context: HandlerContext,
-) -> HandlerResult {
-    let started = catch_unwind(AssertUnwindSafe(|| handler.start(delivery, context)));
-    let mut running = PanicGuard(Some(started.map_err(|panic| panicked(&*panic))?));
+async fn unwinding(running: HandlerFuture) -> HandlerResult {
+    let mut running = PanicGuard(Some(running));
     poll_fn(|cx| {
         // After a panic, the future is dropped and never polled again.
         let Some(running) = running.0.as_mut() else { return Poll::Pending };
