@@ -15,21 +15,23 @@ pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
 struct GatesInForce {
     /// Number of reloads since the start of the pump.
     generation: u64,
-    current: Gate,
+    /// Shared, because each answer takes a copy.
+    current: Arc<Gate>,
     earlier: EarlierGates,
 }
 
 impl SharedGate {
     pub fn new(current: Gate) -> Self {
+        let current = Arc::new(current);
         let gates = GatesInForce { generation: 0, current, earlier: EarlierGates::default() };
         Self(Arc::new(RwLock::new(gates)))
     }
 
     /// The gate in force, with the number of reloads before it.
-    pub fn current(&self) -> (Gate, u64) {
+    pub fn current(&self) -> (Arc<Gate>, u64) {
         // The lock is held for a copy alone, and never during a check.
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        (gates.current.clone(), gates.generation)
+        (Arc::clone(&gates.current), gates.generation)
     }
 
     pub fn generation(&self) -> u64 {
@@ -37,17 +39,20 @@ impl SharedGate {
     }
 
     /// The gate for the answer to an attempt.
-    pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Gate {
+    pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Arc<Gate> {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        gates.earlier.of_attempt(call, attempt).unwrap_or(&gates.current).clone()
+        match gates.earlier.of_attempt(call, attempt) {
+            Some(earlier) => Arc::new(earlier.clone()),
+            None => Arc::clone(&gates.current),
+        }
     }
 
     /// Puts another gate in force. Attempts in flight keep the gate that they have.
     pub fn replace(&self, gate: Gate, in_flight: impl Iterator<Item = (CallId, Attempt)>) {
         let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let before = gates.current.clone();
+        let before = Arc::clone(&gates.current);
         gates.earlier.keep(in_flight, &before, &gate.contracts);
-        gates.current = gate;
+        gates.current = Arc::new(gate);
         gates.generation += 1;
     }
 
