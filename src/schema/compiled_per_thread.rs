@@ -15,8 +15,11 @@ use crate::limits;
 /// A compiled schema that belongs to one thread.
 pub type ThreadSchema = Rc<RefCell<CompiledSchema>>;
 
+/// Compiled schemas by digest. The hasher is fast, because every check of a payload looks one up.
+type CompiledSchemas = HashMap<Digest, ThreadSchema, foldhash::fast::RandomState>;
+
 thread_local! {
-    static COMPILED: RefCell<HashMap<Digest, ThreadSchema>> = RefCell::default();
+    static COMPILED: RefCell<CompiledSchemas> = RefCell::default();
 }
 
 /// Returns this thread's compiled copy of the schemas in `bundle`. The first use compiles it.

@@ -1,7 +1,9 @@
 //! One schema file that is known to compile: validation on any thread.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
+
+use memchr::memmem::Finder;
 
 use super::bounded_outline;
 use super::bounds;
@@ -23,6 +25,10 @@ use crate::limits;
 use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
+
+/// Part of the attributes with which a text hints at its schema. Made once, because making it costs
+/// more than a search in a short text.
+static SCHEMA_HINT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("chemaLocation"));
 
 /// A schema file with all documents that it includes and imports.
 pub struct SchemaFile {
@@ -169,7 +175,7 @@ impl SchemaFile {
 
         let mut grammar = grammar.borrow_mut();
         let result = grammar.validate(&document);
-        if memchr::memmem::find(text, b"chemaLocation").is_some() {
+        if SCHEMA_HINT.find(text).is_some() {
             // libxml2 does not follow the hint, but its context would remember it.
             grammar.forget();
         }

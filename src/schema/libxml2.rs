@@ -92,17 +92,20 @@ impl ParsedDocument {
             | c::xmlParserOption_XML_PARSE_COMPACT
             | c::xmlParserOption_XML_PARSE_BIG_LINES;
         let options = c_int::try_from(options).unwrap_or_default();
+        // With the name of an encoding, libxml2 converts the text into another buffer first.
+        let encoding = if is_read_unconverted(text) { None } else { Some(c"UTF-8") };
         let doc = PARSER.with_borrow_mut(|parser| {
             let parser = ParserContext::with_room(parser, text.len())?;
-            // SAFETY: buffer and length belong together, the encoding is a C string; the context
-            // is alive, resets itself before it reads, and the tree is the caller's afterwards.
+            // SAFETY: buffer and length belong together, the encoding is a C string or null; the
+            // context is alive, resets itself before it reads, and the tree is the caller's
+            // afterwards.
             let doc = unsafe {
                 c::xmlCtxtReadMemory(
                     parser.context.as_ptr(),
                     text.as_ptr().cast(),
                     length,
                     std::ptr::null(),
-                    c"UTF-8".as_ptr(),
+                    encoding.map_or(std::ptr::null(), CStr::as_ptr),
                     options,
                 )
             };
@@ -146,6 +149,14 @@ impl ParsedDocument {
             read(ns, bytes_of(root.name.cast()).unwrap_or_default())
         }
     }
+}
+
+/// Whether libxml2 reads a text as UTF-8 without being told to: it is ASCII, has no declaration, and
+/// does not begin like a text in any other encoding.
+fn is_read_unconverted(text: &[u8]) -> bool {
+    let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
+    let name = text.strip_prefix(b"<");
+    name.and_then(<[u8]>::first).is_some_and(begins_plainly) && text.is_ascii()
 }
 
 /// A compiled schema with its validation context.
@@ -510,4 +521,26 @@ fn too_long() -> Diagnostic {
 
 fn unexplained(code: c_int) -> Diagnostic {
     plain(0, format!("libxml2 refused the text with status {code} and gave no reason"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_text_that_says_nothing_of_its_encoding_is_read_unconverted() {
+        assert!(is_read_unconverted(b"<a>text</a>"));
+        assert!(is_read_unconverted(b"<_a/>"));
+        let others: [&[u8]; 6] = [
+            b"<?xml version='1.0' encoding='ISO-8859-1'?><a/>",
+            b"<!-- c --><a/>",
+            " <a/>".as_bytes(),
+            "<a>ä</a>".as_bytes(),
+            b"<\0a\0/\0>\0",
+            b"",
+        ];
+        for other in others {
+            assert!(!is_read_unconverted(other), "{other:?}");
+        }
+    }
 }

@@ -1,6 +1,14 @@
 //! Names and characters of XML 1.0 (fifth edition) and of Namespaces in XML.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 use crate::xml::escape::is_xml_char;
+
+/// The first two bytes of U+FFFE and U+FFFF. Made once, because making it costs more than a search
+/// in a short text.
+static NONCHARACTER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\xEF\xBF"));
 
 /// Splits a qualified name into prefix and local part. Returns `None` if `name` is no qualified
 /// name.
@@ -66,8 +74,8 @@ pub(super) fn illegal_char(text: &str) -> Option<usize> {
         chunk.iter().fold(false, |found, byte| found | control(*byte))
     });
     let high = || {
-        memchr::memmem::find_iter(text.as_bytes(), b"\xEF\xBF")
-            .any(|at| matches!(text.as_bytes().get(at + 2), Some(0xBE | 0xBF)))
+        let mut found = NONCHARACTER.find_iter(text.as_bytes());
+        found.any(|at| matches!(text.as_bytes().get(at + 2), Some(0xBE | 0xBF)))
     };
 
     if !controls && !high() {
