@@ -151,8 +151,8 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text as UTF-8 without being told to: it is ASCII, has no declaration, and
-/// does not begin like a text in any other encoding.
+/// Whether libxml2 reads a text as UTF-8 without the name of an encoding: the text is ASCII, has no
+/// declaration, and does not begin like a text in any other encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");

@@ -48,10 +48,7 @@ impl State {
             | Fact::ScheduleDue { .. }
             | Fact::ScheduleRefused { .. }
             | Fact::ScheduleCancelled { .. } => {}
-            Fact::Accepted { message, opening: None, .. } => {
-                self.in_flight += 1;
-                home.accept(message);
-            }
+            Fact::Accepted { message, opening: None, .. } => home.accept(message),
             Fact::Accepted { message, opening: Some(opening), key } => {
                 self.accept_request(tree, message, opening, key.as_deref());
             }
@@ -105,7 +102,6 @@ impl State {
         key: Option<&str>,
     ) {
         let Some(home) = self.trees.get_mut(tree) else { return };
-        self.in_flight += 1;
         if self.core_version < RECORDED_SINCE && home.calls.is_empty() {
             home.started = message.time;
         }
@@ -134,6 +130,7 @@ impl State {
                 self.pass_over(time.since(self.time), Duration::ZERO);
             }
             Fact::Reloaded { config, .. } => self.config = *config,
+            Fact::Accepted { .. } => self.in_flight += 1,
             Fact::StoodStill { stood_micros, stepped_micros } => {
                 let [stood, stepped] =
                     [stood_micros, stepped_micros].map(|time| Duration::from_micros(*time));

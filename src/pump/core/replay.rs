@@ -13,10 +13,11 @@ use super::pauses::PauseChange;
 use super::reopened_calls::recorded_work;
 use super::retries::RetryOrder;
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
-use crate::ids::{CallId, Digest, ListenerName};
+use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{
-    Decision, Fact, ForkAction, Input, RecalledResult, Record, RecordedAnswer, RetryAction, Verdict,
+    Decision, DecisionOrigin, Fact, ForkAction, Input, RecalledResult, Record, RecordedAnswer,
+    RetryAction, Verdict,
 };
 use crate::trace::TraceParent;
 
@@ -70,9 +71,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::NotTaken { listener, call, attempt, detail }
         }
         Input::Decided { message, decision, origin, .. } => {
-            let decision = decided(record, decision, gate)?;
-            let ticket = Uuid::nil();
-            Event::Decide(Box::new(CallDecision { ticket, message, decision, origin }))
+            decided(record, message, decision, origin, gate)?
         }
         Input::Cancel { thread, reason, origin, .. } => {
             Event::Cancel(Cancellation { ticket: Uuid::nil(), thread, reason, origin })
@@ -103,17 +102,21 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
 /// Rebuilds a decision. An answer passes the gate again.
 fn decided(
     record: &Record,
+    message: MessageId,
     decision: Decision<RecordedAnswer>,
+    origin: Option<DecisionOrigin>,
     gate: &Gate,
-) -> Option<Decision<GatedAnswer>> {
-    Some(match decision {
+) -> Option<Event> {
+    let decision = match decision {
         Decision::Approve { hash, preview } => Decision::Approve { hash, preview },
         Decision::Refuse { reason } => Decision::Refuse { reason },
         Decision::Answer(RecordedAnswer { listener, verdict }) => {
             let payload = RecordedPayloads::new(record, gate).take(&listener, &verdict)?;
             Decision::Answer(GatedAnswer { listener, payload })
         }
-    })
+    };
+    let ticket = Uuid::nil();
+    Some(Event::Decide(Box::new(CallDecision { ticket, message, decision, origin })))
 }
 
 /// Rebuilds the event of a fork from the fact in its record.
