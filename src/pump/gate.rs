@@ -140,6 +140,28 @@ impl Gate {
         Ok(Checked { name: element.name, meaning, payload, primitive, inner })
     }
 
+    /// The listeners that may write the result of a call to this one: itself, and those to which it
+    /// forwards, one after another.
+    pub fn result_senders(&self, listener: &ListenerName) -> Vec<ListenerName> {
+        let mut senders = vec![listener.clone()];
+        let mut at = 0;
+        while let Some(sender) = senders.get(at) {
+            let words =
+                self.contracts.vocabulary(sender).into_iter().flat_map(|words| words.iter());
+            let forwarded = words.filter_map(|(_, meaning)| match meaning {
+                Meaning::Call { peers, forward: true, .. } => Some(peers),
+                _ => None,
+            });
+            let mut next: Vec<_> = forwarded.flatten().cloned().collect();
+            next.sort();
+            next.dedup();
+            next.retain(|peer| !senders.contains(peer));
+            senders.extend(next);
+            at += 1;
+        }
+        senders
+    }
+
     /// Checks a payload of the core itself against its schema.
     ///
     /// # Errors

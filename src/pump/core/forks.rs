@@ -63,13 +63,17 @@ pub struct CallRecollection {
 }
 
 impl CallRecollection {
-    /// Whether the gate passes each reply today.
+    /// Whether the gate passes each reply today, of the listener or of one to which it forwards.
     pub fn passes(&self, gate: &Gate) -> bool {
+        let senders = gate.result_senders(&self.listener);
+        let is_passed = |payload: &Payload| {
+            senders.iter().any(|sender| {
+                let checked = gate.check(sender, payload.as_str().as_bytes());
+                checked.is_ok_and(|checked| is_reply(&checked))
+            })
+        };
         let mut replies = self.payloads.iter().filter(|(kind, ..)| *kind == MessageKind::Reply);
-        replies.all(|(_, _, payload)| {
-            let checked = gate.check(&self.listener, payload.as_str().as_bytes());
-            checked.is_ok_and(|checked| is_reply(&checked))
-        })
+        replies.all(|(_, _, payload)| is_passed(payload))
     }
 }
 

@@ -1,7 +1,8 @@
-//! The workflows of `config/`, run by the commands at the head of each file.
+//! The examples of `config/`, run by the commands at the head of each file.
 
 mod cases;
 mod forks;
+pub mod source_runs;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,11 +35,6 @@ impl Example {
         std::fs::read_to_string(self.place.path().join(file)).unwrap()
     }
 
-    /// The ledger of the example's services.
-    fn ledger(&self) -> String {
-        std::fs::read_to_string(self.place.path().join("ledger.jsonl")).unwrap_or_default()
-    }
-
     fn config(&self) -> String {
         self.read(&format!("config/{}.toml", self.name))
     }
@@ -52,9 +48,11 @@ impl Example {
             ("WORKSPACE", "try-it"),
             ("BOOKING_LEDGER", "ledger.jsonl"),
             ("DOCUMENTS_LEDGER", "ledger.jsonl"),
+            ("INTAKE_DATA", "books"),
         ] {
             command.env(name, self.place.path().join(path));
         }
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.envs(crate::nats::substrate(self.place.path()));
         command
     }
@@ -74,16 +72,23 @@ impl Example {
     /// The indented lines at the head of the file.
     fn commands(&self) -> String {
         let config = self.config();
-        let head: Vec<_> = config.lines().filter_map(|line| line.strip_prefix("#     ")).collect();
-        assert!(head.iter().any(|line| line.contains("organism workflow run")), "{head:?}");
+        let head: Vec<_> = config.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
+        let runs = ["organism workflow run", "organism send"];
+        assert!(head.iter().any(|line| runs.iter().any(|run| line.contains(run))), "{head:?}");
         head.join("\n")
     }
 
     fn shell(&self, commands: &str) -> CommandOutput {
+        self.shell_command(commands).output().unwrap().into()
+    }
+
+    fn shell_command(&self, commands: &str) -> Command {
         let programs = Path::new(env!("CARGO_BIN_EXE_organism")).parent().unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
         let script = format!("set -e\n{commands}");
-        self.prepared("sh").env("PATH", path).args(["-c", &script]).output().unwrap().into()
+        let mut command = self.prepared("sh");
+        command.env("PATH", path).args(["-c", &script]);
+        command
     }
 
     /// Runs the commands at the head of the file, with an id for the run's thread.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::organism::examples::source_runs::approve_until;
 use crate::organism::{CommandOutput, House, until};
 
 use super::{FILES, direct, file, housed, listener, project, read};
@@ -208,19 +209,8 @@ fn the_example_coder_mends_the_project_and_its_tests_pass() {
     let mut send = organism(&["send", "config/coder/task.xml"]);
     let sending = send.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let sender = std::thread::spawn(|| CommandOutput::from(sending.wait_with_output().unwrap()));
-    let mut approved = 0;
-    while !sender.is_finished() {
-        let held = CommandOutput::from(organism(&["approvals", "--json"]).output().unwrap());
-        // Without a journal, no call waits.
-        for call in if held.code == Some(0) { held.json() } else { Vec::new() } {
-            let (id, hash) = (call["message"].as_str().unwrap(), call["sha256"].as_str().unwrap());
-            let preview = call["preview"]["recorded"]["sha256"].as_str();
-            let mut arguments = vec!["approve", id, "--hash", hash];
-            arguments.extend(preview.into_iter().flat_map(|preview| ["--preview", preview]));
-            let approve = organism(&arguments).output().unwrap();
-            approved += usize::from(approve.status.success());
-        }
-    }
+    let organism = |arguments: &[&str]| CommandOutput::from(organism(arguments).output().unwrap());
+    let approved = approve_until(|| sender.is_finished(), organism);
     let sent = sender.join().unwrap();
     assert_eq!(sent.code, Some(0), "{sent:?}");
     assert!(approved >= 2, "{approved} calls were approved");
