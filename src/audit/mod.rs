@@ -70,4 +70,4 @@ pub use timeline_first_page::first_page;
 pub use timeline_page::{EventClass, TimelineRest};
 pub use turn_text::{TurnFinding, TurnText, turn_text};
 pub use verify::{VerifyOptions, verify, verify_with};
-pub use views::{BusyRefusals, MessageView, RefusalView};
+pub use views::{BusyRefusals, MessageView, RefusalView, message_state};

@@ -2,8 +2,7 @@
 //! records of this page alone. Subthreads stand in it with their totals, and without their own
 //! events.
 
-use crate::envelope::Disposition;
-use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::index::{Error, IndexReader, ThreadPageRows};
 use crate::thread::{Fact, Input, Record};
 
@@ -53,10 +52,10 @@ pub fn thread_page(
     }
 
     let Some(mut timeline) = builder.take_own_events(thread) else { return Ok(None) };
-    let ThreadPageRows { from_seq, previous_seq, next_seq, is_cut, dispositions, .. } = rows;
+    let ThreadPageRows { from_seq, previous_seq, next_seq, is_cut, .. } = rows;
     let end = next_seq.unwrap_or(u64::MAX);
     timeline.items.retain(|item| (from_seq..end).contains(&item.seq));
-    complete(index, &mut timeline, &dispositions)?;
+    complete(index, &mut timeline, &rows)?;
     Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut }))
 }
 
@@ -88,18 +87,20 @@ const fn call_of(record: &Record) -> Option<CallId> {
     }
 }
 
-/// Adds what other records than those of the page say: totals and dispositions.
+/// Adds what other records than those of the page say: totals, dispositions and waits.
 fn complete(
     index: &IndexReader,
     timeline: &mut ThreadTimeline,
-    dispositions: &[(MessageId, Option<Disposition>)],
+    rows: &ThreadPageRows,
 ) -> Result<(), Error> {
     add_totals(index, timeline)?;
     for item in &mut timeline.items {
         match &mut item.what {
             TimelineEvent::Message(view) => {
-                let known = dispositions.iter().find(|(id, _)| *id == view.id);
+                let known = rows.dispositions.iter().find(|(id, _)| *id == view.id);
                 view.disposition = known.and_then(|(_, disposition)| *disposition);
+                let held = rows.holds.iter().find(|(id, _)| *id == view.id);
+                view.hold = held.map(|(_, hold)| *hold);
             }
             TimelineEvent::Subthread(child) => add_totals(index, child)?,
             _ => {}

@@ -12,7 +12,8 @@ use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::system;
 use crate::thread::{
-    DecisionOrigin, Fact, Input, OperatorPublicKey, PauseAction, PauseTarget, Record, TimerEnd,
+    DecisionOrigin, Fact, Hold, Input, OperatorPublicKey, PauseAction, PauseTarget, Record,
+    TimerEnd,
 };
 use crate::xml::element::Element;
 use crate::xml::findings::Finding;
@@ -275,6 +276,10 @@ impl TimelineBuilder {
                 self.places.insert(message.id, (message.thread.clone(), at));
             }
             Fact::Disposed { message, how } => self.dispose(*message, *how),
+            Fact::Held { call, hold, .. } => self.set_hold(*call, Some(*hold)),
+            Fact::Released { call, .. } | Fact::CallClosed { call, .. } => {
+                self.set_hold(*call, None)
+            }
             Fact::Refused { sender, thread, refusal, .. } => {
                 let refused_thread = thread.as_ref().unwrap_or(&record.tree);
                 let refused = RefusalView::new(
@@ -378,10 +383,23 @@ impl TimelineBuilder {
     }
 
     fn dispose(&mut self, message: MessageId, how: Disposition) {
-        let Some((thread, at)) = self.places.get(&message) else { return };
-        let item = self.timelines.get_mut(thread).and_then(|timeline| timeline.items.get_mut(*at));
-        if let Some(TimelineEntry { what: TimelineEvent::Message(view), .. }) = item {
+        if let Some(view) = self.message(message) {
             view.disposition = Some(how);
+        }
+    }
+
+    fn set_hold(&mut self, call: CallId, hold: Option<Hold>) {
+        if let Some(view) = self.message(call.0) {
+            view.hold = hold;
+        }
+    }
+
+    fn message(&mut self, id: MessageId) -> Option<&mut MessageView> {
+        let (thread, at) = self.places.get(&id)?;
+        let item = self.timelines.get_mut(thread)?.items.get_mut(*at)?;
+        match &mut item.what {
+            TimelineEvent::Message(view) => Some(view),
+            _ => None,
         }
     }
 

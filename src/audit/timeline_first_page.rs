@@ -96,6 +96,7 @@ impl FirstPage<'_> {
             match &mut item.what {
                 TimelineEvent::Message(view) if view.disposition.is_none() => {
                     view.disposition = self.disposition(view.id)?;
+                    view.hold = self.index.open_hold(view.id)?;
                 }
                 TimelineEvent::Subthread(child) => shown += self.complete(child)?,
                 _ => {}

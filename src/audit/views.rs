@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::envelope::{Disposition, Message, MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
-use crate::thread::{Input, Record};
+use crate::thread::{Hold, Input, Record};
 use crate::xml::findings::TextLocation;
 
 /// A message with its position in the journal, and with its disposition as of the queried position.
@@ -43,6 +43,18 @@ pub struct MessageView {
     /// Disposition of the message. `None` while the message is in flight.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
+    /// The decision for which its call waits. `None` for a call that waits for no person.
+    #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+}
+
+/// The state of a message: its disposition, the decision that it waits for, or that it is in flight.
+pub fn message_state(disposition: Option<Disposition>, hold: Option<Hold>) -> &'static str {
+    match (disposition, hold) {
+        (Some(how), _) => how.as_str(),
+        (None, Some(hold)) => hold.state(),
+        (None, None) => "in flight",
+    }
 }
 
 impl MessageView {
@@ -64,6 +76,15 @@ impl MessageView {
             payload: (!payload.is_redacted()).then(|| payload.as_str().to_owned()),
             digest: payload.digest,
             disposition: None,
+            hold: None,
+        }
+    }
+
+    /// The state of the message, unless it is the usual one: it was handled, or is on record alone.
+    pub fn unusual_state(&self) -> Option<&'static str> {
+        match self.disposition {
+            Some(Disposition::Handled | Disposition::Recorded) => None,
+            other => Some(message_state(other, self.hold)),
         }
     }
 

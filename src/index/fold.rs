@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::system::{self, AlertReport};
-use crate::thread::{Closing, Fact, Hold, Input, Opener, Opening, Record};
+use crate::thread::{Closing, Fact, Input, Opener, Opening, Record};
 use crate::xml::scan::attributes;
 
 use super::actions;
@@ -214,7 +214,7 @@ impl<'d> IndexFold<'d> {
                 if let Some(row) = self.calls.get(*call)? {
                     row.hold = Some(OpenHold {
                         position: record.position.0,
-                        hold: hold_word(*hold),
+                        hold: hold.as_str(),
                         since: time,
                         until: until.map(|until| until.0),
                     });
@@ -538,11 +538,4 @@ fn fault_word(fault: &Message) -> Cow<'_, str> {
 /// The text of a fault.
 fn fault_detail(fault: &Message) -> String {
     words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
-}
-
-const fn hold_word(hold: Hold) -> &'static str {
-    match hold {
-        Hold::Approval => "approval",
-        Hold::Answer => "answer",
-    }
 }

@@ -10,8 +10,10 @@ use crate::clock::Time;
 use crate::envelope::Disposition;
 use crate::ids::{Attempt, Digest, MessageId, Position};
 use crate::limits;
+use crate::thread::Hold;
 
 use super::search::HitCount;
+use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
 /// The first hexadecimal digits of the id of a message, or all of them.
@@ -79,6 +81,9 @@ pub struct IndexedMessage {
     /// Record with the disposition.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
+    /// The decision for which its call waits.
+    #[serde(skip)]
+    pub hold: Option<Hold>,
     /// Number of the message that caused it, if that is on record.
     #[serde(skip)]
     pub cause: Option<i64>,
@@ -207,7 +212,8 @@ pub struct IndexedTurn {
 
 const MESSAGE: &str = "SELECT m.n, m.position, m.id, t.id, m.seq, m.kind, s.text, r.text, p.text, \
                        m.time, m.disposition, m.disposed, \
-                       CASE typeof(m.cause) WHEN 'integer' THEN m.cause END, m.call \
+                       CASE typeof(m.cause) WHEN 'integer' THEN m.cause END, m.call, \
+                       (SELECT hold FROM hold_row h WHERE h.call = m.n AND h.ended IS NULL) \
                        FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
                        CROSS JOIN name s ON s.n = m.sender CROSS JOIN name r ON r.n = m.recipient \
                        CROSS JOIN name p ON p.n = m.name";
@@ -412,6 +418,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<IndexedMessage> {
     let own = id(&row.get::<_, Vec<u8>>(2)?);
     let call: Option<Vec<u8>> = row.get(13)?;
     let disposition: Option<String> = row.get(10)?;
+    let hold: Option<String> = row.get(14)?;
     Ok(IndexedMessage {
         n: row.get(0)?,
         position: Position(row.get(1)?),
@@ -426,6 +433,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<IndexedMessage> {
         disposition: disposition
             .and_then(|word| Disposition::ALL.into_iter().find(|known| known.as_str() == word)),
         disposed: row.get::<_, Option<u64>>(11)?.map(Position),
+        hold: hold.and_then(|word| hold_of(&word)),
         cause: row.get(12)?,
         call: call.map(|call| if call.is_empty() { own } else { id(&call) }),
     })

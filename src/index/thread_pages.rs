@@ -4,8 +4,10 @@ use crate::clock::Time;
 use crate::envelope::Disposition;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::limits;
+use crate::thread::Hold;
 
 use super::lookup::id;
+use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
 /// A page of the messages of a thread.
@@ -27,6 +29,8 @@ pub struct ThreadPageRows {
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
+    /// Calls of the page that wait for a person.
+    pub holds: Vec<(MessageId, Hold)>,
 }
 
 /// A message of a page.
@@ -36,6 +40,7 @@ struct PageMessage {
     seq: u64,
     position: u64,
     disposition: Option<Disposition>,
+    hold: Option<Hold>,
 }
 
 impl IndexReader {
@@ -98,6 +103,7 @@ impl IndexReader {
             positions,
             is_cut,
             dispositions: messages.iter().map(|one| (one.id, one.disposition)).collect(),
+            holds: messages.iter().filter_map(|one| Some((one.id, one.hold?))).collect(),
         }))
     }
 
@@ -116,11 +122,13 @@ impl IndexReader {
         from_seq: u64,
         limit: usize,
     ) -> Result<Vec<PageMessage>, Error> {
-        let sql = "SELECT n, id, seq, position, disposition FROM message_row \
-                   WHERE thread = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
+        let sql = "SELECT n, id, seq, position, disposition, \
+                   (SELECT hold FROM hold_row h WHERE h.call = m.n AND h.ended IS NULL) \
+                   FROM message_row m WHERE thread = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
         let from_seq = i64::try_from(from_seq).unwrap_or(i64::MAX);
         self.rows(sql, &[&thread, &from_seq, &limit], |row| {
             let disposition: Option<String> = row.get(4)?;
+            let hold: Option<String> = row.get(5)?;
             Ok(PageMessage {
                 n: row.get(0)?,
                 id: id(&row.get::<_, Vec<u8>>(1)?),
@@ -128,6 +136,7 @@ impl IndexReader {
                 position: row.get(3)?,
                 disposition: disposition
                     .and_then(|word| Disposition::ALL.into_iter().find(|how| how.as_str() == word)),
+                hold: hold.and_then(|word| hold_of(&word)),
             })
         })
     }

@@ -4,6 +4,7 @@ use rusqlite::Row;
 
 use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
+use crate::thread::Hold;
 
 use super::lookup::id;
 use super::{Error, IndexReader};
@@ -39,6 +40,24 @@ impl IndexReader {
                    CROSS JOIN thread_row r ON r.n = t.tree \
                    WHERE h.ended IS NULL ORDER BY m.time, m.id LIMIT ?1";
         Ok((self.rows(sql, &[&most], waiting)?, all.first().copied().unwrap_or_default()))
+    }
+
+    /// The call with this id, if it waits for an approval or an answer.
+    pub fn waiting_message(&self, call: MessageId) -> Result<Option<WaitingMessage>, Error> {
+        let sql = "SELECT m.id, m.time, r.id, m.position FROM message_row m \
+                   CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = m.n AND h.ended IS NULL \
+                   CROSS JOIN thread_row t ON t.n = m.thread \
+                   CROSS JOIN thread_row r ON r.n = t.tree WHERE m.id = ?1";
+        Ok(self.rows(sql, &[&call.0.as_bytes().as_slice()], waiting)?.pop())
+    }
+
+    /// The decision for which a call waits.
+    pub fn open_hold(&self, call: MessageId) -> Result<Option<Hold>, Error> {
+        let sql = "SELECT h.hold FROM message_row m CROSS JOIN hold_row h INDEXED BY hold_open \
+                   ON h.call = m.n AND h.ended IS NULL WHERE m.id = ?1";
+        let found =
+            self.rows(sql, &[&call.0.as_bytes().as_slice()], |row| row.get::<_, String>(0))?;
+        Ok(found.first().and_then(|word| hold_of(word)))
     }
 
     /// The first `most` calls that wait in a thread or beneath it. Trees in which nothing waits cost
@@ -80,6 +99,11 @@ impl IndexReader {
         };
         found.into_iter().map(tree).collect()
     }
+}
+
+/// The hold that the index has as this word.
+pub(super) fn hold_of(word: &str) -> Option<Hold> {
+    [Hold::Approval, Hold::Answer].into_iter().find(|hold| hold.as_str() == word)
 }
 
 fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingMessage> {

@@ -93,6 +93,24 @@ pub enum Hold {
     Answer,
 }
 
+impl Hold {
+    /// The decision, as records and tables name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::Answer => "answer",
+        }
+    }
+
+    /// The state of a call that waits for this decision.
+    pub const fn state(self) -> &'static str {
+        match self {
+            Self::Approval => "waits for an approval",
+            Self::Answer => "waits for an answer",
+        }
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0

@@ -6,7 +6,7 @@ use crate::audit::{
     TimelineEvent, TimelineRest, core_words, payload_lines,
 };
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Disposition, MessageKind, Spending};
+use crate::envelope::{AttemptFailure, MessageKind, Spending};
 use crate::system;
 use crate::thread::TimerEnd;
 
@@ -388,14 +388,10 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Disposition of a message, unless it is the usual one.
+/// The state of a message, unless it is the usual one or unknown.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
-    match message.disposition {
-        Some(Disposition::Handled | Disposition::Recorded) => None,
-        Some(other) => Some(other.as_str()),
-        None if unknown => None,
-        None => Some("in flight"),
-    }
+    let is_unknown = unknown && message.disposition.is_none();
+    message.unusual_state().filter(|_| !is_unknown)
 }
 
 pub fn status(output: &RenderOutput, status: ThreadPhase) -> String {

@@ -14,7 +14,7 @@ use super::{ViewState, operate, turn_text, url_query};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
     CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, RefusalView,
-    TurnText, message_report,
+    TurnText, message_report, message_state,
 };
 use crate::envelope::Money;
 use crate::ids::MessageId;
@@ -126,7 +126,7 @@ fn content(found: &MessageOnPage) -> Markup {
                 p {
                     b { "Waits for an " (held.kind) }
                     ", since " (held.since) ". It is not handed over. "
-                    a href=(format!("{}#call-{}", super::waiting::PATH, message.id)) { "Decide" }
+                    a href=(super::waiting::call_path(message.id)) { "Decide" }
                 }
             }
         }
@@ -167,8 +167,7 @@ fn disposition(report: &MessageReport) -> String {
     match (report.message.disposition, report.disposed) {
         (Some(how), Some(at)) => format!("{} at record {at}", how.as_str()),
         (Some(how), None) => how.as_str().to_owned(),
-        (None, _) if open_hold(report).is_some() => "held, not handed over".to_owned(),
-        (None, _) => "in flight".to_owned(),
+        (None, _) => message_state(None, report.row.hold).to_owned(),
     }
 }
 
@@ -418,7 +417,7 @@ fn neighbour(message: &IndexedMessage) -> Markup {
             td { (message.kind) }
             td { (inline(&message.from)) }
             td { (inline(&message.to)) }
-            td { (message.disposition.map_or("in flight", |how| how.as_str())) }
+            td { (message_state(message.disposition, message.hold)) }
             td { time { (message.time) } }
         }
     }

@@ -247,6 +247,7 @@ fn router(state: Arc<ViewState>) -> Router {
     let live_pages = Router::new()
         .route("/threads", get(threads::show))
         .route("/threads/{id}", get(thread::show))
+        .route("/waiting", get(waiting::show))
         .layer(from_fn_with_state(Arc::clone(&state), live::share));
     let pages = Router::new()
         .route("/", get(async || Redirect::to("/threads")))
@@ -256,7 +257,6 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/live/threads", get(live::show_threads))
         .route("/live/threads/{id}", get(live::show_thread))
         .route("/search", get(search::show))
-        .route("/waiting", get(waiting::show))
         .route("/refused", get(refused::show))
         .route("/costs", get(costs::show))
         .route("/compare", get(compare::show))

@@ -9,7 +9,7 @@ use super::payload_text::PageRoom;
 use super::thread::path as thread_path;
 use crate::audit::amounts::{count, offset};
 use crate::audit::{MessageView, ThreadTimeline, TimelineEntry, TimelineEvent, payload_lines};
-use crate::envelope::{Disposition, MessageKind};
+use crate::envelope::MessageKind;
 use crate::limits;
 use crate::system;
 
@@ -195,11 +195,7 @@ fn message(message: &MessageView, lanes: &SequenceLanes<'_>, y: usize, room: &Pa
     // A note is about its recipient alone.
     let from = if message.kind == MessageKind::Note { to } else { from };
     let local = label(&message.name.local);
-    let state = match message.disposition {
-        Some(Disposition::Handled | Disposition::Recorded) => None,
-        Some(other) => Some(other.as_str()),
-        None => Some("in flight"),
-    };
+    let state = message.unusual_state();
     let hint = if room.has_room() {
         room.take(hint(message))
     } else {

@@ -21,7 +21,7 @@ use crate::audit::{
     thread_timeline,
 };
 use crate::contract::run_definition_name;
-use crate::envelope::{AttemptFailure, Disposition, MessageKind};
+use crate::envelope::{AttemptFailure, MessageKind};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, CallWork, IndexReader, WaitingMessage};
 use crate::limits;
@@ -403,7 +403,7 @@ pub(super) fn message(
 ) -> Markup {
     let is_in_thread = context == MessageContext::Thread;
     let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
-    let mark = unusual(message).filter(|_| is_in_thread);
+    let mark = message.unusual_state().filter(|_| is_in_thread);
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let local = &*message.name.local;
     let payload = message.payload.as_deref();
@@ -442,15 +442,6 @@ pub(super) fn message(
                 div { p.head { (head) } (body(&lines, Some(&path), room)) }
             }
         }
-    }
-}
-
-/// Disposition of a message, unless it is the usual one.
-fn unusual(message: &MessageView) -> Option<&'static str> {
-    match message.disposition {
-        Some(Disposition::Handled | Disposition::Recorded) => None,
-        Some(other) => Some(other.as_str()),
-        None => Some("in flight"),
     }
 }
 

@@ -141,7 +141,14 @@ function live(line) {
     }
   }
 
-  const update = document.getElementById("live-rows") ? list() : thread();
+  const has = (id) => document.getElementById(id) !== null;
+  const update = has("live-rows") ? list() : has("live-waiting") ? waiting() : thread();
+
+  /** Whether an entry is gone: not in the new list, and not beyond its end. */
+  function isGone(entry, entries, isThere, isCut) {
+    if (isThere(entry)) return false;
+    return !isCut || entries.slice(entries.indexOf(entry)).some(isThere);
+  }
 
   /** A list keeps its rows in their places. Rows that it lacks wait for a click. */
   function list() {
@@ -170,15 +177,91 @@ function live(line) {
           else if (!old.isEqualNode(row)) renew(old, document.importNode(row, true));
         }
       }
+      markEnds(page);
       newest = document.adoptNode(page.getElementById("live-rows"));
       fresh.hidden = count === 0;
       fresh.textContent = `${count} new`;
+    }
+
+    /** Threads of the lane in which nothing waits any more stay in their places, with a mark. */
+    function markEnds(page) {
+      const lane = "Threads that wait for a person";
+      const there = new Set(rows(page, lane).map(key));
+      const isCut = page.querySelector("#live-rows .needs-you .pages") !== null;
+      const all = rows(document, lane);
+      for (const row of all) {
+        const mark = row.querySelector(".waits");
+        if (mark && isGone(row, all, (row) => there.has(key(row)), isCut)) {
+          row.classList.add("gone");
+          mark.textContent = "waits no longer";
+        }
+      }
     }
 
     function renew(old, row) {
       const hasFocus = old.contains(document.activeElement);
       old.replaceWith(row);
       if (hasFocus) row.querySelector("a[data-entry]")?.focus();
+    }
+
+    return { address: () => location.pathname + location.search, take };
+  }
+
+  /** Calls that wait keep their places. Those that wait no longer are marked, and new ones wait for a
+   * click. */
+  function waiting() {
+    const rows = (root) => Array.from(root.querySelectorAll("#live-waiting > section.call"));
+    const key = (row) => row.getAttribute("aria-labelledby");
+    let newest = null;
+
+    fresh.addEventListener("click", () => {
+      document.getElementById("live-waiting").replaceWith(newest);
+      fresh.hidden = true;
+      document.querySelector("#live-waiting a[data-entry]")?.focus();
+    });
+
+    function take(page) {
+      const old = rows(document);
+      const there = new Map(rows(page).map((row) => [key(row), row]));
+      const isCut = page.querySelector("#live-waiting a[rel=next]") !== null;
+      for (const row of old) {
+        const now = there.get(key(row));
+        if (now && !isSame(row, now)) renew(row, document.importNode(now, true));
+        if (isGone(row, old, (row) => there.has(key(row)), isCut)) end(row);
+      }
+      const known = new Set(old.map(key));
+      const count = Array.from(there.keys()).filter((id) => !known.has(id)).length;
+      newest = document.adoptNode(page.getElementById("live-waiting"));
+      fresh.hidden = count === 0;
+      fresh.textContent = `${count} new`;
+    }
+
+    /** Whether two states of a call differ in its age alone. */
+    function isSame(row, now) {
+      const [one, other] = [row, now].map((row) => {
+        const copy = document.importNode(row, true);
+        copy.querySelectorAll(".ago").forEach((age) => age.remove());
+        return copy;
+      });
+      return one.isEqualNode(other);
+    }
+
+    function renew(row, now) {
+      const hasFocus = row.contains(document.activeElement);
+      row.replaceWith(now);
+      if (hasFocus) now.querySelector("a[data-entry]")?.focus();
+    }
+
+    function end(row) {
+      if (row.classList.contains("gone")) return;
+      const note = document.createElement("p");
+      note.className = "note";
+      note.textContent = "This call waits no longer.";
+      const hadFocus = row.querySelector(".buttons")?.contains(document.activeElement);
+      row.classList.add("gone");
+      row.querySelector(".buttons")?.remove();
+      row.querySelector("h2").after(note);
+      if (hadFocus) row.querySelector("a[data-entry]")?.focus();
     }
 
     return { address: () => location.pathname + location.search, take };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -12,10 +12,11 @@ use super::ViewState;
 use super::layout::{inline, moment, shown};
 use super::payload_text::{Excerpt, PageRoom};
 use super::url_query::UrlQuery;
-use super::{message, operate, thread};
+use super::{live, message, operate, thread};
 use crate::audit::amounts::{count, duration};
 use crate::audit::{CallPreviewView, HeldCall, held_of};
 use crate::clock::Time;
+use crate::ids::MessageId;
 use crate::index::WaitingMessage;
 use crate::limits;
 use crate::thread::Hold;
@@ -24,6 +25,14 @@ pub(super) const PATH: &str = "/waiting";
 
 /// Name of the number of calls before those of a page.
 const SKIPPED: &str = "skip";
+
+/// Name of the one call of a page.
+const CALL: &str = "call";
+
+/// Path of the page with one call alone, however many wait.
+pub(super) fn call_path(call: MessageId) -> String {
+    UrlQuery::default().with(CALL, Some(&call.to_string())).link(PATH)
+}
 
 /// The calls of one page, before their payloads are read.
 struct WaitingPage {
@@ -53,6 +62,15 @@ impl WaitingPage {
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
     let query = UrlQuery::parse(uri.query().unwrap_or_default());
+    if let Some(text) = query.get(CALL) {
+        return match text.parse() {
+            Ok(id) => show_one(view, MessageId(id)).await,
+            Err(_) => {
+                let text = format!("`{text}` is no id of a message; the page Waiting has links.");
+                view.failed(StatusCode::BAD_REQUEST, "No such call", &text)
+            }
+        };
+    }
     let skipped = query.get(SKIPPED).and_then(|text| text.parse().ok());
     let skipped = skipped.unwrap_or(0_usize).min(limits::WEB_WAITING_MAX);
     let most = skipped + limits::WEB_PAGE_ROWS;
@@ -81,17 +99,57 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     .await
 }
 
+/// The page of one call.
+async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
+    view.respond(
+        move |_, index| match index.waiting_message(id)? {
+            Some(call) => held_of(index, &[call]),
+            None => Ok(Vec::new()),
+        },
+        move |view, answers| {
+            let mut calls = answers.into_iter().flat_map(|found| found.answer);
+            let may_act = view.operate.is_some();
+            let content = html! {
+                h1 { "Waiting for a person" }
+                (live::line("/live/threads", &call_path(id)))
+                div #live-waiting {
+                    @match calls.next() {
+                        Some(call) => (self::call(&call, &PageRoom::new(), may_act)),
+                        None => p.empty {
+                            "This call does not wait, or waits no longer: " (message::link(id))
+                        },
+                    }
+                }
+                p { a href=(PATH) { "All that waits" } }
+            };
+            view.page("Waiting", PATH, &content)
+        },
+    )
+    .await
+}
+
 fn content(calls: &[HeldCall], page: &WaitingPage, may_act: bool) -> Markup {
     let room = PageRoom::new();
     let end = page.skipped + page.calls.len();
     html! {
         h1 { "Waiting for a person" }
-        @if calls.is_empty() && page.skipped == 0 {
-            p.empty { "No call waits for an approval or an answer." }
-        } @else if calls.is_empty() {
-            p.empty { "No more calls wait. " a href=(PATH) { "The first ones" } }
+        // Later pages move with each decision, so that one of them would lose calls that still wait.
+        @if page.skipped == 0 { (live::line("/live/threads", PATH)) }
+        div #live-waiting {
+            @if calls.is_empty() && page.skipped == 0 {
+                p.empty { "No call waits for an approval or an answer." }
+            } @else if calls.is_empty() {
+                p.empty { "No more calls wait. " a href=(PATH) { "The first ones" } }
+            }
+            @for call in calls { (self::call(call, &room, may_act)) }
+            (pages(page, end))
         }
-        @for call in calls { (self::call(call, &room, may_act)) }
+    }
+}
+
+/// Links to the pages beside one that ends after `end` calls.
+fn pages(page: &WaitingPage, end: usize) -> Markup {
+    html! {
         p.pages {
             @if page.skipped > 0 {
                 a rel="prev" href=(path_after(page.skipped.saturating_sub(limits::WEB_PAGE_ROWS))) {
@@ -134,7 +192,7 @@ fn call(call: &HeldCall, room: &PageRoom, may_act: bool) -> Markup {
 fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
     html! {
         dl.facts {
-            div { dt { "Waits for an" } dd { (kind_of(call.hold)) } }
+            div { dt { "Waits for an" } dd { (call.hold.as_str()) } }
             div { dt { "From" } dd { (inline(call.from.as_str())) } }
             div { dt { "To" } dd { (inline(call.to.as_str())) } }
             div { dt { "Since" } dd { (since(call)) } }
@@ -180,7 +238,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
                         p {
                             b { "Waits for a person" } ": " (message::link(call.message)) ", since "
                             (moment(call.since)) ". It is not handed over. "
-                            a href=(PATH) { "All that waits" }
+                            a href=(call_path(call.message)) { "What it waits with" }
                         }
                     }
                 }
@@ -188,7 +246,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
             @for call in held {
                 section.needs-you aria-label="Waits for a person" {
                     p {
-                        b { "Waits for an " (kind_of(call.hold)) ": " }
+                        b { "Waits for an " (call.hold.as_str()) ": " }
                         (inline(call.from.as_str())) " → " (inline(call.to.as_str())) " "
                         a href=(message::path(call.message)) { (inline(&call.name.local)) }
                         ", since " (since(call))
@@ -196,7 +254,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
                         ". It is not handed over."
                     }
                     @if may_act { (buttons(call)) } @else {
-                        p { a href=(format!("{PATH}#call-{}", call.message)) { "What it waits with" } }
+                        p { a href=(call_path(call.message)) { "What it waits with" } }
                     }
                 }
             }
@@ -204,17 +262,12 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
     }
 }
 
-const fn kind_of(hold: Hold) -> &'static str {
-    match hold {
-        Hold::Approval => "approval",
-        Hold::Answer => "answer",
-    }
-}
-
 /// When the wait of a call began, and how long ago that was.
 fn since(call: &HeldCall) -> Markup {
     let Some(since) = Time::parse(&call.since) else { return html! { time { (call.since) } } };
-    html! { (moment(since)) " (" (duration(Time::now().since(since))) " ago)" }
+    html! {
+        (moment(since)) " " span.ago { "(" (duration(Time::now().since(since))) " ago)" }
+    }
 }
 
 /// Links to the pages of the decisions about a call.

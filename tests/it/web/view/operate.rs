@@ -6,6 +6,7 @@ mod chromium;
 mod partitions;
 mod retries;
 mod signed;
+mod waiting;
 
 use organism::organism::operator::this_user;
 use serde_json::Value as Json;
@@ -80,6 +81,14 @@ fn hold(house: &House, text: &str) -> String {
 }
 
 /// Asks the person. Returns the message of the question.
+/// Approves a call at the terminal.
+fn approved(house: &House, message: &str) {
+    let held = held(house).into_iter().find(|call| call["message"] == message).unwrap();
+    let hash = held["sha256"].as_str().unwrap();
+    let approved = house.organism(&["approve", message, "--hash", hash]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+}
+
 fn ask(house: &House, text: &str) -> String {
     let question = format!("<question xmlns=\"{PEOPLE}\">{text}</question>");
     let sent = house.send_text(&question, &["--no-wait", "--key", text]);
@@ -455,3 +464,9 @@ fn many_waiting_calls_stand_on_several_pages_and_each_can_be_decided() {
     assert_eq!(view.get("/waiting?skip=-1").status, 200);
     assert_eq!(running.stop(), Some(0));
 }
+    // A message leads to its own call, however many wait before it.
+    let last = held(&house).pop().unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(!first.contains(&last), "{last}");
+    let own = view.page(&view.link(&format!("/messages/{last}"), "Decide"));
+    assert!(own.contains(&format!("id=\"call-{last}\"")) && calls(&own) == 1, "{own}");
+

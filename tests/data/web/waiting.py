@@ -1,0 +1,88 @@
+"""Opens pages with calls that wait for a person in a real Chromium, while others decide.
+
+Reads a line of JSON from standard input: `chromium` (the program), `address` (with its token) and `call`
+(the second of three calls that wait). Then it writes what is to happen (`approve`: that call; `hold`:
+one more call), a line each, and reads a line when it has. Every other line is a fault, and ends with
+exit code 1.
+"""
+
+import json
+import sys
+
+from playwright.sync_api import TimeoutError as Late
+from playwright.sync_api import sync_playwright
+from walk import Walk, open_with_token
+
+CALLS = "#live-waiting > section.call"
+LANE = "section.needs-you tbody tr"
+
+
+def happen(what):
+    print(what, flush=True)
+    sys.stdin.readline()
+
+
+def is_live(page):
+    page.wait_for_function(
+        "() => document.getElementById('live-status').textContent.includes('Live.')"
+    )
+
+
+def watch(walk, page, call):
+    page.goto("/waiting")
+    one = page.context.new_page()
+    one.goto(f"/waiting?call={call}")
+    lane = page.context.new_page()
+    lane.goto("/threads")
+    pages = (page, one, lane)
+    for each in pages:
+        is_live(each)
+    before = page.locator(CALLS).all_inner_texts()
+    walk.expect(len(before) == 3, f"not three calls: {before}")
+    walk.expect(one.locator(CALLS).count() == 1, "not one call on its own page")
+    rows = lane.locator(LANE).count()
+    walk.expect(rows == 3, f"not three threads in the lane: {rows}")
+
+    happen("approve")
+    decided = f"section.call[aria-labelledby='call-{call}'].gone"
+    for each in (page, one):
+        each.locator(decided).wait_for()
+        text = each.locator(decided).inner_text()
+        walk.expect("waits no longer" in text and "Approve" not in text, f"not marked: {text}")
+    lane.locator(f"{LANE}.gone").wait_for()
+    walk.expect(page.locator(CALLS).count() == 3, "the calls have moved")
+    walk.expect(page.locator(f"{CALLS}:not(.gone) .buttons").count() == 2, "others lost buttons")
+    walk.expect(lane.locator(LANE).count() == 3, "the lane has moved")
+    marks = lane.locator(f"{LANE}.gone").all_inner_texts()
+    walk.expect(len(marks) == 1 and "waits no longer" in marks[0], f"other marks: {marks}")
+    for each in pages:
+        walk.check(each, "decided elsewhere")
+
+    happen("hold")
+    fresh = page.locator("#live-new:not([hidden])")
+    fresh.wait_for()
+    walk.expect(fresh.inner_text() == "1 new", f"not one new: {fresh.inner_text()}")
+    fresh.click()
+    walk.expect(page.locator(CALLS).count() == 3, "a click does not renew the list")
+    walk.expect(page.locator(f"{CALLS}.gone").count() == 0, "a decided call is still there")
+
+
+def main():
+    order = json.loads(sys.stdin.readline())
+    view = {"name": "waiting", "address": order["address"]}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=order["chromium"])
+        walk = Walk(browser, "/nonexistent")
+        try:
+            page = open_with_token(walk, view)
+            page.set_default_timeout(60_000)
+            watch(walk, page, order["call"])
+        except Late as late:
+            walk.fault(f"{page.url}: {late.message}")
+        browser.close()
+    for fault in walk.faults:
+        print("fault:", fault)
+    sys.exit(1 if walk.faults else 0)
+
+
+main()

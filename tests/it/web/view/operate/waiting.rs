@@ -1,0 +1,118 @@
+//! What waits for a person: every view names its state, each link leads to the very call, and a page
+//! that is open follows decisions that are made elsewhere.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use super::super::browser::{PYTHON, chromium, repository};
+use super::super::text_of;
+use super::{House, approved, ask, held, hold, house, operating};
+use crate::organism::until;
+
+/// The thread of a message that waits.
+fn thread_of(house: &House, message: &str) -> String {
+    let asked = house.organism(&["message", message, "--json"]).json().remove(0);
+    asked["thread"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_call_that_waits_for_a_person_says_so_in_every_view_of_its_thread() {
+    let house = house();
+    let running = house.run();
+    let message = hold(&house, "one");
+    let question = ask(&house, "left or right?");
+    let view = operating(&house);
+    for (message, name, state) in
+        [(&message, "say", "waits for an approval"), (&question, "question", "waits for an answer")]
+    {
+        let thread = thread_of(&house, message);
+        let path = format!("/threads/{thread}");
+        let conversation = text_of(&view.page(&path));
+        assert!(conversation.contains(state), "{conversation}");
+        let sequence = text_of(&view.page(&format!("{path}?view=sequence")));
+        assert!(sequence.contains(&format!("{name}, {state}")), "{sequence}");
+        let page = text_of(&view.page(&format!("/messages/{message}")));
+        assert!(page.contains(state), "{page}");
+        let shown = house.organism(&["thread", &thread]).out;
+        assert!(shown.contains(&format!("{name}  {state}")), "{shown}");
+        let report = house.organism(&["message", message]).out;
+        assert!(report.contains(state), "{report}");
+        for text in [&conversation, &sequence, &page, &shown, &report] {
+            assert!(!text.contains("in flight"), "{text}");
+        }
+    }
+
+    let thread = thread_of(&house, &message);
+    approved(&house, &message);
+    until("it is handled", || {
+        let page = text_of(&view.page(&format!("/threads/{thread}?view=sequence")));
+        (!page.contains("waits for an approval")).then_some(())
+    });
+    let timeline = house.organism(&["thread", &thread, "--json"]).out;
+    assert!(!timeline.contains("\"hold\":"), "{timeline}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_page_of_one_call_says_when_it_waits_no_longer() {
+    let house = house();
+    let running = house.run();
+    let first = hold(&house, "one");
+    let second = hold(&house, "two");
+    let view = operating(&house);
+    let path = view.link(&format!("/messages/{second}"), "Decide");
+    let page = view.page(&path);
+    assert!(page.contains(&format!("id=\"call-{second}\"")), "{page}");
+    assert!(!page.contains(&first), "{page}");
+
+    let done = view.confirm(&view.link(&path, "Approve"), &[]);
+    assert_eq!(done.status, 200, "{}", done.body);
+    until("the index knows it", || view.page(&path).contains("waits no longer").then_some(()));
+    let unknown = text_of(&view.page("/waiting?call=01234567-89ab-cdef-0123-456789abcdef"));
+    assert!(unknown.contains("does not wait"), "{unknown}");
+    assert_eq!(view.get("/waiting?call=%3Cb%3E").status, 400);
+    assert_eq!(held(&house).len(), 1);
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Issue 18: what another person has decided is marked in a page that is open.
+#[test]
+fn a_browser_marks_calls_that_were_decided_elsewhere() {
+    if std::env::var_os("ORGANISM_TEST_NATS").is_some() {
+        return;
+    }
+    // The test that opens every page reports a Chromium that is not found.
+    let Some(chromium) = chromium() else { return };
+    let house = house();
+    let running = house.run();
+    let messages = ["one", "two", "three"].map(|text| hold(&house, text));
+    let view = operating(&house);
+
+    let mut walk = Command::new(repository().join(PYTHON));
+    walk.arg(repository().join("tests/data/web/waiting.py")).stdin(Stdio::piped());
+    let mut walk = walk.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut orders = walk.stdin.take().unwrap();
+    let order = json!({"chromium": chromium, "address": view.address(), "call": messages[1]});
+    writeln!(orders, "{order}").unwrap();
+
+    // The script names what is to happen, and continues when it has.
+    let mut steps = Vec::new();
+    for line in BufReader::new(walk.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        match &*line {
+            "approve" => approved(&house, &messages[1]),
+            "hold" => drop(hold(&house, "four")),
+            _ => {}
+        }
+        steps.push(line);
+        // The script may have ended with a fault.
+        writeln!(orders, "done").ok();
+    }
+    let mut errors = String::new();
+    walk.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert!(walk.wait().unwrap().success(), "{steps:#?}\n{errors}");
+    assert_eq!(steps, ["approve", "hold"]);
+    assert_eq!(running.stop(), Some(0));
+}
