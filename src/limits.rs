@@ -524,6 +524,8 @@ pub const WEB_QUERIES_MAX: usize = 4;
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Rows of a list in the web view, unless its URL states another number.
 pub const WEB_PAGE_ROWS: usize = 100;
+/// Threads that the page of costs lists, the costliest.
+pub const WEB_COSTLIEST_THREADS: usize = 20;
 /// Maximum rows of a list in the web view: browsers draw longer ones slowly.
 pub const WEB_ROWS_MAX: usize = 500;
 /// Messages on a page of a thread in the web view, unless its URL states another number.

@@ -61,7 +61,7 @@ pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
 pub use thread_pages::ThreadPageRows;
 pub use timelines::TimelineSummary;
-pub use trees::{ListedTree, TreeFilter};
+pub use trees::{CostlyTree, ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
 pub use waiting::{WaitingMessage, WaitingTree};
 

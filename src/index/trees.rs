@@ -67,13 +67,20 @@ pub struct ListedTree {
     pub head: Position,
 }
 
-const SELECT: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.messages, r.settled, \
-                      r.refusals, r.errors, r.held, r.turns, r.tokens_in, r.tokens_out, \
-                      r.tokens_charged, r.cost, r.opened, r.updated, \
-                      (SELECT text FROM name WHERE n = t.requested_by), \
-                      (SELECT text FROM name WHERE n = t.request), \
-                      (SELECT local FROM name WHERE n = t.request), t.first_words, r.head \
-                      FROM tree_row r JOIN thread_row t ON t.n = r.n WHERE 1";
+/// A tree whose model calls have cost something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CostlyTree {
+    pub tree: ListedTree,
+    /// Currency of the prices of a model call in it.
+    pub currency: Option<String>,
+}
+
+const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.messages, r.settled, \
+                       r.refusals, r.errors, r.held, r.turns, r.tokens_in, r.tokens_out, \
+                       r.tokens_charged, r.cost, r.opened, r.updated, \
+                       (SELECT text FROM name WHERE n = t.requested_by), \
+                       (SELECT text FROM name WHERE n = t.request), \
+                       (SELECT local FROM name WHERE n = t.request), t.first_words, r.head";
 
 /// Conditions on trees, with their values.
 #[derive(Default)]
@@ -104,7 +111,10 @@ impl IndexReader {
             let TreeConditions { text, mut values, is_rare } = self.conditions(filter)?;
             // With the sign, SQLite does not walk all trees in the order of their last records.
             let sign = if is_rare { "+" } else { "" };
-            let sql = format!("{SELECT}{text} ORDER BY {sign}r.head DESC LIMIT ?");
+            let sql = format!(
+                "{COLUMNS} FROM tree_row r JOIN thread_row t ON t.n = r.n WHERE 1{text} \
+                 ORDER BY {sign}r.head DESC LIMIT ?"
+            );
             values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
 
             let mut query = self.connection().prepare(&sql)?;
@@ -112,6 +122,23 @@ impl IndexReader {
             trees.collect()
         };
         listed().map_err(|error| self.failed(error))
+    }
+
+    /// The `limit` trees whose model calls have cost most, the costliest first. Reads only them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the index.
+    pub fn costliest_trees(&self, limit: usize) -> Result<Vec<CostlyTree>, Error> {
+        let currency = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
+                        CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
+        let sql = format!(
+            "{COLUMNS}, ({currency}) FROM tree_row r INDEXED BY tree_cost \
+             CROSS JOIN thread_row t ON t.n = r.n WHERE r.cost > 0 ORDER BY r.cost DESC LIMIT ?1"
+        );
+        self.rows(&sql, &[&limit], |row| {
+            Ok(CostlyTree { tree: read(row)?, currency: row.get(21)? })
+        })
     }
 
     fn conditions(&self, filter: &TreeFilter) -> rusqlite::Result<TreeConditions> {

@@ -1,5 +1,7 @@
-//! Sums by agent, model, listener, rule or day, as `organism stats` counts them.
+//! Sums by agent, model, listener, rule or day, as `organism stats` counts them, and the threads that
+//! have cost most.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -7,12 +9,12 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
-use super::ViewState;
-use super::layout::{grouped, inline, shown, table};
+use super::layout::{grouped, inline, moment, shown, table, unless_zero};
 use super::url_query::UrlQuery;
+use super::{ViewState, thread};
 use crate::audit::amounts::count;
 use crate::audit::{Stats, StatsKey, StatsQuery, past_time, stats, stats_columns};
-use crate::index::{EventTotals, IndexReader};
+use crate::index::{CostlyTree, EventTotals, IndexReader};
 use crate::limits;
 
 const PATH: &str = "/costs";
@@ -39,18 +41,90 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     };
 
     let sums = asked.clone();
-    let find = move |_, index: &mut IndexReader| stats(index, &sums);
+    let find = move |_, index: &mut IndexReader| {
+        Ok((stats(index, &sums)?, index.costliest_trees(limits::WEB_COSTLIEST_THREADS)?))
+    };
     view.respond(find, move |view, answers| {
         let mut sums = Stats::default();
-        answers.into_iter().for_each(|found| sums.add(found.answer));
+        let mut costliest = Vec::new();
+        for found in answers {
+            let (own, trees) = found.answer;
+            sums.add(own);
+            costliest.extend(trees);
+        }
+        costliest.sort_by_key(|costly| std::cmp::Reverse(costly.tree.cost));
+        costliest.truncate(limits::WEB_COSTLIEST_THREADS);
         let content = html! {
             h1 { "Costs" }
             (form(&query))
+            (currency(&costliest))
             (self::sums("Sums", &asked.by, &sums))
+            (threads(&costliest))
         };
         view.page("Costs", PATH, &content)
     })
     .await
+}
+
+/// The currency of the costs on this page. No currency is assumed, and nothing is converted.
+fn currency(costliest: &[CostlyTree]) -> Markup {
+    let named: BTreeSet<&str> =
+        costliest.iter().filter_map(|costly| costly.currency.as_deref()).collect();
+    let names = named.iter().copied().collect::<Vec<_>>().join(", ");
+    html! {
+        p.note {
+            @match named.len() {
+                0 if !costliest.is_empty() => {
+                    "Costs are in the currency of the models' prices in the config."
+                }
+                0 => {
+                    "No model call on record has a price. A cost needs "
+                    code { "price_in" } ", " code { "price_out" } " and " code { "currency" }
+                    " of a model in the config; no currency is assumed."
+                }
+                1 => {
+                    "Costs are in " b { (inline(&names)) }
+                    ", the currency of the models' prices in the config."
+                }
+                _ => {
+                    "Costs are in the currency of the models' prices in the config, which has \
+                     changed: " b { (inline(&names)) } ". Sums add them up without conversion."
+                }
+            }
+        }
+    }
+}
+
+/// The threads that have cost most, each with everything beneath it.
+fn threads(costliest: &[CostlyTree]) -> Markup {
+    let row = |CostlyTree { tree, currency }: &CostlyTree| {
+        let currency = currency.as_deref().unwrap_or_default();
+        vec![
+            html! { a data-entry href=(thread::path(&tree.thread)) { (inline(&tree.thread)) } },
+            html! { (tree.cost) " " (inline(currency)) },
+            html! { (unless_zero(tree.tokens_in + tree.tokens_out + tree.tokens_charged)) },
+            html! { (unless_zero(tree.turns)) },
+            html! { span.status data-status=(tree.status) { (tree.status) } },
+            moment(tree.updated),
+            html! {
+                b { (inline(tree.request_local.as_deref().unwrap_or_default())) } " "
+                (inline(tree.first_words.as_deref().unwrap_or_default()))
+            },
+        ]
+    };
+    let headers = ["Thread", ">Cost", ">Tokens", ">Turns", "Status", "Changed", "Asked"];
+    let rows: Vec<_> = costliest.iter().map(row).collect();
+    html! {
+        @if !rows.is_empty() {
+            h2 { "The costliest threads" }
+            (table("The costliest threads of the whole record", &headers, &rows))
+            p.hint {
+                "Of the whole record, whatever the sums cover. "
+                a href="/threads?cost_over=0" { "All threads with costs" }
+                ", newest first, with more filters."
+            }
+        }
+    }
 }
 
 fn read(query: &UrlQuery) -> Result<StatsQuery, String> {

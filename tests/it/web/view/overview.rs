@@ -26,10 +26,11 @@ fn sums_are_those_of_the_command() {
     for by in ["agent,model", "listener", "rule,agent,day"] {
         let page = view.page(&format!("/costs?by={}", by.replace(',', "%2C")));
         let page = page.replace('\u{202f}', "");
+        let page = page.split("The costliest threads").next().unwrap();
         let groups = runs.house.organism(&["stats", "--by", by, "--json"]).json();
         // One row has the headers, and one the sums of several groups.
         let others = if groups.len() > 1 { 2 } else { 1 };
-        assert_eq!(rows(&page).len(), groups.len() + others, "{by}");
+        assert_eq!(rows(page).len(), groups.len() + others, "{by}");
         for group in groups {
             let keys = by.split(',').map(|key| group[key].as_str().unwrap().to_owned());
             let numbers = ["turns", "tokens_in", "attempts", "refusals"];
@@ -37,13 +38,38 @@ fn sums_are_those_of_the_command() {
             let numbers = numbers.filter(|number| *number > 0).map(|number| number.to_string());
             let parts: Vec<_> = keys.chain(numbers).collect();
             let parts: Vec<_> = parts.iter().map(String::as_str).collect();
-            assert!(has_row(&page, &parts), "{by}: {parts:?} in {:?}", rows(&page));
+            assert!(has_row(page, &parts), "{by}: {parts:?} in {:?}", rows(page));
         }
     }
     assert!(text_of(&view.page("/costs")).contains("0.022"));
     for wrong in ["by=colour", "since=yesterdayish"] {
         assert_eq!(view.get(&format!("/costs?{wrong}")).status, 400, "{wrong}");
     }
+}
+
+#[test]
+fn costs_name_their_currency_and_the_costliest_threads() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/costs");
+    let text = text_of(&page);
+    assert!(text.contains("Costs are in EUR, the currency of the models' prices"), "{text}");
+
+    let (_, list) = page.split_once("The costliest threads").unwrap();
+    let links = list.split("data-entry href=\"/threads/").skip(1);
+    let links: Vec<_> = links.map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(links.len() > 1, "{links:?}");
+    let mut costs = Vec::new();
+    for link in &links {
+        let sql = format!("SELECT cost_nano FROM tree WHERE thread = '{link}'");
+        costs.push(runs.house.organism(&["sql", &sql, "--json"]).json()[0]["cost_nano"].as_u64());
+    }
+    assert!(costs.is_sorted_by(|one, other| one >= other), "{costs:?}");
+    let sql = "SELECT max(cost_nano) AS most, count(*) AS trees FROM tree WHERE cost_nano > 0";
+    let all = runs.house.organism(&["sql", sql, "--json"]).json().remove(0);
+    assert_eq!(costs.first().copied().flatten(), all["most"].as_u64());
+    assert_eq!(links.len() as u64, all["trees"].as_u64().unwrap().min(20));
+    assert!(has_row(list, &[links[0], " EUR"]), "{:?}", rows(list));
 }
 
 #[test]
@@ -116,3 +142,4 @@ fn pages_about_a_quiet_record_say_that_there_is_nothing() {
         assert!(text_of(&view.page(path)).contains(text), "{path}");
     }
 }
+        ("/costs", "no currency is assumed"),
