@@ -78,7 +78,8 @@ impl<'d> IndexFold<'d> {
             }
             Input::Alert(report) => self.add_alert(record, report),
             Input::Denied { listener, operations, .. } => {
-                self.add_error(record, None, Some(listener), "denied", operations)
+                self.add_error(record, None, Some(listener), "denied", operations)?;
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -198,7 +199,8 @@ impl<'d> IndexFold<'d> {
                 self.calls.end_delivery(&mut self.hours, *call, Some(*attempt), time, "failed")?;
                 self.set_ready(*call, time)?;
                 let detail = failure.to_string();
-                self.add_error(record, Some(*call), None, failure.word(), &detail)?;
+                let thread = self.add_error(record, Some(*call), None, failure.word(), &detail)?;
+                self.count_error(record, thread)?;
                 if let Some(spent) = failure.spent() {
                     self.charge(record, *call, spent)?;
                 }
@@ -426,7 +428,10 @@ impl<'d> IndexFold<'d> {
         if how == Closing::Failed {
             let kind = fault_word.as_deref().unwrap_or("failed");
             let detail = fault.map_or_else(|| NO_FAULT.to_owned(), fault_detail);
-            self.add_error(record, Some(id), None, kind, &detail)?;
+            let thread = self.add_error(record, Some(id), None, kind, &detail)?;
+            if !has_failed_attempt(record, id) {
+                self.count_error(record, thread)?;
+            }
         }
         Ok(())
     }
@@ -477,7 +482,7 @@ impl<'d> IndexFold<'d> {
         listener: Option<&ListenerName>,
         kind: &str,
         detail: &str,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<Option<i64>> {
         let mut by = listener.map(|listener| self.names.number(listener.as_str())).transpose()?;
         let mut thread = None;
         if let Some(call) = call
@@ -486,9 +491,6 @@ impl<'d> IndexFold<'d> {
             by = Some(row.listener);
             thread = Some(row.thread);
         }
-        if let Some(thread) = thread {
-            self.threads.add(thread, record, |sums| sums.errors += 1)?;
-        }
 
         let sql = "INSERT INTO error_row(position, time, thread, call, listener, kind, detail) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -496,8 +498,22 @@ impl<'d> IndexFold<'d> {
         let call = call.as_ref().map(|call| call.0.0.as_bytes().as_slice());
         let row = params![record.position.0, record.time.0, thread, call, by, kind, detail];
         self.db.prepare_cached(sql)?.execute(row)?;
-        Ok(())
+        Ok(thread)
     }
+
+    fn count_error(&mut self, record: &Record, thread: Option<i64>) -> rusqlite::Result<()> {
+        match thread {
+            Some(thread) => self.threads.add(thread, record, |sums| sums.errors += 1),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether an attempt of the call has failed in this record, so that the end of the call is no
+/// failure of its own.
+fn has_failed_attempt(record: &Record, id: CallId) -> bool {
+    let mut facts = record.facts.iter();
+    facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))
 }
 
 /// Whether a client or another thread opens the call.

@@ -16,7 +16,8 @@ pub struct ListenerLoad {
     pub queued: u64,
     /// Since when the first of these calls is ready.
     pub queued_since: Option<Time>,
-    /// Failures of its attempts and calls, of the whole record.
+    /// Failures of its attempts and calls, of the whole record. A call that the failure of its attempt
+    /// ended counts once.
     pub errors: u64,
 }
 
@@ -68,8 +69,11 @@ impl IndexReader {
                 ..Default::default()
             })
         })?);
+        // The end of a call that its attempt's failure caused is in the same record, and no failure of
+        // its own.
         let errors = "SELECT l.text, count(*) FROM error_row e JOIN name l ON l.n = e.listener \
-                      GROUP BY 1";
+                      WHERE NOT EXISTS (SELECT 1 FROM error_row a INDEXED BY error_call \
+                      WHERE a.call = e.call AND a.position = e.position AND a.n < e.n) GROUP BY 1";
         loads.extend(self.rows(errors, &[], |row| {
             Ok(ListenerLoad { listener: row.get(0)?, errors: row.get(1)?, ..Default::default() })
         })?);

@@ -95,6 +95,28 @@ fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
 }
 
 #[test]
+fn a_call_that_its_failed_attempt_has_ended_is_one_error() {
+    let runs = AuditedRuns::shared();
+    let sql = "SELECT thread, errors FROM tree WHERE errors > 0 ORDER BY 1";
+    let trees = runs.house.organism(&["sql", sql, "--json"]).json();
+    let errors: Vec<_> = trees
+        .iter()
+        .map(|tree| (tree["thread"].as_str().unwrap(), tree["errors"].as_u64().unwrap()))
+        .collect();
+    let expected = ["sess-flaky001", "sess-refused777", "sess-tired001"].map(|thread| (thread, 1));
+    assert_eq!(errors, expected);
+    let sql = "SELECT count(*) AS entries FROM error WHERE listener = 'tired'";
+    let entries = runs.house.organism(&["sql", sql, "--json"]).json().remove(0);
+    assert_eq!(entries["entries"], 2, "the failure of the attempt, and the end of the call");
+
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/listeners");
+    let row = page.split("<tr>").find(|row| row.contains(">tired<")).unwrap();
+    let (_, errors) = row.split_once("data-label=\"Errors\">").unwrap();
+    assert_eq!(errors.split('<').next(), Some("1"), "{row}");
+}
+
+#[test]
 fn listeners_are_shown_with_the_peers_that_they_may_call_and_have_called() {
     let runs = AuditedRuns::shared();
     let view = ViewServer::start(&runs.house, &[]);
@@ -136,10 +158,10 @@ fn pages_about_a_quiet_record_say_that_there_is_nothing() {
         ("/refused", "Nothing was refused."),
         ("/refused", "Nothing failed."),
         ("/costs", "Nothing of this kind is on record."),
+        ("/costs", "no currency is assumed"),
         ("/actions", "Nobody has decided or changed anything."),
     ];
     for (path, text) in expected {
         assert!(text_of(&view.page(path)).contains(text), "{path}");
     }
 }
-        ("/costs", "no currency is assumed"),
