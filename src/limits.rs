@@ -467,6 +467,8 @@ pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one command lists or sends again.
 pub const RETRIES_MAX: usize = 1_000;
+/// Failures and refusals, the oldest, among which a list finds those that no retry can mend.
+pub const RETRIES_TESTED: i64 = 10_000;
 /// Maximum messages that are listed where the beginning of an id is that of several.
 pub const CANDIDATES_MAX: usize = 10;
 /// Maximum attempts, failures, waits, decisions and refusals of one message that are shown.

@@ -54,10 +54,9 @@ pub use report::{
 };
 pub use result_pairs::{ResultPair, UnpairedResults, pair_results};
 pub use retry_messages::{
-    EarlierAttempt, RetryMessage, RetryMessageFilter, earlier_attempts, retry_messages,
-    retry_messages_with_id,
+    EarlierAttempt, RetryMessage, earlier_attempts, retry_messages, retry_messages_with_id,
 };
-pub use retry_source::{RetryError, RetrySource};
+pub use retry_source::{RetryError, RetryObstacle, RetrySource};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};
 pub use stats_columns::{StatsColumn, stats_columns};

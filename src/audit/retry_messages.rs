@@ -10,6 +10,8 @@ use crate::index::{
 use crate::limits;
 use crate::thread::Input;
 
+use super::retry_source::RetryObstacle;
+
 /// A message that an operator may retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryMessage {
@@ -25,14 +27,8 @@ pub struct RetryMessage {
     pub reason: String,
     /// Time in RFC 3339.
     pub time: String,
-}
-
-/// Conditions on the messages that [`retry_messages`] finds.
-#[derive(Debug, Clone, Default)]
-pub struct RetryMessageFilter {
-    pub listener: Option<String>,
-    /// The rule of a refusal, or the code of a failure.
-    pub reason: Option<String>,
+    /// Why its retry can never succeed.
+    pub obstacle: Option<RetryObstacle>,
 }
 
 /// An attempt of a message, or of a message that it retries.
@@ -48,19 +44,12 @@ pub struct EarlierAttempt {
 /// first.
 pub fn retry_messages(
     index: &IndexReader,
-    filter: &RetryMessageFilter,
+    filter: &RetryFilter,
     most: usize,
 ) -> Result<Vec<RetryMessage>, Error> {
-    let wanted = filter.reason.as_deref();
-    let candidates = RetryFilter { listener: filter.listener.clone() };
     let mut found = Vec::new();
-    for candidate in index.retry_candidates(&candidates)? {
-        if found.len() == most {
-            break;
-        }
-        let message = retry_message(index, candidate)?;
-        found
-            .extend(message.filter(|message| wanted.is_none_or(|reason| message.reason == reason)));
+    for candidate in index.retry_candidates(filter, most)? {
+        found.extend(retry_message(index, candidate)?);
     }
     Ok(found)
 }
@@ -93,6 +82,7 @@ fn retry_message(
     candidate: RetryCandidate,
 ) -> Result<Option<RetryMessage>, Error> {
     let Some(sealed) = index.journal().record(candidate.position)? else { return Ok(None) };
+    let obstacle = RetryObstacle::of(&sealed.record, candidate.message);
     Ok(Some(RetryMessage {
         id: candidate.message,
         record: candidate.position,
@@ -101,6 +91,7 @@ fn retry_message(
         listener: candidate.listener,
         reason: candidate.reason,
         time: candidate.time,
+        obstacle,
     }))
 }
 

@@ -1,6 +1,6 @@
 //! Finds a message that an operator wants to retry, with everything that its retry needs.
 
-use crate::envelope::{Message, MessageKind, Payload, RefusalRule};
+use crate::envelope::{Message, MessageKind, Payload, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
@@ -55,6 +55,58 @@ pub enum RetryError {
     Incomplete,
 }
 
+/// Why the retry of a message can never succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RetryObstacle {
+    #[error(transparent)]
+    Payload(RetryError),
+    #[error("every gate refuses this text, whatever the config is: {0}; send it in a correct form")]
+    Text(RefusalRule),
+}
+
+impl RetryObstacle {
+    /// The obstacle to a retry of the message with this id, which the record contains.
+    pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
+        if let Some(refused) = RefusedSubmission::find(record, message) {
+            let rule = refused.refusal.rule;
+            if !refused.is_whole() {
+                return Some(Self::Payload(RetryError::Incomplete));
+            }
+            return rule.is_of_text().then_some(Self::Text(rule));
+        }
+        let (call, _) = accepted(record, message)?;
+        (!is_whole(&call.payload)).then_some(Self::Payload(RetryError::Redacted))
+    }
+}
+
+/// A submission that a record refuses.
+struct RefusedSubmission<'r> {
+    key: &'r Option<String>,
+    sender: &'r ListenerName,
+    thread: Option<&'r ThreadId>,
+    refusal: &'r Refusal,
+}
+
+impl<'r> RefusedSubmission<'r> {
+    fn find(record: &'r Record, message: MessageId) -> Option<Self> {
+        let key = match &record.input {
+            Input::Submitted { id, key, .. } if *id == message => key,
+            _ => return None,
+        };
+        record.facts.iter().find_map(|fact| match fact {
+            Fact::Refused { sender, thread, refusal, .. } => {
+                Some(Self { key, sender, thread: thread.as_ref(), refusal })
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the record has all of the text.
+    fn is_whole(&self) -> bool {
+        Digest::of(self.refusal.head.as_bytes()) == self.refusal.digest
+    }
+}
+
 impl RetrySource {
     /// Finds the message in the record at `position`.
     pub fn find(
@@ -64,22 +116,11 @@ impl RetrySource {
     ) -> Result<Result<Self, RetryError>, Error> {
         let Some(sealed) = reader.record(position)? else { return Ok(Err(RetryError::Missing)) };
         let record = &sealed.record;
-        let key = match &record.input {
-            Input::Submitted { id, key, .. } if *id == message => Some(key),
-            _ => None,
-        };
-        let refused = key.and_then(|key| {
-            record.facts.iter().find_map(|fact| match fact {
-                Fact::Refused { sender, thread, refusal, .. } => {
-                    Some((key, sender, thread.as_ref(), refusal))
-                }
-                _ => None,
-            })
-        });
-        if let Some((key, sender, thread, refusal)) = refused {
-            if Digest::of(refusal.head.as_bytes()) != refusal.digest {
+        if let Some(refused) = RefusedSubmission::find(record, message) {
+            if !refused.is_whole() {
                 return Ok(Err(RetryError::Incomplete));
             }
+            let RefusedSubmission { key, sender, thread, refusal } = refused;
             return Ok(Ok(Self {
                 message,
                 record: position,

@@ -11,6 +11,8 @@ use serde::Serialize;
 use crate::audit::EarlierAttempt;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::index::RetryFilter;
+use crate::limits;
 use crate::organism::OrganismClient;
 use crate::service::signing::OperatorSigner;
 use crate::service::{self, RetryReport, RetryRequest};
@@ -78,7 +80,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let data = reach.data().to_owned();
     let named = if args.messages.is_empty() {
-        candidates::matching(&data, args.listener.as_deref(), args.reason.as_deref())?
+        let filter = RetryFilter {
+            listener: args.listener.clone(),
+            reason: args.reason.clone(),
+            is_unretriable: false,
+        };
+        note_unretriable(&candidates::matching(
+            &data,
+            &RetryFilter { is_unretriable: true, ..filter.clone() },
+        )?);
+        candidates::matching(&data, &filter)?
     } else {
         let named = args.messages.iter().map(|id| candidates::named(&data, id));
         named.collect::<anyhow::Result<Vec<_>>>()?
@@ -105,6 +116,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("no organism was running; the work goes on with `organism run`");
     }
     Ok(exit.into())
+}
+
+/// Notes the messages that are left out, because their retry can never succeed.
+fn note_unretriable(named: &[NamedMessage]) {
+    for NamedMessage { message, .. } in named.iter().take(limits::CANDIDATES_MAX) {
+        if let Some(obstacle) = &message.obstacle {
+            note!("{}: left out: {}", message.id, clean(&obstacle.to_string()));
+        }
+    }
+    let more = named.len().saturating_sub(limits::CANDIDATES_MAX);
+    if more > 0 {
+        note!("left out: {more} more whose retry cannot succeed either");
+    }
 }
 
 /// Lists what `--all` would retry.

@@ -136,6 +136,20 @@ impl RefusalRule {
         Self::UnknownCaller,
     ];
 
+    /// Whether the gate judges by this rule the text alone, and so refuses it under any config.
+    pub const fn is_of_text(self) -> bool {
+        matches!(
+            self,
+            Self::TooLarge
+                | Self::NotUtf8
+                | Self::Forbidden
+                | Self::TooComplex
+                | Self::NotWellFormed
+                | Self::NotOneRoot
+                | Self::ReservedName
+        )
+    }
+
     /// Returns the rule for the code of a finding in a model's text. A defect has the same rule on
     /// every transport.
     pub fn of_finding(code: &str) -> Self {

@@ -3,6 +3,7 @@
 use rusqlite::Row;
 
 use crate::clock::Time;
+use crate::envelope::RefusalRule;
 use crate::ids::{MessageId, Position};
 use crate::limits;
 
@@ -28,13 +29,22 @@ pub struct RetryCandidate {
 #[derive(Debug, Clone, Default)]
 pub struct RetryFilter {
     pub listener: Option<String>,
+    /// The rule of a refusal, or the code of a failure.
+    pub reason: Option<String>,
+    /// Whether only those are found whose retry can never succeed, because the record lacks their
+    /// payload, or because every gate refuses their text. Otherwise, only the others are found.
+    pub is_unretriable: bool,
 }
 
-/// The submissions that were refused with a record of their own.
-const REFUSED: &str = "SELECT c.id, c.position, s.text, NULL, u.text, c.time FROM \
-                       (SELECT submission id, n, position, sender, rule, time FROM refusal_row \
-                       INDEXED BY refusal_submission WHERE submission IS NOT NULL) c \
-                       CROSS JOIN name s ON s.n = c.sender CROSS JOIN name u ON u.n = c.rule";
+/// The submissions that were refused with a record of their own, by an index and up to a number.
+fn refused(rows: &str) -> String {
+    format!(
+        "SELECT c.id, c.position, s.text, NULL, u.text, c.time FROM \
+         (SELECT submission id, n, position, sender, rule, time, bytes FROM refusal_row \
+         INDEXED BY {rows}) c \
+         CROSS JOIN name s ON s.n = c.sender CROSS JOIN name u ON u.n = c.rule"
+    )
+}
 
 /// Rules after which a client sends the same submission again, or has done so.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
@@ -43,30 +53,45 @@ const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.messag
                            AND a.action = 'retry' AND a.accepted)";
 
 impl IndexReader {
-    /// The requests of clients that failed or were refused, oldest first. A request that an operator
-    /// has retried is left out, and so is a call of a listener, whose caller deals with its result.
-    pub fn retry_candidates(&self, filter: &RetryFilter) -> Result<Vec<RetryCandidate>, Error> {
+    /// The first `most` requests of clients that failed or were refused, oldest first. A request that
+    /// an operator has retried is left out, and so is a call of a listener, whose caller deals with its
+    /// result.
+    pub fn retry_candidates(
+        &self,
+        filter: &RetryFilter,
+        most: usize,
+    ) -> Result<Vec<RetryCandidate>, Error> {
+        let RetryFilter { listener, reason, is_unretriable } = filter;
+        // Few of all rows may match, so only the first ones are tested. -1 is no limit.
+        let tested = if *is_unretriable { limits::RETRIES_TESTED } else { -1 };
         let sql = format!(
             "SELECT c.id, m.position, s.text, l.text, coalesce(f.text, c.how), m.time \
-             FROM call_row c INDEXED BY call_failed CROSS JOIN message_row m ON m.n = c.n \
+             FROM (SELECT * FROM call_row INDEXED BY call_failed WHERE how = 'failed' \
+             ORDER BY n LIMIT {tested}) c CROSS JOIN message_row m ON m.n = c.n \
              CROSS JOIN thread_row t ON t.n = c.thread \
              CROSS JOIN name s ON s.n = m.sender CROSS JOIN name l ON l.n = c.listener \
              LEFT JOIN name f ON f.n = c.fault \
-             WHERE c.how = 'failed' AND t.tree = t.n AND m.sender = t.requested_by \
-             AND (?1 IS NULL OR l.text = ?1) AND {NOT_RETRIED} ORDER BY c.n LIMIT ?2"
+             WHERE t.tree = t.n AND m.sender = t.requested_by \
+             AND (?1 IS NULL OR l.text = ?1) AND (?2 IS NULL OR coalesce(f.text, c.how) = ?2) \
+             AND m.redacted = ?3 AND {NOT_RETRIED} ORDER BY c.n LIMIT ?4"
         );
-        let most = limits::RETRIES_MAX;
-        let mut found = self.rows(&sql, &[&filter.listener, &most], candidate)?;
+        let mut found = self.rows(&sql, &[listener, reason, is_unretriable, &most], candidate)?;
         // A refused request has called no listener.
-        if filter.listener.is_none() {
+        if listener.is_none() {
+            let whole = limits::REFUSAL_HEAD_BYTES;
+            let text_rules = text_rules();
+            let rows =
+                format!("refusal_submitted WHERE submission IS NOT NULL ORDER BY n LIMIT {tested}");
+            let refused = refused(&rows);
             let sql = format!(
-                "{REFUSED} WHERE u.text NOT IN {LEFT_TO_CLIENTS} AND {NOT_RETRIED} \
-                 ORDER BY c.n LIMIT ?1"
+                "{refused} WHERE u.text NOT IN {LEFT_TO_CLIENTS} AND (?1 IS NULL OR u.text = ?1) \
+                 AND (c.bytes > {whole} OR u.text IN ({text_rules})) = ?2 AND {NOT_RETRIED} \
+                 ORDER BY c.n LIMIT ?3"
             );
-            found.extend(self.rows(&sql, &[&most], candidate)?);
+            found.extend(self.rows(&sql, &[reason, is_unretriable, &most], candidate)?);
         }
         found.sort_by_key(|candidate| candidate.position);
-        found.truncate(limits::RETRIES_MAX);
+        found.truncate(most);
         Ok(found)
     }
 
@@ -74,9 +99,16 @@ impl IndexReader {
     pub fn refused_with_id(&self, prefix: &MessageSelector) -> Result<Vec<RetryCandidate>, Error> {
         let [first, last] = prefix.range();
         let most = limits::CANDIDATES_MAX;
-        let sql = format!("{REFUSED} WHERE c.id BETWEEN ?1 AND ?2 ORDER BY c.id LIMIT ?3");
+        let refused = refused("refusal_submission WHERE submission IS NOT NULL");
+        let sql = format!("{refused} WHERE c.id BETWEEN ?1 AND ?2 ORDER BY c.id LIMIT ?3");
         self.rows(&sql, &[&first, &last, &most], candidate)
     }
+}
+
+/// The rules by which every gate refuses a text, as literals of SQL.
+fn text_rules() -> String {
+    let rules = RefusalRule::ALL.into_iter().filter(|rule| rule.is_of_text());
+    rules.map(|rule| format!("'{}'", rule.code())).collect::<Vec<_>>().join(", ")
 }
 
 fn candidate(row: &Row<'_>) -> rusqlite::Result<RetryCandidate> {

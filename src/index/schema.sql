@@ -203,6 +203,7 @@ CREATE TABLE refusal_row(
 
 CREATE INDEX refusal_call ON refusal_row(call);
 CREATE INDEX refusal_submission ON refusal_row(submission) WHERE submission IS NOT NULL;
+CREATE INDEX refusal_submitted ON refusal_row(n) WHERE submission IS NOT NULL;
 
 -- Refusals that are only counted: those with the answer `busy`.
 CREATE TABLE busy_row(

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use crate::audit::{
-    EarlierAttempt, RetryMessage, RetryMessageFilter, earlier_attempts, retry_messages,
-    retry_messages_with_id,
+    EarlierAttempt, RetryMessage, earlier_attempts, retry_messages, retry_messages_with_id,
 };
-use crate::index::{self, IndexReader, MessageSelector};
+use crate::index::{self, IndexReader, MessageSelector, RetryFilter};
 use crate::journal::partitions_in;
 use crate::limits;
 
@@ -52,18 +51,10 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     })
 }
 
-/// The requests of clients that failed or were refused, with this listener and for this reason.
-pub fn matching(
-    data: &Path,
-    listener: Option<&str>,
-    reason: Option<&str>,
-) -> anyhow::Result<Vec<NamedMessage>> {
-    let filter = RetryMessageFilter {
-        listener: listener.map(str::to_owned),
-        reason: reason.map(str::to_owned),
-    };
+/// The requests of clients that failed or were refused and that a filter selects.
+pub fn matching(data: &Path, filter: &RetryFilter) -> anyhow::Result<Vec<NamedMessage>> {
     read_each(data, &mut |index, partition| {
-        named_of(index, partition, retry_messages(index, &filter, limits::RETRIES_MAX)?)
+        named_of(index, partition, retry_messages(index, filter, limits::RETRIES_MAX)?)
     })
 }
 

@@ -9,10 +9,10 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, table};
-use super::retry_list::{self, RetryList};
+use super::retry_list::{self, RetryList, RetryPage};
 use super::url_query::UrlQuery;
 use super::{ViewState, message, thread};
-use crate::audit::{RetryMessage, RetryMessageFilter, Stats, StatsKey, StatsQuery, stats};
+use crate::audit::{RetryMessage, Stats, StatsKey, StatsQuery, stats};
 use crate::index::{ErrorCount, IndexReader, ListedError};
 use crate::limits;
 
@@ -31,19 +31,23 @@ struct Faults {
     counts: BTreeMap<(String, Option<String>), u64>,
     errors: Vec<ListedError>,
     retries: RetryList,
+    unretriable: RetryList,
 }
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let filter = retry_list::filter_of(&UrlQuery::parse(uri.query().unwrap_or_default()));
-    let wanted = filter.clone();
+    let page = RetryPage::read(&UrlQuery::parse(uri.query().unwrap_or_default()));
+    let wanted = page.clone();
     view.respond(
         move |_, index| find(index, &wanted),
         move |view, answers| {
             let mut faults = Faults::default();
             let mut retries = Vec::new();
+            let mut unretriable = Vec::new();
             for found in answers {
-                let (refusals, counts, errors, messages) = found.answer;
+                let FoundFaults { refusals, counts, errors, messages, unretriable: own } =
+                    found.answer;
                 retries.push((found.partition, messages));
+                unretriable.push((found.partition, own));
                 faults.refusals.add(refusals);
                 for ErrorCount { kind, listener, errors } in counts {
                     *faults.counts.entry((kind, listener)).or_default() += errors;
@@ -52,28 +56,37 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
             }
             faults.errors.sort_by_key(|error| std::cmp::Reverse(error.time));
             faults.errors.truncate(limits::WEB_PAGE_ROWS);
-            faults.retries = RetryList::of(retries);
+            faults.retries = RetryList::of(retries, &page);
+            faults.unretriable = RetryList::first(unretriable);
             let may_act = view.operate.is_some();
-            view.page("Refused and failed", PATH, &content(&faults, &filter, may_act))
+            view.page("Refused and failed", PATH, &content(&faults, &page, may_act))
         },
     )
     .await
 }
 
-type FoundFaults = (Stats, Vec<ErrorCount>, Vec<ListedError>, Vec<RetryMessage>);
-
-fn find(
-    index: &IndexReader,
-    filter: &RetryMessageFilter,
-) -> Result<FoundFaults, crate::index::Error> {
-    let query = StatsQuery { by: KEYS.to_vec(), since: None, until: None };
-    let refusals = stats(index, &query)?;
-    let counts = index.error_counts()?;
-    let errors = index.newest_errors(limits::WEB_PAGE_ROWS)?;
-    Ok((refusals, counts, errors, retry_list::find(index, filter)?))
+/// Refusals and failures of one journal.
+struct FoundFaults {
+    refusals: Stats,
+    counts: Vec<ErrorCount>,
+    errors: Vec<ListedError>,
+    messages: Vec<RetryMessage>,
+    /// Messages whose retry cannot succeed.
+    unretriable: Vec<RetryMessage>,
 }
 
-fn content(faults: &Faults, filter: &RetryMessageFilter, may_act: bool) -> Markup {
+fn find(index: &IndexReader, page: &RetryPage) -> Result<FoundFaults, crate::index::Error> {
+    let query = StatsQuery { by: KEYS.to_vec(), since: None, until: None };
+    Ok(FoundFaults {
+        refusals: stats(index, &query)?,
+        counts: index.error_counts()?,
+        errors: index.newest_errors(limits::WEB_PAGE_ROWS)?,
+        messages: page.find(index)?,
+        unretriable: page.find_unretriable(index)?,
+    })
+}
+
+fn content(faults: &Faults, page: &RetryPage, may_act: bool) -> Markup {
     let refusals: Vec<_> = faults.refusals.0.iter().take(limits::WEB_ROWS_MAX).collect();
     let refusals: Vec<_> =
         refusals.into_iter().map(|(keys, group)| refusal_row(keys, group.refusals)).collect();
@@ -82,7 +95,7 @@ fn content(faults: &Faults, filter: &RetryMessageFilter, may_act: bool) -> Marku
     let errors: Vec<_> = faults.errors.iter().map(error_row).collect();
     html! {
         h1 { "Refused and failed" }
-        (retry_list::section(&faults.retries, filter, may_act))
+        (retry_list::section(&faults.retries, &faults.unretriable, page, may_act))
         h2 { "Refused by the gate" }
         @if refusals.is_empty() { p.empty { "Nothing was refused." } } @else {
             (table("Refusals by rule, sender and day",

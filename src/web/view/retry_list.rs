@@ -3,12 +3,12 @@
 
 use maud::{Markup, html};
 
-use super::layout::{inline, table};
+use super::layout::{inline, shown, table};
 use super::url_query::UrlQuery;
 use super::{message, operate, refused};
-use crate::audit::{RetryMessage, RetryMessageFilter, retry_messages};
+use crate::audit::{RetryMessage, retry_messages};
 use crate::config::in_shell;
-use crate::index::{Error, IndexReader};
+use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
 /// A message that may be retried, with the partition of its journal.
@@ -18,43 +18,80 @@ pub(super) struct ListedRetry {
     pub message: RetryMessage,
 }
 
-/// The first messages that a filter selects, oldest first.
-#[derive(Debug, Default)]
-pub(super) struct RetryList {
-    pub listed: Vec<ListedRetry>,
-    /// Whether the filter selects more of them.
-    pub is_more: bool,
+/// Name of the number of messages before those of a page.
+const SKIPPED: &str = "skip";
+
+/// Which of the messages a page shows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RetryPage {
+    filter: RetryFilter,
+    /// Messages before those of the page.
+    skipped: usize,
 }
 
-/// The filter in the query of a page.
-pub(super) fn filter_of(query: &UrlQuery) -> RetryMessageFilter {
-    RetryMessageFilter {
-        listener: query.get("listener").map(str::to_owned),
-        reason: query.get("reason").map(str::to_owned),
+impl RetryPage {
+    pub fn read(query: &UrlQuery) -> Self {
+        let skipped = query.get(SKIPPED).and_then(|text| text.parse().ok());
+        Self {
+            filter: RetryFilter {
+                listener: query.get("listener").map(str::to_owned),
+                reason: query.get("reason").map(str::to_owned),
+                is_unretriable: false,
+            },
+            skipped: skipped.unwrap_or(0_usize).min(limits::RETRIES_MAX),
+        }
+    }
+
+    /// The query of this page.
+    pub fn query(&self) -> UrlQuery {
+        let query = UrlQuery::default().with("reason", self.filter.reason.as_deref());
+        let skipped = (self.skipped > 0).then(|| self.skipped.to_string());
+        let query = query.with("listener", self.filter.listener.as_deref());
+        query.with(SKIPPED, skipped.as_deref())
+    }
+
+    fn after(&self, skipped: usize) -> Self {
+        Self { skipped, ..self.clone() }
+    }
+
+    /// The messages of one journal up to the end of the page, and one more.
+    pub fn find(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
+        retry_messages(index, &self.filter, self.skipped + limits::WEB_PAGE_ROWS + 1)
+    }
+
+    /// The first messages of one journal whose retry can never succeed.
+    pub fn find_unretriable(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
+        let filter = RetryFilter { is_unretriable: true, ..self.filter.clone() };
+        retry_messages(index, &filter, limits::WEB_PAGE_ROWS + 1)
     }
 }
 
-/// The query of a page with this filter.
-pub(super) fn query_of(filter: &RetryMessageFilter) -> UrlQuery {
-    let query = UrlQuery::default().with("reason", filter.reason.as_deref());
-    query.with("listener", filter.listener.as_deref())
-}
-
-/// The messages of one journal that a filter selects, with one more than a page has.
-pub(super) fn find(
-    index: &IndexReader,
-    filter: &RetryMessageFilter,
-) -> Result<Vec<RetryMessage>, Error> {
-    retry_messages(index, filter, limits::WEB_PAGE_ROWS + 1)
+/// The messages of a page, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct RetryList {
+    pub listed: Vec<ListedRetry>,
+    /// Whether there are more of them.
+    pub is_more: bool,
 }
 
 impl RetryList {
-    pub fn of(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>) -> Self {
+    /// The messages after the first `skipped`.
+    pub fn of(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>, page: &RetryPage) -> Self {
+        Self::after(found, page.skipped)
+    }
+
+    /// The first messages.
+    pub fn first(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>) -> Self {
+        Self::after(found, 0)
+    }
+
+    fn after(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>, skipped: usize) -> Self {
         let listed = found.into_iter().flat_map(|(partition, messages)| {
             messages.into_iter().map(move |message| ListedRetry { partition, message })
         });
         let mut listed: Vec<_> = listed.collect();
         listed.sort_by(|one, other| one.message.time.cmp(&other.message.time));
+        listed.drain(..skipped.min(listed.len()));
         let is_more = listed.len() > limits::WEB_PAGE_ROWS;
         listed.truncate(limits::WEB_PAGE_ROWS);
         Self { listed, is_more }
@@ -75,6 +112,19 @@ impl RetryList {
             row
         });
         table("Messages that can be retried", &headers, &rows.collect::<Vec<_>>())
+    }
+
+    /// The messages as a table, each with the reason for which no retry of it can succeed.
+    fn unretriable_table(&self) -> Markup {
+        let row = |listed: &ListedRetry| {
+            let mut row = facts(&listed.message);
+            let obstacle = listed.message.obstacle.as_ref().map(ToString::to_string);
+            row.push(html! { (shown(&obstacle.unwrap_or_default())) });
+            row
+        };
+        let headers = ["Message", "Reason", "From", "To", "Time", "Why no retry can succeed"];
+        let rows: Vec<_> = self.listed.iter().map(row).collect();
+        table("Messages whose retry cannot succeed", &headers, &rows)
     }
 
     /// The messages as a table without actions.
@@ -125,29 +175,63 @@ fn action(message: &RetryMessage, may_act: bool) -> Markup {
     }
 }
 
-/// The section with the list, its filter, and the retry of all that the filter selects.
-pub(super) fn section(list: &RetryList, filter: &RetryMessageFilter, may_act: bool) -> Markup {
-    let is_filtered = filter.listener.is_some() || filter.reason.is_some();
+/// The section with the list, its filter, and the retry of the messages on the page; then the messages
+/// whose retry cannot succeed.
+pub(super) fn section(
+    list: &RetryList,
+    unretriable: &RetryList,
+    page: &RetryPage,
+    may_act: bool,
+) -> Markup {
+    let RetryFilter { listener, reason, .. } = &page.filter;
+    let is_filtered = listener.is_some() || reason.is_some();
     html! {
         h2 #retry { "Can be retried" }
-        @if list.listed.is_empty() && !is_filtered {
+        @if list.listed.is_empty() && unretriable.listed.is_empty() && !is_filtered && page.skipped == 0 {
             p.empty { "No request of a client that failed or was refused waits for a retry." }
         } @else {
-            (filter_form(filter, is_filtered))
+            (filter_form(&page.filter, is_filtered))
             @if list.listed.is_empty() {
                 p.empty { "No request that failed or was refused matches." }
             } @else {
                 (list.table(may_act))
-                @if list.is_more {
-                    p.hint { "There are more; these are the oldest " (list.listed.len()) "." }
+            }
+            (pages(list, page))
+            @if !list.listed.is_empty() { (all_of_them(list, page, may_act)) }
+        }
+        @if !unretriable.listed.is_empty() {
+            h2 { "Cannot succeed" }
+            p.hint { "A retry of all leaves these out." }
+            (unretriable.unretriable_table())
+            @if unretriable.is_more { p.hint { "There are more; these are the oldest." } }
+        }
+    }
+}
+
+/// Links to the pages beside this one.
+fn pages(list: &RetryList, page: &RetryPage) -> Markup {
+    let link =
+        |skipped: usize| format!("{}#retry", page.after(skipped).query().link(refused::PATH));
+    let end = page.skipped + list.listed.len();
+    html! {
+        @if page.skipped > 0 || list.is_more {
+            nav.pages aria-label="Pages of what can be retried" {
+                @if page.skipped > 0 {
+                    a rel="prev" href=(link(page.skipped.saturating_sub(limits::WEB_PAGE_ROWS))) {
+                        "Those before"
+                    }
                 }
-                (all_of_them(list, filter, may_act))
+                @if list.is_more && end <= limits::RETRIES_MAX {
+                    a rel="next" href=(link(end)) { "Those after" }
+                } @else if list.is_more {
+                    span.hint { "There are more. Retry the first ones, or choose with the filter." }
+                }
             }
         }
     }
 }
 
-fn filter_form(filter: &RetryMessageFilter, is_filtered: bool) -> Markup {
+fn filter_form(filter: &RetryFilter, is_filtered: bool) -> Markup {
     html! {
         form.filters method="get" action=(refused::PATH) {
             div {
@@ -166,18 +250,18 @@ fn filter_form(filter: &RetryMessageFilter, is_filtered: bool) -> Markup {
     }
 }
 
-fn all_of_them(list: &RetryList, filter: &RetryMessageFilter, may_act: bool) -> Markup {
+fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     html! {
         @if may_act {
             p.buttons {
-                a.button data-entry href=(operate::retry_all_path(filter)) {
+                a.button data-entry href=(operate::retry_all_path(page)) {
                     "Retry these " (list.listed.len())
                 }
             }
         } @else {
             p {
                 "To retry all that the filter selects, type "
-                code { (command(filter)) } ". A view with " code { "--operate" } " does it here."
+                code { (command(&page.filter)) } ". A view with " code { "--operate" } " does it here."
             }
         }
         p.hint {
@@ -188,7 +272,7 @@ fn all_of_them(list: &RetryList, filter: &RetryMessageFilter, may_act: bool) -> 
 }
 
 /// The command that retries all that a filter selects.
-fn command(filter: &RetryMessageFilter) -> String {
+fn command(filter: &RetryFilter) -> String {
     let mut command = "organism retry --all".to_owned();
     let options = [("--reason", &filter.reason), ("--listener", &filter.listener)];
     for (option, value) in options {
@@ -205,9 +289,10 @@ mod tests {
 
     #[test]
     fn a_hostile_filter_is_one_word_of_the_command() {
-        let filter = RetryMessageFilter {
+        let filter = RetryFilter {
             reason: Some("x'; rm -rf /; '\u{202e}".to_owned()),
             listener: Some("--all".to_owned()),
+            is_unretriable: false,
         };
         let text = command(&filter);
         assert_eq!(

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use super::super::layout::{inline, shown, table};
 use super::super::payload_text::Excerpt;
-use super::super::retry_list::{self, ListedRetry, RetryList};
+use super::super::retry_list::{ListedRetry, RetryList, RetryPage};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, message as message_page, refused, thread};
 use super::action_context::{ActionContext, unreachable_organism};
@@ -19,8 +19,7 @@ use super::sending::ActionResult;
 use super::{OperateFailure, respond};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
-    EarlierAttempt, RetryMessage, RetryMessageFilter, RetrySource, earlier_attempts,
-    retry_messages_with_id,
+    EarlierAttempt, RetryMessage, RetrySource, earlier_attempts, retry_messages_with_id,
 };
 use crate::envelope::Refusal;
 use crate::ids::{CallId, MessageId};
@@ -33,9 +32,9 @@ pub(in super::super) fn retry_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link("/operate/retry")
 }
 
-/// Path of the page that retries all that a filter selects.
-pub(in super::super) fn retry_all_path(filter: &RetryMessageFilter) -> String {
-    retry_list::query_of(filter).link("/operate/retry-all")
+/// Path of the page that retries all messages of a page of the list.
+pub(in super::super) fn retry_all_path(page: &RetryPage) -> String {
+    page.query().link("/operate/retry-all")
 }
 
 /// A message that is to be retried, with what the person has to know of it.
@@ -94,7 +93,7 @@ pub(super) async fn confirm_again(
     context.confirm(action, &details).await
 }
 
-/// Asks for the confirmation of the retries of all that a filter selects.
+/// Asks for the confirmation of the retries of all messages of a page of the list.
 pub(super) async fn show_all(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -110,9 +109,9 @@ async fn retry_all(
     query: &UrlQuery,
 ) -> Result<Response, OperateFailure> {
     let context = ActionContext::open(view, headers).await?;
-    let filter = retry_list::filter_of(query);
-    let list = list(&context, &filter).await?;
-    let back = format!("{}#retry", retry_list::query_of(&filter).link(refused::PATH));
+    let page = RetryPage::read(query);
+    let back = format!("{}#retry", page.query().link(refused::PATH));
+    let list = list(&context, page).await?;
     if list.listed.is_empty() {
         let text = "No request that failed or was refused matches and waits for a retry. The page \
                     Refused and failed has those that do.";
@@ -134,20 +133,17 @@ async fn retry_all(
             "A message whose work may be done a second time is left out: it needs a confirmation of \
              its own."
         }
-        @if list.is_more { p.note { "The filter selects more; these are the oldest." } }
+        @if list.is_more { p.note { "There are more on the pages after this one." } }
         (list.plain_table())
     };
     context.confirm(action, &details).await
 }
 
-async fn list(
-    context: &ActionContext,
-    filter: &RetryMessageFilter,
-) -> Result<RetryList, OperateFailure> {
-    let filter = filter.clone();
-    let find = move |_, index: &mut IndexReader| retry_list::find(index, &filter);
-    let found = context.view.journals.query(find, |answers| {
-        RetryList::of(answers.into_iter().map(|found| (found.partition, found.answer)))
+async fn list(context: &ActionContext, page: RetryPage) -> Result<RetryList, OperateFailure> {
+    let wanted = page.clone();
+    let find = move |_, index: &mut IndexReader| wanted.find(index);
+    let found = context.view.journals.query(find, move |answers| {
+        RetryList::of(answers.into_iter().map(|found| (found.partition, found.answer)), &page)
     });
     found.await.map_err(|error| unanswered(&error))
 }

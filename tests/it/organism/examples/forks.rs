@@ -279,7 +279,7 @@ async fn every_message_of_the_documents_is_forked() {
     ForkedExample::forked_everywhere("documents").await.stop();
 }
 
-/// What the source has is answered from there, without an approval. Another call waits for one.
+/// A call that the source has gets its result without an approval. Another call waits for one.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_message_of_the_coder_is_forked_and_another_call_waits() {
     let forked = ForkedExample::forked_everywhere("coder").await;
@@ -296,7 +296,7 @@ async fn every_message_of_the_code_reader_is_forked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_message_of_the_research_desk_is_forked() {
+async fn every_message_of_the_researcher_is_forked() {
     ForkedExample::forked_everywhere("research-desk").await.stop();
 }
 

@@ -12,6 +12,7 @@ use organism::organism::operator::this_user;
 use serde_json::Value as Json;
 
 use super::{ViewServer, text_of};
+use crate::organism::provider::Provider;
 use crate::organism::{House, numbered, say, talk_reply, until};
 use crate::web::HttpResponse;
 
@@ -80,7 +81,6 @@ fn hold(house: &House, text: &str) -> String {
     held(house).pop().unwrap()["message"].as_str().unwrap().to_owned()
 }
 
-/// Asks the person. Returns the message of the question.
 /// Approves a call at the terminal.
 fn approved(house: &House, message: &str) {
     let held = held(house).into_iter().find(|call| call["message"] == message).unwrap();
@@ -89,6 +89,7 @@ fn approved(house: &House, message: &str) {
     assert_eq!(approved.code, Some(0), "{approved:?}");
 }
 
+/// Asks the person. Returns the message of the question.
 fn ask(house: &House, text: &str) -> String {
     let question = format!("<question xmlns=\"{PEOPLE}\">{text}</question>");
     let sent = house.send_text(&question, &["--no-wait", "--key", text]);
@@ -393,6 +394,34 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// As at the terminal: an amount of money bounds nothing that has no price.
+#[test]
+fn a_fork_with_an_amount_of_money_is_refused_for_a_model_without_a_price() {
+    let provider = Provider::start(Vec::new());
+    let agent = "[agents.writer]\nmodel = \"live\"\nschema = \"talk.xsd\"\naccepts = [\"order\"]\n\
+                 final = \"done\"\n";
+    let house = house_with(&format!("{CONFIG}\n{agent}\n{}", provider.model("live", "")));
+    let running = house.run();
+    let sent = house.send_text(&numbered("ping", "1"), &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let request = rows(&house, "SELECT id FROM message WHERE payload = 'ping' LIMIT 1");
+    let message = request[0]["id"].as_str().unwrap().to_owned();
+    let view = operating(&house);
+
+    let fields = [("message", &*message), ("client", "desk")];
+    let money = view.post("/operate/fork", &[&fields[..], &[("money", "0.50")]].concat());
+    assert_eq!(money.status, 422, "{}", money.body);
+    assert!(text_of(&money.body).contains("the model `live` has no price"), "{}", money.body);
+    assert!(money.body.contains("value=\"0.50\""), "the form keeps it: {}", money.body);
+    let refused = house.organism(&["fork", &message, "--money", "0.50"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("the model `live` has no price"), "{refused:?}");
+    let tokens = view.post("/operate/fork", &[&fields[..], &[("tokens", "1000")]].concat());
+    assert_eq!(tokens.status, 200, "{}", tokens.body);
+    assert_eq!(rows(&house, "SELECT id FROM message WHERE payload = 'fork'").len(), 0);
+    assert_eq!(running.stop(), Some(0));
+}
+
 fn view_link(page: &str) -> String {
     let (_, rest) = page.split_once("The fork: <a href=\"").unwrap();
     rest.split('"').next().unwrap().to_owned()
@@ -457,6 +486,12 @@ fn many_waiting_calls_stand_on_several_pages_and_each_can_be_decided() {
     all.sort();
     assert_eq!(all, (0..CALLS).map(|number| format!("{number:03}")).collect::<Vec<_>>());
 
+    // A message leads to its own call, however many wait before it.
+    let last = held(&house).pop().unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(!first.contains(&last), "{last}");
+    let own = view.page(&view.link(&format!("/messages/{last}"), "Decide"));
+    assert!(own.contains(&format!("id=\"call-{last}\"")) && calls(&own) == 1, "{own}");
+
     assert_eq!(view.confirm(&view.link(&next, "Approve"), &[]).status, 200);
     until("it is decided", || (held(&house).len() == CALLS - 1).then_some(()));
     let beyond = view.page("/waiting?skip=999999999999");
@@ -464,9 +499,3 @@ fn many_waiting_calls_stand_on_several_pages_and_each_can_be_decided() {
     assert_eq!(view.get("/waiting?skip=-1").status, 200);
     assert_eq!(running.stop(), Some(0));
 }
-    // A message leads to its own call, however many wait before it.
-    let last = held(&house).pop().unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(!first.contains(&last), "{last}");
-    let own = view.page(&view.link(&format!("/messages/{last}"), "Decide"));
-    assert!(own.contains(&format!("id=\"call-{last}\"")) && calls(&own) == 1, "{own}");
-

@@ -231,6 +231,93 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     house.verified();
 }
 
+/// A text that every gate refuses, and one of which the record has the beginning alone.
+#[test]
+fn what_can_never_succeed_is_left_out_of_all_with_the_reason() {
+    let house = House::with(CONFIG);
+    let running = house.run();
+    let message = time_out(&house, "desk", "1");
+    let_go(&house, "1");
+    let long = format!("<hold xmlns=\"urn:example:talk\"><m>{}</m></hold>", "x".repeat(5_000));
+    for (text, rule) in [
+        ("<hold", "not-well-formed"),
+        ("<!DOCTYPE hold><hold xmlns=\"urn:example:talk\"/>", "forbidden"),
+        (&long, "schema-invalid"),
+    ] {
+        let refused = house.send_text(text, &[]);
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+        assert!(refused.err.contains(rule), "{refused:?}");
+    }
+
+    let view = operating(&house);
+    let page = view.page("/refused");
+    assert!(page.contains("Retry these 1"), "{page}");
+    let (possible, others) = page.split_once("Cannot succeed").unwrap();
+    assert!(possible.contains(&message), "{possible}");
+    let others = text_of(others);
+    for part in [
+        "every gate refuses this text, whatever the config is: not-well-formed",
+        "every gate refuses this text, whatever the config is: forbidden",
+        "the record has only the first 4096 bytes",
+    ] {
+        assert!(others.contains(part), "{part} in {others}");
+        assert!(!text_of(possible).contains(part), "{part} in {possible}");
+    }
+    let filtered = view.page("/refused?reason=forbidden");
+    assert!(!filtered.contains("Retry these") && filtered.contains("Cannot succeed"), "{filtered}");
+    assert_eq!(view.get("/operate/retry-all?reason=forbidden").status, 409);
+
+    let listed = house.organism(&["retry"]);
+    assert!(listed.out.contains(&message) && !listed.out.contains("forbidden"), "{listed:?}");
+    assert_eq!(listed.err.matches(": left out: ").count(), 3, "{listed:?}");
+    let all = house.organism(&["retry", "--all"]);
+    assert_eq!(all.code, Some(0), "{all:?}");
+    assert_eq!(retried(&house).len(), 1);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn many_messages_stand_on_several_pages_and_each_page_is_retried() {
+    const MESSAGES: usize = 103;
+    let house = House::with(CONFIG);
+    let running = house.run();
+    std::fs::create_dir(house.path("each")).unwrap();
+    for number in 0..MESSAGES {
+        let text = format!("<hold xmlns=\"urn:example:talk\"><m>{number}</m></hold>");
+        house.write(&format!("each/{number:03}.xml"), text);
+    }
+    let sent = house.organism(&["send", "--as", "desk", "--each", "each"]);
+    assert_eq!(sent.code, Some(65), "{sent:?}");
+
+    let view = operating(&house);
+    let shown = |page: &str| -> Vec<String> {
+        let links = page.split("/operate/retry?message=").skip(1);
+        links.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    };
+    let first = view.page("/refused");
+    assert_eq!(shown(&first).len(), 100);
+    let next = view.link("/refused", "Those after");
+    let second = view.page(&next);
+    assert_eq!(shown(&second).len(), MESSAGES - 100);
+    assert!(second.contains("Those before") && !second.contains("Those after"), "{second}");
+    let mut all = [shown(&first), shown(&second)].concat();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), MESSAGES, "no message stands on both pages");
+
+    let page = view.page(&view.link(&next, "Retry these 3"));
+    let done = view.confirm_page(&page, &[]);
+    assert_eq!(done.status, 409, "the gate refuses them again: {}", done.body);
+    let text = text_of(&done.body);
+    assert!(text.contains("Sent again: 0 of 3."), "{text}");
+    for message in shown(&second) {
+        assert!(text.contains(&message), "{message} in {text}");
+    }
+    assert!(view.page("/refused?skip=999999").contains("No request that failed"));
+    assert_eq!(running.stop(), Some(0));
+}
+
 #[test]
 fn a_read_only_view_shows_the_commands_and_retries_nothing() {
     let house = House::with(CONFIG);

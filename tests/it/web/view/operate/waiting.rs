@@ -1,5 +1,5 @@
-//! What waits for a person: every view names its state, each link leads to the very call, and a page
-//! that is open follows decisions that are made elsewhere.
+//! Calls that wait for a person: every view names their state, each link leads to the very call, and
+//! an open page follows decisions that are made elsewhere.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
