@@ -45,6 +45,8 @@ fn a_call_that_waits_for_a_person_says_so_in_every_view_of_its_thread() {
     }
 
     let thread = thread_of(&house, &message);
+    let timeline = house.organism(&["thread", &thread, "--json"]).out;
+    assert!(timeline.contains("\"hold\":\"approval\""), "{timeline}");
     approved(&house, &message);
     until("it is handled", || {
         let page = text_of(&view.page(&format!("/threads/{thread}?view=sequence")));
