@@ -5,12 +5,12 @@ use std::hash::Hash;
 
 use crate::limits;
 
-/// Values by key. If a bound is exceeded, the values that were put first are forgotten.
+/// A map that evicts its oldest values if it exceeds its maximum number of values or of bytes.
 #[derive(Debug)]
 pub struct BoundedCache<K, V> {
     values: HashMap<K, CachedValue<V>, foldhash::fast::RandomState>,
-    /// One entry for each `put`, oldest first. An entry is outdated if its value was taken or put
-    /// again since.
+    /// One entry for each `put`, oldest first. An entry is outdated if its value was taken or
+    /// replaced after that `put`.
     order: VecDeque<(u64, K)>,
     values_max: usize,
     bytes_max: usize,
@@ -26,21 +26,22 @@ struct CachedValue<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Default for BoundedCache<K, V> {
-    /// A cache with the bounds of a listener that remembers its calls.
+    /// Creates a cache with the bounds for the calls that a listener remembers.
     fn default() -> Self {
         Self::new(limits::REMEMBERED_CALLS_MAX, limits::REMEMBERED_BYTES_MAX)
     }
 }
 
 impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
-    /// A cache of at most `values_max` values, which together have at most `bytes_max` bytes.
+    /// Creates a cache of at most `values_max` values with at most `bytes_max` bytes in total.
     pub fn new(values_max: usize, bytes_max: usize) -> Self {
         let values = HashMap::default();
         let order = VecDeque::new();
         Self { values, order, values_max, bytes_max, bytes: 0, next_place: 0 }
     }
 
-    /// Stores a value of this size. Returns false if the value alone exceeds the bound.
+    /// Stores a value of `bytes` bytes and evicts the oldest values beyond the bounds. Returns
+    /// false and stores nothing if the value alone exceeds the maximum bytes.
     pub fn put(&mut self, key: K, value: V, bytes: usize) -> bool {
         self.take(&key);
         if bytes > self.bytes_max {
@@ -89,7 +90,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         Some(value)
     }
 
-    /// Forgets the values that `is_kept` rejects.
+    /// Removes the values that `is_kept` rejects.
     pub fn retain(&mut self, is_kept: impl Fn(&V) -> bool) {
         let rejected = self.values.iter().filter(|(_, cached)| !is_kept(&cached.value));
         let rejected: Vec<K> = rejected.map(|(key, _)| key.clone()).collect();

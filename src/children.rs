@@ -2,8 +2,9 @@
 //! any process.
 //!
 //! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
-//! of processes that a listener detached; [`reap_orphans`] collects their exit codes, and never
-//! that of a child from [`spawn`]. Knows nothing of the purpose of children.
+//! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these
+//! processes, but never the exit code of a child from [`spawn`]. The module knows nothing of the
+//! purpose of children.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,10 +12,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ListenerName;
 
-/// Children that were started and not yet waited for, each with its listener.
+/// Children that were started and whose exit codes are not collected yet, each with its listener.
 ///
-/// [`spawn`] holds the lock from before the fork until the id is noted, so that a child that ends
-/// immediately is never taken for an orphan.
+/// [`spawn`] holds the lock from before the fork until the id is registered, so that a child that
+/// ends immediately is never taken for an orphan.
 static OWNED: Mutex<BTreeMap<u32, Option<ListenerName>>> = Mutex::new(BTreeMap::new());
 
 fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
@@ -35,7 +36,7 @@ impl Drop for OwnedChild {
     }
 }
 
-/// Starts a child and registers it. `listener` is the listener that it runs, if any.
+/// Starts a child and registers it. `listener` is the listener that the child runs, if any.
 pub fn spawn<C>(
     listener: Option<&ListenerName>,
     start: impl FnOnce() -> io::Result<C>,
@@ -51,7 +52,7 @@ pub fn spawn<C>(
     Ok((child, OwnedChild { id }))
 }
 
-/// The listener that a registered child runs.
+/// Returns the listener that a registered child runs.
 pub fn listener_of(pid: u32) -> Option<ListenerName> {
     owned().get(&pid).cloned().flatten()
 }

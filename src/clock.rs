@@ -26,7 +26,7 @@ impl Time {
         Self(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// Time from `earlier` to this; zero if the clock went back.
+    /// Returns the time from `earlier` to this instant; zero if the clock went back.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -37,7 +37,7 @@ impl Time {
     }
 }
 
-/// Time since the machine booted, including sleep. This clock cannot be set.
+/// Returns the time since the machine booted, including sleep. This clock cannot be set.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
@@ -47,8 +47,8 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Test hook for a clock that is set while a pump runs: debug builds add the microseconds in the
-/// file that `ORGANISM_CLOCK_SKEW` names.
+/// Returns the offset by which a test sets the clock of a running pump: in debug builds, the
+/// microseconds in the file that `ORGANISM_CLOCK_SKEW` names.
 #[cfg(debug_assertions)]
 fn skew() -> i64 {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
@@ -62,7 +62,7 @@ const fn skew() -> i64 {
     0
 }
 
-/// RFC 3339 with microseconds, always UTC.
+/// Formats the instant as RFC 3339 with microseconds, always in UTC.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {

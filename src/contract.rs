@@ -1,5 +1,6 @@
 //! Contracts: the payload names that each listener accepts and may answer with, and the peers that
-//! it may address. The vocabulary of every sender follows from the contracts. Plain values.
+//! it may address. The vocabulary of every sender follows from the contracts. All types here are
+//! plain values.
 
 mod approval;
 mod budget;
@@ -38,8 +39,8 @@ pub use undo::UndoRule;
 pub use vocabulary::{Meaning, Vocabulary, VocabularyError};
 use vocabulary::{agents_sharing_a_name, vocabulary_of};
 
-/// A map with keys from the config, with a fast hasher: the pump looks up several names for each
-/// message.
+/// A map with a fast hasher. Its keys come from the config, and the pump looks up several names for
+/// each message.
 type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The kind of party that has a name in the config.
@@ -71,7 +72,7 @@ pub enum Gather {
     #[default]
     #[serde(rename = "all")]
     All,
-    /// The result is the first reply. It holds the faults only if every peer failed.
+    /// The result is the first reply, or all faults if every peer failed.
     #[serde(rename = "first")]
     First,
 }
@@ -170,7 +171,7 @@ impl Contract {
             serial_per_thread: role == Role::Agent,
             backlog: limits::BACKLOG_DEFAULT,
             actions_per_turn: match role {
-                // Its definition bounds the number of actions.
+                // The definition of a workflow bounds the number of its actions.
                 Role::Workflow => u32::MAX,
                 _ => limits::ACTIONS_PER_TURN_DEFAULT,
             },
@@ -235,13 +236,14 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
 
-    /// The shared contract of a listener.
+    /// Returns the shared contract of a listener.
     pub fn entry(&self, name: &ListenerName) -> Option<&Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| contract)
     }
 
-    /// These contracts for work that goes on under them after the config has changed: no sender may
-    /// call a listener that `current` lacks, or that takes the payload no more.
+    /// Returns these contracts for work that continues under them after a change of the config.
+    /// Then no sender may call a listener that is missing from `current` or no longer accepts the
+    /// payload there.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();
@@ -260,7 +262,7 @@ impl Contracts {
         self.by_name.get(sender).map(|(_, vocabulary)| vocabulary)
     }
 
-    /// Agents that workflows may send goals to, in config order.
+    /// Returns the agents that workflows may send goals to, in config order.
     pub fn agents_with_goals(&self) -> impl Iterator<Item = &ListenerName> {
         let has_goals = |name: &&ListenerName| {
             self.vocabulary(name).is_some_and(|vocabulary| vocabulary.has_goals())

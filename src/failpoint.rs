@@ -1,9 +1,10 @@
 //! Failpoints: named places in the code where a test can abort the process
 //! (`ORGANISM_FAILPOINT=place[:nth]`) or make a thread wait for a file (with
-//! `ORGANISM_FAILPOINT_UNTIL=path`). `place@thread` counts only the passes for threads of the bus
-//! whose ids begin with that text, at places that concern one thread.
+//! `ORGANISM_FAILPOINT_UNTIL=path`). At a place that concerns one bus thread, `place@thread` counts
+//! only passes for bus threads whose ids begin with `thread`.
 //!
-//! Must not know other modules. Without the variable, a failpoint costs one atomic load.
+//! This module must not know other modules. Without the variable, a failpoint costs one atomic
+//! load.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -26,23 +27,23 @@ pub const JOURNAL: [&str; 9] = [
 /// Further failpoints of a journal on JetStream.
 pub const JETSTREAM: [&str; 2] = ["before-publish", "after-publish"];
 
-/// Further failpoints of moving a journal into a stream.
+/// Further failpoints while a journal is moved into a stream.
 pub const PROMOTION: [&str; 3] = ["before-comparing", "compared", "promoted"];
 
-/// Further failpoints of repairing a stream.
+/// Further failpoints while a stream is repaired.
 pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-published"];
 
 /// Failpoints of a command that brings an index up to date.
 pub const INDEX: [&str; 2] = ["index-before-commit", "index-after-commit"];
 
-/// Failpoints of making a snapshot.
+/// Failpoints while a snapshot is made.
 pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapshot-written"];
 
 /// Failpoint of the proof of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoints of the pump: around the effects of a durable record, and after an answer arrived that
-/// no record has yet.
+/// Failpoints of the pump: around the effects of a durable record, and between the arrival of an
+/// answer and its record.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",
@@ -57,10 +58,10 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
-    /// Beginning of the ids of threads for which the place counts; `None` for all.
+    /// Prefix of the ids of the bus threads for which the place counts; `None` for all.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// File that the thread waits for. Without one, the process aborts.
+    /// File that the passing thread waits for. Without one, the process aborts.
     until: Option<PathBuf>,
 }
 
@@ -72,7 +73,7 @@ pub fn failpoint(place: &str) {
     pass(place, None);
 }
 
-/// Like [`failpoint`], for a place that concerns one thread of the bus.
+/// Acts as [`failpoint`] does, at a place that concerns one thread of the bus.
 pub fn failpoint_in(place: &str, thread: &str) {
     pass(place, Some(thread));
 }

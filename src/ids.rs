@@ -1,7 +1,7 @@
 //! Identifiers: one newtype for each kind. An identifier is parsed where it enters the program and
 //! trusted afterwards.
 //!
-//! Uses no other module of this crate except `limits`.
+//! This module uses no other module of this crate except `limits`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -44,8 +44,8 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
     }
 }
 
-/// Id of a message: a UUIDv7 for external input, a UUIDv5 of step and index for every message that
-/// the pump emits.
+/// Id of a message: a UUIDv7 for external input; for every message that the pump emits, a UUIDv5
+/// derived from the step and an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
@@ -158,8 +158,8 @@ impl ScheduleName {
         self.0.as_str()
     }
 
-    /// Returns the partition whose pump sends for this schedule when there are `partitions`
-    /// partitions.
+    /// Returns the partition whose pump sends the requests of this schedule, if the journal has
+    /// `partitions` partitions.
     pub fn partition(&self, partitions: u32) -> u32 {
         partition_of(self.as_str(), partitions)
     }
@@ -249,7 +249,7 @@ impl ThreadId {
         Self(id.into())
     }
 
-    /// Returns the partition of this thread's tree when there are `partitions` partitions. The
+    /// Returns the partition of this thread's tree, if the journal has `partitions` partitions. The
     /// partition of a tree never changes.
     pub fn partition(&self, partitions: u32) -> u32 {
         partition_of(&self.root().0, partitions)
@@ -260,7 +260,7 @@ impl ThreadId {
         self.0.rsplit_once('.').map_or(&*self.0, |(_, label)| label)
     }
 
-    /// Number of levels between this thread and its root.
+    /// Returns the number of levels between this thread and its root.
     pub fn depth(&self) -> usize {
         self.0.bytes().filter(|b| *b == b'.').count()
     }
@@ -269,14 +269,15 @@ impl ThreadId {
         !self.0.contains('.')
     }
 
-    /// The thread with the same labels beneath another root. `None` if its id would be too long.
+    /// Returns the id of the thread with the same labels beneath the root `root`. Returns `None` if
+    /// that id would be too long.
     pub fn under(&self, root: &Self) -> Option<Self> {
         let labels = self.0.find('.').and_then(|at| self.0.get(at..)).unwrap_or_default();
         let id = format!("{root}{labels}");
         (id.len() <= limits::THREAD_ID_BYTES_MAX).then(|| Self(id.into()))
     }
 
-    /// The text with the id of another root in every place where it has this one.
+    /// Returns `text` with every occurrence of this id replaced by the id `other`.
     pub fn replaced_by<'t>(&self, other: &Self, text: &'t str) -> Cow<'t, str> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let mut out = String::new();
@@ -328,7 +329,7 @@ impl<'de> Deserialize<'de> for ThreadId {
     }
 }
 
-/// The partition to which a text hashes.
+/// Returns the partition to which a text hashes.
 fn partition_of(text: &str, partitions: u32) -> u32 {
     let digest = Digest::of(text.as_bytes());
     let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
@@ -395,8 +396,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The id of the preview of a held call in this epoch. A preview is no attempt: attempts are
-    /// numbered from 1.
+    /// Returns the id of preview requests in this epoch. Its `n` is 0, which no attempt has.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }
@@ -457,7 +457,7 @@ impl Digest {
         Self::finished(digest::digest(&SHA256, bytes))
     }
 
-    /// The digest of the concatenated parts.
+    /// Returns the digest of the concatenated parts.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut context = digest::Context::new(&SHA256);
         for part in parts {
@@ -502,7 +502,8 @@ impl Digest {
     }
 }
 
-/// Value of a hexadecimal digit. Upper case is refused, so that each digest has one spelling.
+/// Returns the value of a hexadecimal digit. Upper case is refused, so that each digest has one
+/// spelling.
 fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

@@ -1,9 +1,9 @@
 //! organism: an XML message bus for multi-agent workflows.
 //!
-//! The modules stand on floors; a module uses only lower ones. `docs/ARCHITECTURE.md` has the map,
-//! and `tests/tidy.rs` enforces it.
+//! The modules are layered in floors: a module uses only modules of lower floors.
+//! `docs/ARCHITECTURE.md` has the map, and `tests/tidy.rs` enforces it.
 
-// Ground.
+// Floor 0: ground.
 mod bounded_cache;
 pub mod children;
 pub mod clock;
@@ -15,37 +15,37 @@ pub mod mutant;
 pub mod shipped;
 mod thread_priority;
 pub mod trace;
-// Language.
+// Floor 1: language.
 pub mod xml;
-// Law.
+// Floor 2: law.
 pub mod schema;
-// Words.
+// Floor 3: words.
 pub mod contract;
 pub mod envelope;
 pub mod system;
-// State.
+// Floor 4: state.
 pub mod thread;
-// Wires.
+// Floor 5: wires.
 pub mod nats;
-// Edges.
+// Floor 6: edges.
 pub mod bus;
 pub mod journal;
 pub mod model;
-// Memory.
+// Floor 7: memory.
 pub mod index;
 pub mod memory;
-// Heart.
+// Floor 8: heart.
 pub mod pump;
-// Guests.
+// Floor 9: guests.
 pub mod agent;
 pub mod listener;
 pub mod workflow;
-// House.
+// Floor 10: house.
 pub mod audit;
 pub mod config;
 pub mod organism;
 pub mod service;
 pub mod telemetry;
-// Roof.
+// Floor 11: roof.
 pub mod cli;
 pub mod web;

@@ -1,4 +1,4 @@
-//! Every bound of the product, with its unit, and the default of each bound that a config may set.
+//! Every bound of the product with its unit, and the defaults of bounds that a config may set.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
 pub const CORE_PAYLOAD_BYTES_MAX: usize = 8 << 20;
 /// Maximum depth of nested elements in a payload.
 pub const XML_DEPTH_MAX: usize = 128;
-/// Maximum depth of nested elements in a text that is read as a tree. libxml2 has the same limit.
+/// Maximum depth of nested elements in a text that is parsed to a tree. libxml2 has the same limit.
 pub const XML_TREE_DEPTH_MAX: usize = 256;
 /// Maximum attributes of one element.
 pub const XML_ATTRIBUTES_MAX: usize = 256;
@@ -28,7 +28,7 @@ pub const XML_ELEMENTS_MAX: usize = 100_000;
 pub const FINDINGS_MAX: usize = 16;
 /// Maximum bytes of the message of a finding.
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
-/// Maximum bytes from the beginning of a refused text that the journal record contains.
+/// Maximum bytes of a refused text that its journal record keeps, from the beginning of the text.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
 /// Maximum bytes of an example in the answer to a refused payload. A longer example is left out.
 pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
@@ -38,10 +38,10 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of one text-only value in a model turn.
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
-/// Maximum digests of stored turn inputs that the pump keeps in memory. For any other turn input,
-/// it asks the journal.
+/// Maximum digests of stored turn inputs that the pump keeps in memory. For other turn inputs, the
+/// pump queries the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Bytes of a turn that the extractor may search for missing close tags before it stops searching.
+/// Maximum bytes of a turn that the extractor searches for missing close tags.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum names of unknown root elements that the extractor remembers for one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
@@ -51,8 +51,8 @@ pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
 pub const SCHEMA_DOCUMENTS_MAX: usize = 64;
 /// Maximum processor time of one schema compilation.
 pub const SCHEMA_COMPILE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum wall time of one schema compilation. The limit matters on a busy machine, where the
-/// compilation may never use up its processor time.
+/// Maximum wall time of one schema compilation. It takes effect on a busy machine, where a
+/// compilation may take long without much processor time.
 pub const SCHEMA_COMPILE_WALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum memory of the child process that compiles schemas, in KiB.
 pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
@@ -60,13 +60,13 @@ pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
 pub const SCHEMA_COMPILE_CPU_SECONDS: u64 = 30;
 /// Number of schemas that one child process compiles before a new child process replaces it.
 pub const SCHEMAS_PER_CHILD_MAX: usize = 64;
-/// Maximum particles of one content model after all group references are expanded.
+/// Maximum particles of one content model, after all group references are expanded.
 pub const SCHEMA_PARTICLES_MAX: u64 = 20_000;
-/// Maximum product of the bounded `maxOccurs` values that are nested in one content model.
+/// Maximum product of the bounded `maxOccurs` values nested in one content model.
 pub const SCHEMA_OCCURS_MAX: u64 = 1_000_000;
 pub const PATTERN_BYTES_MAX: usize = 16 << 10;
 pub const PATTERN_DEPTH_MAX: usize = 64;
-/// Maximum product of the bounded repetitions that are nested in one pattern facet.
+/// Maximum product of the bounded repetitions nested in one pattern facet.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
 /// Bytes that one libxml2 parser context reads before a new context replaces it. A context keeps
 /// every name that it has read, so its memory grows.
@@ -75,7 +75,7 @@ pub const PARSER_BYTES: usize = 4 << 20;
 pub const GRAMMARS_MAX: usize = 1_024;
 /// Maximum elements of a generated example.
 pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
-/// Maximum depth of nested types that descriptions and examples of a schema follow.
+/// Maximum depth to which descriptions and examples of a schema follow nested types.
 pub const OUTLINE_DEPTH_MAX: usize = 24;
 /// Maximum bytes of the example of a payload in a prompt.
 pub const EXAMPLE_BYTES_MAX: usize = 4 << 10;
@@ -97,16 +97,16 @@ pub const XPATH_NODES_MAX: usize = 100_000;
 /// Maximum bytes of the text of all nodes that one expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Default maximum of the items of one goal.
+/// Default maximum number of items of one goal.
 pub const EACH_ITEMS_DEFAULT: u32 = 100;
 pub const EACH_ITEMS_CEILING: u32 = 100_000;
-/// Default maximum of the items of one goal that run at once.
+/// Default maximum number of items of one goal that run at once.
 pub const EACH_CONCURRENCY_DEFAULT: u32 = 8;
 pub const LOOP_PASSES_CEILING: u32 = 10_000;
-/// Default maximum of the corrections of one goal.
+/// Default maximum number of corrections of one goal.
 pub const CORRECTIONS_DEFAULT: u32 = 2;
 pub const CORRECTIONS_CEILING: u32 = 100;
-/// Highest configurable depth of delegation beneath one goal.
+/// Highest configurable number of delegation levels beneath one goal.
 pub const ROLES_DEPTH_CEILING: u32 = 8;
 
 // Names and ids.
@@ -117,23 +117,23 @@ pub const ROOT_CHARS_MIN: usize = 8;
 /// Maximum characters after `sess-` in the id of a root thread. With this length, the id of the
 /// deepest child still fits into [`THREAD_ID_BYTES_MAX`].
 pub const ROOT_CHARS_MAX: usize = 59;
-/// Characters after `sess-` in a root thread's id that is derived from a digest; enough to exclude
-/// collisions.
+/// Characters after `sess-` in the id of a root thread that is derived from a digest. The number is
+/// large enough to exclude collisions.
 pub const ROOT_CHARS_DERIVED: usize = 20;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 /// Maximum characters of an invalid id that an error message repeats.
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
-/// Minimum hex digits of a payload hash in an approval; enough to identify the payload that the
-/// operator has read.
+/// Minimum hex digits of a payload hash in an approval, which suffice to identify the payload that
+/// the operator has read.
 pub const HASH_CHARS_MIN: usize = 8;
 /// Maximum hex digits of a payload hash in an approval.
 pub const HASH_CHARS_MAX: usize = 64;
-/// Time that a listener has for the preview of a held call, unless the config sets another.
+/// Default time limit for a listener's preview of a held call.
 pub const PREVIEW_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
-/// Maximum time that a config may give for a preview.
+/// Highest configurable time limit for a preview.
 pub const PREVIEW_TIMEOUT_CEILING: Duration = Duration::from_secs(3600);
-/// Maximum bytes of a preview. A person has to read it.
+/// Maximum bytes of a preview, which a person has to read.
 pub const PREVIEW_BYTES_MAX: usize = 256 << 10;
 /// Maximum characters of the reason that an operator gives for an action.
 pub const REASON_CHARS_MAX: usize = 1_000;
@@ -170,7 +170,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 pub const ATTEMPTS_DEFAULT: u32 = 3;
 pub const CONCURRENCY_DEFAULT: u32 = 8;
 pub const INSTANCES_DEFAULT: u32 = 1;
-/// Default maximum of the calls that wait for one listener; further callers get `busy`.
+/// Default maximum number of calls that wait for one listener; further callers get `busy`.
 pub const BACKLOG_DEFAULT: usize = 10_000;
 pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Longest configurable time for which a call waits for a person.
@@ -201,18 +201,18 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);
 /// Maximum delay between two probes of a listener that did not take a delivery.
 pub const PROBE_MAX: Duration = Duration::from_secs(5);
-/// A probe delivery that the host does not return within this time counts as taken by the listener.
+/// Time limit of a probe. A delivery that the host does not return within it counts as taken by the
+/// listener.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which a listener may keep its instance busy after its call was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum threads with open calls that are listed when an organism stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
-/// How long a child process may take to exit after its standard input was closed, and again after
-/// SIGTERM.
+/// Maximum time that a child process may take to exit after its standard input was closed, and
+/// again after SIGTERM.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Number of answers with a wrong attempt number that one child process may send. The last of them
-/// restarts the process.
+/// Number of answers with a wrong attempt number after which a child process is restarted.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
 /// processes that survived the pass before.
@@ -236,8 +236,8 @@ pub const TOOL_NAME_CHARS_MAX: usize = 64;
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// Maximum bytes of a recording that a stored config contains.
 pub const STORED_RECORDING_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of the chunks in which playback streams a recorded turn, so that tests read a real
-/// stream.
+/// Maximum bytes of the chunks in which playback streams a recorded turn, so that tests get a
+/// stream of several chunks.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 pub const PLAYBACK_CHUNK_DELAY_MAX: Duration = Duration::from_secs(10);
 
@@ -252,7 +252,7 @@ pub const MODEL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
 pub const MODEL_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const MODEL_TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 pub const MODEL_TIMEOUT_CEILING: Duration = Duration::from_secs(24 * 3600);
-/// How long a connection to one address of a host is tried if the host has further addresses.
+/// Maximum time for a connection to one address of a host that has more addresses.
 pub const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum bytes of one line of an event stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 1 << 20;
@@ -265,7 +265,7 @@ pub const STREAM_BYTES_MAX: usize = 1 << 30;
 pub const NATIVE_CALLS_MAX: usize = 256;
 /// Maximum provider-specific blocks in one response of a model.
 pub const PROVIDER_BLOCKS_MAX: usize = 256;
-/// Maximum bytes that are read of an HTTP response that is no event stream.
+/// Maximum bytes that are read from an HTTP response that is no event stream.
 pub const ERROR_BODY_BYTES_MAX: usize = 16 << 10;
 /// Maximum characters of a server's error message that organism shows.
 pub const ERROR_MESSAGE_CHARS_MAX: usize = 400;
@@ -277,19 +277,19 @@ pub const HTTP_READ_BYTES: usize = 16 << 10;
 /// Maximum bytes of a proxy's response to a request for a tunnel.
 pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_MAX: usize = 8 << 10;
-/// Minimum bytes of an API key that is removed from model answers. A shorter key is often a common
-/// word, such as `ollama`, that an answer may contain by chance.
+/// Minimum bytes of an API key that is removed from model answers. A shorter key, such as `ollama`,
+/// is often a common word that an answer may contain by chance.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 /// Minimum bytes of an API key that is removed from error messages.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Default maximum tokens of an answer, for wire formats that require a number.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
-/// Tokens that count for the framing around each message, each tool and the prompt.
+/// Estimated tokens of the framing around each message, each tool and the prompt.
 pub const FRAMING_TOKENS: u64 = 8;
-/// Percentage added to a count made with OpenAI's vocabulary of 2024, for models with another
-/// vocabulary. Most vocabularies are smaller and give more tokens.
+/// Percentage added to token counts for models with another vocabulary than OpenAI's of 2024, with
+/// which tokens are counted. Most vocabularies are smaller and give more tokens.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
-/// Tokens that count for a stub in place of an oversized result.
+/// Estimated tokens of a stub in place of an oversized result.
 pub const STUB_TOKENS: u64 = 64;
 /// Minimum configurable thinking tokens; providers refuse smaller numbers.
 pub const THINKING_TOKENS_MIN: u32 = 1_024;
@@ -297,13 +297,13 @@ pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
 /// Highest configurable price of a million tokens.
 pub const PRICE_CEILING: f64 = 1e6;
 pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
-/// Default number of rounds over the routes of a model before the error of the last request is
-/// reported.
+/// Default number of rounds over the routes of a model. After the last round, the error of the last
+/// request is reported.
 pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
 pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
 pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
 pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Longest `Retry-After` of a provider for which a request waits. A longer one counts as a refusal.
+/// Longest `Retry-After` of a provider that a request waits for. A longer one counts as a refusal.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 pub const MODEL_CONCURRENCY_DEFAULT: u32 = 64;
 pub const MODEL_CONCURRENCY_CEILING: u32 = 10_000;
@@ -313,8 +313,8 @@ pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
 pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
-/// Maximum bytes of a submission. A submission that is larger than a payload may be, but within
-/// this limit, is refused and the refusal is recorded.
+/// Maximum bytes of a submission. A submission within this limit that is too large for a payload is
+/// refused, and the refusal is recorded.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Maximum bytes of a Unix socket's path that every operating system accepts.
 pub const SOCKET_NAME_BYTES: usize = 100;
@@ -334,64 +334,65 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 256;
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
 /// Delay after which a client should send again a request that got `busy`.
 pub const BUSY_RETRY: Duration = Duration::from_millis(500);
-/// How long a command waits for an organism that is starting or stopping.
+/// Maximum time that a command waits for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval at which a command that keeps an organism or its agents running checks whether they have
-/// ended.
+/// Interval at which a command that keeps an organism or its agents running checks whether these
+/// have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Connections that a command makes to a socket before it reports that another process serves the
-/// socket.
+/// Maximum connections that a command makes to a socket before it reports that another process
+/// serves the socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;
-/// How long a command waits for the control socket of an organism that has announced its start.
+/// Maximum time that a command waits for the control socket of an organism that has announced its
+/// start.
 pub const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a command at the control socket may take to send its request, and to read each line of
-/// the response.
+/// Time limit within which a command at the control socket must send its request, and read each
+/// line of the response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum idle time after which a client reuses a control connection. Shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// Maximum time for which each step of a test case waits until the run is idle.
 pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout of the query for held calls. After the timeout, the command reads the journal instead.
+/// Timeout of the query for held calls. After it, the command reads the journal instead.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of the query for the running config, in commands that only display data.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum response lines queued for one command at the control socket.
 pub const CONTROL_LINES_MAX: usize = 64;
-/// How long a process tries to lock a journal before it reports the holder of the lock.
+/// Maximum time that a process tries to lock a journal before it reports the holder of the lock.
 pub const LOCK_TIMEOUT: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
 /// Maximum pump commands that one group commit carries out.
 pub const GROUP_COMMIT_MAX: usize = 256;
-/// Shortest standstill of a pump that is recorded and counts for no time-out. A stopped process, a
+/// Shortest standstill of a pump that is recorded and excluded from time-outs. A stopped process, a
 /// sleeping machine or a clock set forward causes a standstill.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Fewest calls with waiting clients among which a pump looks for clients that have left.
+/// Minimum number of calls with waiting clients before a pump looks for clients that have left.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump; held calls do not count.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Interval for which all `busy` refusals of one client are recorded as one count.
+/// Interval within which all `busy` refusals of one client are recorded as one count.
 pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of records after which a checkpoint is due.
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 /// Time after which a checkpoint is due if records have been written.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes that are read for the last line of a file of checkpoints; more than a line has.
+/// Maximum bytes that are read to find the last line of a checkpoint file. No line is longer.
 pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
 /// Delay before the copy of a checkpoint is tried again after a failure.
 pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
-/// How long the close of a journal, or the verification of a journal in use, waits for copies of
-/// its checkpoints.
+/// Maximum time that closing a journal, or verifying a journal in use, waits for copies of its
+/// checkpoints.
 pub const CHECKPOINT_COPY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum checkpoints that wait to be copied. Beyond this number, the oldest checkpoint is
 /// dropped.
 pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
-/// Number of records after which the table of thread trees in SQLite is updated. Readers scan the
-/// records that are not in the table yet.
+/// Number of records after which the table of thread trees in SQLite is updated. Readers scan newer
+/// records, which are not in the table yet.
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Bytes of SQLite's write-ahead log after which its contents are moved into the database file.
 pub const WAL_BYTES: usize = 40 << 20;
@@ -401,69 +402,71 @@ pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
 /// Maximum bytes of the encoding buffers that the journal keeps from one commit to the next.
 pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
-/// How long a commit waits while another program's SQL statement locks the journal.
+/// Maximum time that a commit waits while another program's SQL statement locks the journal.
 pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum records that a journal scan reads in one transaction, so that no reader holds back the
 /// write-ahead log.
 pub const SCAN_RECORDS: u64 = 1_000;
-/// Number of records that a journal scan passes from reading to parsing at once; few enough for the
+/// Number of records that a journal scan passes from reading to parsing at once. They fit into the
 /// processor's caches.
 pub const SCAN_CHUNK_RECORDS: u64 = 128;
 /// Maximum chunks of records queued by each worker of a journal scan.
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Number of records that an index takes with one commit.
+/// Maximum number of records that an index adds in one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
-/// Number of records that the index may lack for a command that could read the journal instead.
+/// Maximum number of records that the index may lack for a command to use it rather than the
+/// journal.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
-/// Number of records of a tree from which on a page of its threads is read with the index.
+/// Minimum number of records in a tree for a page of its threads to be read with the index.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of one kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
-/// Maximum names of a tree that a writer of an index keeps in memory, to write each once.
+/// Maximum names of a tree that a writer of an index keeps in memory, so that it writes each only
+/// once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
-/// Number of messages with the wanted words up to which their trees are collected and sorted. Beyond
-/// it, one tree after another is tested, because the newest trees have the words soon.
+/// Maximum number of messages with the searched words for which all their trees are collected and
+/// sorted. Beyond it, the trees are tested one after another, newest first, because a match is
+/// found soon.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
-/// Number of trees with a property up to which they are collected and sorted. Beyond it, one tree
-/// after another is tested, because the newest trees have the property soon.
+/// Maximum number of trees with a searched property for which these trees are collected and sorted.
+/// Beyond it, the trees are tested one after another, newest first, because a match is found soon.
 pub const INDEX_RARE_TREES: u64 = 5_000;
-/// Page cache of the writer of an index.
+/// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
-/// Time for an exact alignment of two threads. After it, what follows the first difference is aligned
+/// Time limit for an exact alignment of two threads. After it, the rest of the threads is aligned
 /// roughly.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
-/// Threads that `organism try` runs at most, unless `--max` says another number.
+/// Default maximum of threads that `organism try` runs; `--max` overrides it.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Requests of turns that a comparison of two threads rebuilds at most, to find one that differs in
+/// Maximum requests of turns that a comparison of two threads rebuilds to find one that differs in
 /// more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
-/// How long a query waits until another process has brought the index up to date.
+/// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
-/// How long the follower of a journal collects records for one commit of the index.
+/// Time for which the index follower collects records of a journal for one commit of the index.
 pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
-/// How long the follower keeps the lock of the index after it has caught up.
+/// Time for which the index follower keeps the lock of the index after it has caught up.
 pub const INDEX_IDLE_TIME: Duration = Duration::from_millis(500);
-/// How long the follower waits after its first failure. The wait doubles with each further one.
+/// Wait of the index follower after its first failure. The wait doubles with each further failure.
 pub const INDEX_RETRY: Duration = Duration::from_secs(1);
-/// Maximum wait of the follower after a failure.
+/// Maximum wait of the index follower after a failure.
 pub const INDEX_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Niceness of the follower's thread: beside busy threads it gets about a tenth of a core.
+/// Niceness of the index follower's thread, which gets about a tenth of a core beside busy threads.
 pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
-/// Maximum size of an index whose structure is checked before each use. Damage of a larger one
-/// shows when the damaged page is read.
+/// Maximum bytes of an index whose structure is checked before each use. In a larger index, damage
+/// is found only when the damaged page is read.
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
-/// Number of results that a search counts exactly.
+/// Result count up to which a search counts exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Number of payloads that a search by substring or XPath takes from the index at once.
+/// Maximum payloads that a search by substring or XPath takes from the index at once.
 pub const SEARCH_PAGE: usize = 256;
 /// Maximum payloads that a search by substring or XPath reads.
 pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
-/// Maximum causes of one message that the index follows. A cause is the call above, so calls nest
-/// less deep.
+/// Maximum causes of one message that the index follows. Calls nest less deep than this.
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one command lists or sends again.
 pub const RETRIES_MAX: usize = 1_000;
@@ -473,7 +476,7 @@ pub const RETRIES_TESTED: i64 = 10_000;
 pub const CANDIDATES_MAX: usize = 10;
 /// Maximum attempts, failures, waits, decisions and refusals of one message that are shown.
 pub const MESSAGE_ROWS_MAX: usize = 50;
-/// Maximum characters that the index keeps of the text that opened a thread.
+/// Maximum characters of a thread's first text that the index keeps.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 
 /// Maximum waits of a tree queued for one waiting client; further ones are dropped.
@@ -490,12 +493,12 @@ pub const LIVE_EVENTS_MAX: usize = 512;
 pub const LIVE_QUEUE_BYTES: usize = 512 << 10;
 /// Maximum bytes of text in one event of the live channel.
 pub const LIVE_TEXT_BYTES: usize = 4 << 10;
-/// Maximum bytes from the end of a model's text that a view of a run keeps.
+/// Maximum bytes of a model's text that a view of a run keeps, from the end of the text.
 pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a reader of the live channel waits for the last events of an organism that has ended.
-/// Also how long a remote agent's answer waits for the texts before it.
+/// Maximum time that a reader of the live channel waits for the last events of an ended organism,
+/// and that a remote agent's answer waits for the texts before it.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum pause before a reader subscribes again to a partition whose pump refused it.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
@@ -503,7 +506,7 @@ pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends texts.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// How long a host of agents sends texts to a pump after the pump's last request for them.
+/// Time for which a host of agents sends texts to a pump after the pump's last request for them.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause that a provider can impose on a model route.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -517,99 +520,101 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum open connections to the HTTP server for health and metrics; further connections wait to
 /// be accepted.
 pub const HTTP_CONNECTIONS_MAX: usize = 64;
-/// How long a client of the HTTP server for health and metrics may take to send the head of a
-/// request, and how long an idle connection is kept.
+/// Maximum time that a client of the HTTP server for health and metrics may take to send the head
+/// of a request, and maximum idle time of a connection.
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum queries that the web view puts to indexes at once; further ones wait.
+/// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
-/// Waiting calls that the web view skips at most before a page of them.
+/// Maximum waiting calls that the web view skips before a page of a list of them.
 pub const WEB_WAITING_MAX: usize = 1_000_000;
-/// Rows of a list in the web view, unless its URL states another number.
+/// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;
 /// Threads that the page of costs lists, the costliest.
 pub const WEB_COSTLIEST_THREADS: usize = 20;
 /// Maximum rows of a list in the web view: browsers draw longer ones slowly.
 pub const WEB_ROWS_MAX: usize = 500;
-/// Messages on a page of a thread in the web view, unless its URL states another number.
+/// Default number of messages on a page of a thread in the web view; the URL may state another
+/// number.
 pub const WEB_PAGE_MESSAGES: usize = 200;
-/// Messages before the one to which a link into a thread leads.
+/// Number of messages that a link into a thread shows before the linked message.
 pub const WEB_CONTEXT_MESSAGES: u64 = 20;
-/// Maximum lines of a payload in a conversation of the web view.
+/// Maximum lines of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_LINES: usize = 40;
-/// Maximum characters of a payload in a conversation of the web view.
+/// Maximum characters of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
-/// Attempts, waits and turns of one call in a timeline of the web view, each.
+/// Maximum attempts, maximum waits and maximum turns of one call in a timeline of the web view.
 pub const WEB_CALL_SPANS: usize = 200;
-/// Findings beneath one line of a model's text in the web view.
+/// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
-/// Time in which the web view counts the messages of listeners for their rates.
+/// Time before now in which the web view counts messages for the rates of listeners.
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
-/// Messages that the web view counts for the rates of listeners at most.
+/// Maximum messages that the web view counts for the rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
-/// Refusals that the page of the listeners shows.
+/// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
-/// Branches of a tree that a page of the web view opens.
+/// Maximum branches of a tree that are open on a page of the web view.
 pub const WEB_OPEN_BRANCHES: usize = 50;
-/// Goals that a graph in the web view draws.
+/// Maximum goals that a graph in the web view draws.
 pub const WEB_DRAWN_GOALS: usize = 300;
-/// Threads of one goal to which a page of the web view links.
+/// Maximum threads of one goal to which a page of the web view links.
 pub const WEB_GOAL_THREADS: usize = 20;
-/// Lanes of a sequence diagram in the web view; further listeners share the last one.
+/// Maximum lanes of a sequence diagram in the web view; further listeners share the last lane.
 pub const WEB_LANES_MAX: usize = 24;
-/// Characters of a name in a drawing of the web view.
+/// Maximum characters of a name in a drawing of the web view.
 pub const WEB_LABEL_CHARS: usize = 24;
 /// Maximum lines of a diff in the web view.
 pub const WEB_DIFF_LINES: usize = 200;
-/// Maximum bytes of a payload whose elements the web view reads.
+/// Maximum bytes of a payload that the web view parses into elements.
 pub const WEB_READ_BYTES: usize = 256 << 10;
-/// Maximum characters of a payload as it was written, in the web view.
+/// Maximum characters of an unformatted payload in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
-/// Records of a tree that the web view shows as they were at a moment.
+/// Maximum records of a tree whose past state the web view computes.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
-/// Records of a journal that the web view proves by itself.
+/// Maximum records of a journal for which the web view computes the proof itself.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 /// Niceness of the thread that proves a record for the web view: it gets what all other threads leave.
 pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Age of the proof of a record from which on the web view makes another one.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Records of a journal since a call began to wait, up to which the page of its thread shows what it
-/// waits with.
+/// Maximum journal records since a held call was opened for which the page of its thread shows the
+/// contents of the call.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
-/// Calls that wait for a person at the head of the page of a thread.
+/// Maximum calls waiting for a person that stand at the head of a thread's page.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Bytes of HTML on one page for payloads, prompts and reasons; more is left out.
+/// Maximum bytes of HTML on one page for payloads, prompts and reasons; the rest is left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;
-/// Maximum open connections to the web view; further connections wait to be accepted. Each live page
-/// has one of them.
+/// Maximum open connections to the web view, one of them for each live page; further connections
+/// wait to be accepted.
 pub const WEB_CONNECTIONS_MAX: usize = 128;
 /// Maximum live pages of a web view; further pages do not update by themselves.
 pub const WEB_LIVE_PAGES_MAX: usize = 64;
 const _: () = assert!(WEB_LIVE_PAGES_MAX * 2 <= WEB_CONNECTIONS_MAX);
-/// Shortest time between two reports of a growth of the journals to live pages.
+/// Minimum time between two reports to live pages that the journals have grown.
 pub const WEB_LIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause before the web view looks for a running organism again, while a live page is open.
+/// Delay before the web view looks again for a running organism, while a live page is open.
 pub const WEB_LIVE_RETRY: Duration = Duration::from_secs(1);
-/// Interval of the lines that keep the connection of a quiet live page open.
+/// Interval of keep-alive lines on the connection of a quiet live page.
 pub const WEB_LIVE_KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Refreshed pages that live pages of one address share.
+/// Maximum refreshed pages that live pages with equal addresses share.
 pub const WEB_SHARED_PAGES_MAX: usize = 128;
-/// Threads of a web view that serve its connections. Queries have threads of their own.
+/// Number of threads that serve the connections of a web view. Queries run in other threads.
 pub const WEB_THREADS: usize = 2;
-/// Niceness of the threads of a web view, which take little from a pump on a busy machine.
+/// Niceness of a web view's threads, so that they slow a pump on a busy machine only a little.
 pub const WEB_NICENESS: i32 = 10;
 /// Maximum bytes of a certificate file or key file of the web view.
 pub const WEB_TLS_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Names under which the web view can be reached.
+/// Maximum host names under which the web view can be reached.
 pub const WEB_HOSTS_MAX: usize = 64;
-/// Maximum bytes of a form that the web view takes.
+/// Maximum bytes of a form that the web view accepts.
 pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
-/// Maximum bytes of a form with an action, such as an answer. A form escapes some bytes.
+/// Maximum bytes of a form with an action, such as an answer. Escapes in a form take some bytes.
 pub const WEB_ACTION_BYTES_MAX: usize = 4 << 20;
-/// Maximum fields of a form for a payload; a longer payload is written as XML.
+/// Maximum payload fields for which the web view shows a form; a payload with more is written as
+/// XML.
 pub const WEB_FORM_FIELDS_MAX: usize = 200;
-/// Maximum actions that wait for a confirmation in the web view; the oldest gives way.
+/// Maximum actions that wait for a confirmation in the web view; beyond it, the oldest is dropped.
 pub const WEB_PENDING_ACTIONS_MAX: usize = 32;
-/// How long the page of an action can be confirmed.
+/// Time within which the page of an action can be confirmed.
 pub const WEB_CONFIRMATION_VALIDITY: Duration = Duration::from_secs(30 * 60);
 
 // Telemetry.
@@ -617,38 +622,39 @@ pub const WEB_CONFIRMATION_VALIDITY: Duration = Duration::from_secs(30 * 60);
 pub const SPANS_QUEUED_MAX: usize = 8_192;
 /// Maximum spans in one request to the trace collector.
 pub const SPANS_SENT_MAX: usize = 512;
-/// How long the first span of an export request waits for further spans.
+/// Maximum time that the first span of an export request waits for more spans.
 pub const SPANS_WAIT: Duration = Duration::from_secs(1);
 /// Timeout for name resolution, TCP and TLS handshake with the trace collector.
 pub const COLLECTOR_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a whole request to the trace collector.
 pub const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// First delay before spans are sent again that the trace collector refused.
+/// First delay before the export repeats a request that the trace collector refused.
 pub const COLLECTOR_BACKOFF_FIRST: Duration = Duration::from_millis(250);
-/// Longest delay before spans are sent again that the trace collector refused.
+/// Maximum delay before the export repeats a request that the trace collector refused.
 pub const COLLECTOR_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Maximum bytes that are read of the trace collector's response.
+/// Maximum bytes that are read from the trace collector's response.
 pub const COLLECTOR_ANSWER_BYTES_MAX: usize = 16 << 10;
-/// How long the export of the last spans may take when the organism stops.
+/// Maximum time for the export of the last spans when the organism stops.
 pub const SPANS_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum characters of a model's name in a provider's response.
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Memory of agents and workflows.
-/// Maximum trees whose records the memory has indexed.
+/// Maximum trees whose record positions the memory indexes.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum bytes of the indexes of trees, except that of the tree that was read last.
+/// Maximum bytes of all trees' indexes in the memory, without that of the tree that was read last.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum journal readers that the memory keeps between reads.
 pub const MEMORY_READERS_MAX: usize = 4;
-/// KiB of the page cache of each of these readers. Each record is read about once.
+/// Page cache of each journal reader that the memory keeps, in KiB; small, because each record is
+/// read about once.
 pub const MEMORY_READER_CACHE_KIB: u32 = 128;
 /// Maximum handlers that read the journal at the same time.
 pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
-/// Maximum bytes of the messages that agents keep between turns, except those of the thread whose
-/// turn was last.
+/// Maximum bytes of the messages that agents keep between turns, without those of the thread with
+/// the latest turn.
 pub const MEMORY_THREADS_BYTES_MAX: usize = 32 << 20;
 
 // Listeners that remember.
@@ -664,27 +670,27 @@ pub const RESTING_TREES_MAX: usize = 1_024;
 pub const RESTING_THREADS_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory.
 pub const RESTING_KEYS_MAX: usize = 4_096;
-/// Trees or client keys that leave memory together.
+/// Number of trees, or of client keys, beyond the limit that are evicted from memory together.
 pub const RESTING_BATCH: usize = 256;
-/// Maximum number of trees at rest, and of client keys, that leave memory in one round.
+/// Maximum trees, and maximum client keys, that one round evicts from memory.
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of the working file for trees at rest, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Bytes of the filter that spares most searches in the working file.
+/// Bytes of the Bloom filter that makes most lookups in the working file unnecessary.
 pub const RESTING_FILTER_BYTES: usize = 1 << 20;
-/// Bytes of a snapshot that are hashed at once.
+/// Bytes of a snapshot that are hashed in one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
-/// Snapshots that are made from an earlier one, until one is made from every record again.
+/// Maximum snapshots in a row that build on the previous one. The next is made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
-/// Bytes of texts that are written to a snapshot at once.
+/// Maximum bytes of texts that are written to a snapshot in one round.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
-/// Multiple of the time that a snapshot took, before the next one is begun.
+/// Pause before the next snapshot, as a multiple of the time that the last one took.
 pub const SNAPSHOT_PAUSE: u32 = 4;
-/// Interval at which a thread that waits for a proof looks whether it has to end.
+/// Interval at which a thread that waits for a proof checks whether it must end.
 pub const PROOF_WAIT_INTERVAL: Duration = Duration::from_millis(50);
 /// Default number of records between two snapshots.
 pub const SNAPSHOT_RECORDS: u64 = 100_000;
-/// Maximum of the number of records between two snapshots.
+/// Highest configurable number of records between two snapshots.
 pub const SNAPSHOT_RECORDS_CEILING: u64 = 1_000_000_000_000;
 
 // NATS.
@@ -692,43 +698,45 @@ pub const SNAPSHOT_RECORDS_CEILING: u64 = 1_000_000_000_000;
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
 pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of NATS pings. A server that leaves two pings unanswered counts as unreachable, and the
-/// client connects to another server; a frozen server would otherwise keep the connection.
+/// client connects to another one. Without pings, a frozen server would keep the connection.
 pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// How long after the last blocking call a NATS connection's background thread drives the
+/// Delay after the last blocking call before the background thread of a NATS connection drives the
 /// connection.
 pub const NATS_IDLE_TAKEOVER: Duration = Duration::from_millis(5);
-/// How long a listener of the Rust kit handles queued deliveries before it drives its NATS
+/// Maximum time that a listener of the Rust kit handles queued deliveries before it drives its NATS
 /// connection again.
 pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum bytes of a listener's answer that is checked on the thread that receives the answers of
-/// all listeners.
+/// Maximum bytes of a listener's answer for which the thread that receives all answers also checks
+/// it. Larger answers are checked on another thread.
 pub const NATS_INLINE_CHECK_BYTES: usize = 64 << 10;
 /// Interval at which the NATS host checks for listeners that have gone silent.
 pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// How long a replica on NATS counts as alive after its last announcement. A replica announces
-/// itself three times in this period.
+/// Time for which a replica on NATS counts as alive after its last announcement. A replica
+/// announces itself three times in this period.
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 /// Shortest lease that a replica on NATS may announce.
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
-/// Maximum different operations in one record of what the NATS servers denied to a listener.
+/// Maximum distinct operations in one record of the operations that NATS servers denied to a
+/// listener.
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
-/// Timeout of the round trip after which all permission errors of a NATS connection are known.
+/// Timeout of the round trip that ensures that all permission errors of a NATS connection have
+/// arrived.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
-/// How long a NATS connection does not publish to a subject after a permission error for it.
+/// Time for which a NATS connection does not publish to a subject after a permission error for it.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum ended attempts of one NATS listener for which the pump still accepts a late answer.
 pub const NATS_LATE_MAX: usize = 1_000;
 
-// Agents in processes of their own.
+// Agents in separate processes.
 /// Maximum bytes of a thread, or of an answer, in one NATS message between an agent's host and the
 /// pump.
 pub const NATS_PAGE_BYTES: usize = 512 << 10;
@@ -745,23 +753,23 @@ pub const NATS_REQUESTS_MAX: usize = 64;
 pub const TURN_FINDINGS_MAX: usize = 10_000;
 /// Maximum characters of an attempt's failure that an agent's host reports.
 pub const FAILURE_CHARS_MAX: usize = 16 << 10;
-/// Maximum bytes of an agent's answer over NATS: the note of its turn and its payloads, escaped for
-/// JSON.
+/// Maximum bytes of an agent's answer over NATS, which contains the note of its turn and its
+/// payloads, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// How long a host of agents keeps a delivery for another config than its own before it returns the
-/// delivery for another host.
+/// Time for which a host of agents keeps a delivery for another config than its own, before it
+/// returns the delivery so that another host can take it.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
-/// Maximum number of configs for which a host of agents takes deliveries: its own, and those before
-/// its last reloads.
+/// Maximum number of configs for which a host of agents takes deliveries: the present config, and
+/// those before the last reloads.
 pub const AGENT_HOST_CONFIGS_MAX: usize = 4;
-/// How long a NATS host waits for the server to confirm its subscriptions.
+/// Maximum time that a NATS host waits for the server to confirm its subscriptions.
 pub const NATS_SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 // The journal on JetStream.
 /// Timeout of a JetStream request.
 pub const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of a JetStream request while a journal is being opened.
+/// Timeout of a JetStream request during the opening of a journal.
 pub const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(6);
 /// Timeout of the small request that probes whether any NATS server responds.
 pub const STREAM_PROBE: Duration = Duration::from_millis(300);
@@ -769,34 +777,34 @@ pub const STREAM_PROBE: Duration = Duration::from_millis(300);
 pub const STREAM_HEADER_BYTES: usize = 1 << 10;
 /// Maximum JetStream messages requested at once while a stream is read.
 pub const STREAM_READ_AHEAD: u64 = 32;
-/// Maximum bytes of JetStream messages requested at once; a NATS connection buffers no more.
+/// Maximum bytes of JetStream messages requested at once. A NATS connection does not buffer more.
 pub const STREAM_READ_BYTES: u64 = 16 << 20;
 /// Interval at which a pump renews the lease of its partition.
 pub const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(400);
-/// Timeout of one lease renewal; short enough that a lost response does not lose the lease.
+/// Timeout of one lease renewal. It is so short that one lost response does not lose the lease.
 pub const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a renewal after which a lease has lapsed.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
 /// Maximum age of a leadership proof on which a pump delivers. Much shorter than [`LEASE_LAPSE`],
 /// after which another pump may take over.
 pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
-/// Delay before the journal repeats a JetStream operation that did not succeed yet, such as taking
-/// a lease.
+/// Delay before the journal repeats a JetStream operation that has not succeeded, such as taking a
+/// lease.
 pub const STREAM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// How long only the heir can take a lease that was released for it.
+/// Time for which a lease that was released for an heir is reserved for that heir.
 pub const LEASE_RESERVED_FOR_HEIR: Duration = Duration::from_secs(2);
 /// Interval at which a pump checks that its stream still exists and was not replaced.
 pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
-/// How long a stream must be missing before it counts as lost. The servers of a cluster that is
-/// starting may not know the stream yet.
+/// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
+/// is starting may not know the stream yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// Total timeout for collecting, from every reachable source, the position that a stream must have
+/// Total timeout for finding out, from every reachable source, the position that a stream must have
 /// reached.
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Approximate bytes of each message while `organism promote` copies a journal into a stream.
 pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
-/// How long the copy of a journal into a stream waits for a server that is unreachable or full. A
-/// later run continues the copy.
+/// Maximum time that the copy of a journal into a stream waits for a server that is unreachable or
+/// full. A later run continues the copy.
 pub const PROMOTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum replicas of a stream in a JetStream cluster.
 pub const STREAM_REPLICAS_CEILING: u32 = 5;
@@ -816,49 +824,50 @@ pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Delay before a standby reads a refused stream again, as a multiple of the duration of its last
 /// read.
 pub const STANDBY_READ_SHARE: u32 = 10;
-/// How long a request waits for a partition that has no pump; slightly longer than a takeover.
+/// Maximum time that a request waits for a partition without a pump. It is slightly longer than a
+/// takeover.
 pub const PARTITION_TIMEOUT: Duration = Duration::from_secs(10);
 pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 /// Interval at which a process announces its partitions to the other processes.
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a process's last announcement for which a new leader waits for its report.
-/// Shorter than a lease, so that the new leader does not wait for the process that it replaces.
+/// Maximum age of a process's last announcement for which a new leader waits for the report of that
+/// process. It is shorter than a lease, so that the new leader does not wait for the process that
+/// it replaces.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
 /// Minimum time without a change of partition owners before a rebalance, so that processes decide
 /// on current data.
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
-/// How long a process that hands over a partition waits until its heir has the partition.
+/// Maximum time that a process that hands over a partition waits for the heir to take it.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a process that failed to take over a partition is offered no other.
+/// Back-off after a failed takeover: for this long, the process is offered no other partition.
 pub const HANDOVER_RETRY: Duration = Duration::from_secs(60);
-/// How long the deliveries in flight of a partition may take to end before the partition is handed
-/// over without them.
+/// Maximum time that a handover waits for deliveries of the partition in flight. After that, the
+/// partition is handed over without them.
 pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
 /// Interval of the keep-alives that a pump sends while it serves a request over NATS.
 pub const SERVICE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Time without a keep-alive after which a pump that serves a request over NATS counts as gone.
+/// Time without a keep-alive after which a pump that serves a request over NATS counts as dead.
 pub const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Timeout for the first keep-alive of a response over NATS. A pump sends its first keep-alive at
-/// once.
+/// Timeout for the first keep-alive of a response over NATS. A pump sends it at once.
 pub const SERVICE_FIRST_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a pump serves one request over NATS. A client that waits longer repeats the request, so
-/// that pumps do not serve clients that are gone.
+/// Maximum time that a pump serves one request over NATS. A client that waits longer repeats its
+/// request, so that pumps do not serve clients that have left.
 pub const SERVICE_REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum requests over NATS that one partition serves at once.
 pub const SERVICE_REQUESTS_MAX: usize = 10_000;
 /// Maximum incomplete requests over NATS whose chunks a pump keeps.
 pub const SERVICE_PARTIAL_REQUESTS_MAX: usize = 64;
-/// How long a pump waits for the missing chunks of a request over NATS.
+/// Maximum time that a pump waits for the missing chunks of a request over NATS.
 pub const SERVICE_PARTIAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of one chunk of a request or response over NATS.
 pub const SERVICE_CHUNK_BYTES: usize = 512 << 10;
-/// How long a stopping pump may take to send its last responses over NATS.
+/// Maximum time that a stopping pump may take to send its last responses over NATS.
 pub const SERVICE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the signature of an operator is valid.
+/// Time for which an operator's signature is valid.
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
 /// Maximum time by which the clock of an operator's host may be ahead of the pump's clock.
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
@@ -876,50 +885,52 @@ pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Minimum time between the runs of a schedule.
 pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const SCHEDULE_INTERVAL_CEILING: Duration = TIMER_MAX;
-/// Lateness from which a running pump records a planned time of a schedule as missed. The machine
-/// was suspended, the process was frozen, or the clock was set forward.
+/// Maximum lateness of a schedule's planned time. A running pump that is later, because the machine
+/// was suspended, the process was frozen or the clock was set forward, records the time as missed.
 pub const SCHEDULE_LATE_MAX: Duration = Duration::from_secs(60);
-/// Maximum of the runs of one schedule that a config may allow at once.
+/// Highest configurable number of concurrent runs of one schedule.
 pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
 
 // Alerts.
 pub const ALERT_COUNT_CEILING: u64 = 1_000_000;
-/// Refusals of one sender that raise an alert.
+/// Default number of refusals of one sender that raise an alert.
 pub const ALERT_REFUSALS_DEFAULT: u64 = 20;
-/// Failed calls to one listener that raise an alert.
+/// Default number of failed calls to one listener that raise an alert.
 pub const ALERT_FAILURES_DEFAULT: u64 = 1;
 pub const ALERT_WINDOW_DEFAULT: Duration = Duration::from_secs(5 * 60);
 pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
-/// How long a held call waits before it raises an alert.
+/// Default time for which a held call waits before it raises an alert.
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
-/// Alerts of one kind that are raised within one window. Further ones are counted in one alert.
+/// Maximum alerts of one kind that are raised within one window. One further alert counts the rest.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
-/// Commands of alerts that run at once, for each pump.
+/// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Reports that wait for their command, for each pump. Further ones are on record alone.
+/// Maximum reports in each pump that wait for their command. For further reports, no command runs.
 pub const ALERTS_QUEUED_MAX: usize = 256;
-/// Output of an alert's command that is kept for the log. The rest is read and dropped.
+/// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
-/// How long the output of a command that has ended may stay open, because a process that it started
-/// holds it.
+/// Maximum time for which the output of an ended command is still read if a process that the
+/// command started keeps it open.
 pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
-/// How long a stopping pump waits for the commands of alerts.
+/// Maximum time that a stopping pump waits for the commands of alerts.
 pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);
-/// Interval in which problems with the record are looked for.
+/// Interval at which the organism checks for problems with its record.
 pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of checks in a row that a problem with the record must fail or pass to count.
+/// Number of consecutive checks that must find a problem with the record to raise it, or not find
+/// it to end it.
 pub const ALERT_CHECKS: u32 = 2;
-/// Lag of the index that is a problem.
+/// Minimum lag of the index that counts as a problem.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
-/// Records of the organism's own thread that a start reads to find the alerts that are raised.
+/// Maximum number of records of the organism's own thread that a start reads to restore the raised
+/// alerts.
 pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
-/// Records before a start that are counted again.
+/// Maximum number of records before a start that the start counts again for alerts.
 pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;
-/// Records that are read at once to find alerts.
+/// Maximum number of records that are read at once to find alerts.
 pub const ALERT_PAGE_RECORDS: u64 = 500;
-/// Records of a tree that are read to find the request of a call.
+/// Maximum number of records of a tree that are read to find the request of a call.
 pub const ALERT_REQUEST_RECORDS_MAX: usize = 1_000;
 
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());

@@ -1,7 +1,7 @@
 //! The `organism` command.
 
-/// For every message, payloads are allocated on one thread and freed on another, which mimalloc
-/// does fast.
+/// The global allocator. Payloads are allocated on one thread and freed on another for every
+/// message, and mimalloc does this fast.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
-//! Metrics that one module counts and another one reads: counters, gauges, histograms, and the text
-//! format of monitoring systems.
+//! Metrics that one module counts and another module reads: counters, gauges, histograms, and
+//! Prometheus' text format.
 //!
 //! Counting neither locks nor allocates. This module must not know the meaning of a metric.
 

@@ -2,7 +2,8 @@
 //! fail.
 //!
 //! `ORGANISM_MUTANT=name` breaks the rule of that name in the whole process. Only debug builds have
-//! this switch; in a release build, no mutant is ever active. Must not know other modules.
+//! this switch; in a release build, no mutant is ever active. This module must not know other
+//! modules.
 
 /// All mutants, each with the rule that it breaks.
 pub const MUTANTS: &[(&str, &str)] = &[
@@ -223,14 +224,14 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 
-/// The mutants of this process, separated by commas, if any.
+/// Returns the mutants of this process, separated by commas, if any.
 #[cfg(debug_assertions)]
 pub fn active() -> Option<&'static str> {
     static ACTIVE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     ACTIVE.get_or_init(|| std::env::var("ORGANISM_MUTANT").ok()).as_deref()
 }
 
-/// Mutants of a release build: none.
+/// Returns no mutants: a release build has none.
 #[cfg(not(debug_assertions))]
 pub const fn active() -> Option<&'static str> {
     None

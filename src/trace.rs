@@ -1,7 +1,7 @@
 //! Trace context across programs: a W3C `traceparent`, and the ids of the spans beneath it.
 //!
-//! Span ids are not random: each follows from the ids of its call and attempt, so that a replay, or
-//! another reader of the journal, computes the same ones.
+//! Span ids are not random: each is computed from the ids of its call and attempt, so that a
+//! replay, or another reader of the journal, computes the same ids.
 
 mod span;
 mod tracer;
@@ -40,7 +40,7 @@ const SAMPLED: u8 = 1;
 pub struct BadTrace;
 
 impl TraceParent {
-    /// Id of the trace as 32 hexadecimal digits.
+    /// Returns the id of the trace as 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
     }
@@ -58,7 +58,7 @@ impl TraceParent {
         self.trace == other.trace
     }
 
-    /// The same trace, with `span` as the parent of new work.
+    /// Returns the same trace, with `span` as the parent of new work.
     #[must_use]
     pub fn at(self, span: SpanId) -> Self {
         Self { span, ..self }
@@ -66,24 +66,24 @@ impl TraceParent {
 }
 
 impl SpanId {
-    /// Span of a call, from its request to its result.
+    /// Returns the id of a call's span, which lasts from the request to the result.
     pub fn of_call(call: CallId) -> Self {
         let (_, low) = call.0.0.as_u64_pair();
         Self(low.max(1))
     }
 
-    /// Span of one delivery.
+    /// Returns the id of one delivery's span.
     pub fn of_attempt(call: CallId, attempt: Attempt) -> Self {
         Self::of_call(call).mixed(u64::from(attempt.epoch) << 32 | u64::from(attempt.n))
     }
 
-    /// Span of a listener's work within one delivery. `nth` distinguishes the spans of one
-    /// delivery.
+    /// Returns the id of the span for a listener's work within one delivery. `nth` distinguishes
+    /// the spans of one delivery.
     pub fn within(self, nth: u64) -> Self {
         self.mixed(!nth)
     }
 
-    /// Mixes `with` into the id so that every bit of it affects every bit of the result.
+    /// Mixes `with` into the id, so that every bit of `with` affects every bit of the result.
     fn mixed(self, with: u64) -> Self {
         let mut bits = self.0 ^ with.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

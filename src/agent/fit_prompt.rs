@@ -17,14 +17,14 @@ use super::protocol::render;
 /// A model request after fitting, which is within the context window.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
-    /// Messages that this turn replaces by stubs for the first time. If there are any, this turn is
-    /// the call's last.
+    /// Messages that prompts show as stubs from this turn on. If there are any, this turn is the
+    /// call's last.
     pub left_out: Vec<MessageId>,
 }
 
-/// Replaces items that do not fit by stubs. Candidates are the messages sent to `agent` since its
-/// last turn, largest first. The request of the call and the agent's own text always stay. `render`
-/// makes the model request; its argument states whether the turn is the last one.
+/// Replaces items by stubs until the request fits. Candidates are the messages sent to `agent`
+/// since its last turn, largest first. The request of the call and the agent's own text always
+/// stay. `render` makes the model request; its argument states whether the turn is the last one.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The inputs of a turn's model request besides the thread. They are stored by digest. With them
-//! and the thread, the prompt can be rebuilt even if the config has changed since.
+//! The inputs of a turn's model request besides the thread, stored by digest. From them and the
+//! thread, the prompt can be rebuilt even if the config has changed since.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl TurnInputs {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
-    /// Body of the HTTP request, byte for byte as it was sent.
+    /// Returns the body of the HTTP request, byte for byte as it was sent.
     pub fn wire(&self, request: &ModelRequest) -> String {
         match &self.settings {
             Some(settings) => settings.body(request),
@@ -111,8 +111,8 @@ impl TurnInputs {
         })
     }
 
-    /// The messages of the thread before the turn `past` that its request does not show. Returns
-    /// `None` if this program lacks the turn's renderer version.
+    /// Returns the messages before the turn `past` in its thread that the turn's request does not
+    /// show. Returns `None` if this program lacks the turn's renderer version.
     pub fn unseen(
         &self,
         records: &[Record],
@@ -166,9 +166,9 @@ impl SentDigests {
     }
 }
 
-/// Digest of everything in a request except its settings. Each part is followed by a zero byte,
-/// which no text contains. Turns of older versions stored no inputs, and recorded this digest
-/// instead.
+/// Returns the digest of everything in a request except its settings. Each part is followed by a
+/// zero byte, which no text contains. Turns of older versions stored no inputs, and recorded this
+/// digest instead.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

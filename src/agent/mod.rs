@@ -34,7 +34,7 @@ pub const NAMESPACE: &str = contract::AGENT_NAMESPACE;
 /// Schema of the agents' own namespace.
 pub const SCHEMA: &str = include_str!("../../schemas/agent.xsd");
 
-/// The default final, for agents that declare no final of their own.
+/// Returns the default final, for agents that declare no final of their own.
 pub fn attempt_completion() -> PayloadName {
     contract::goal_answer()
 }

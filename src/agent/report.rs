@@ -43,7 +43,7 @@ pub enum FinalFormat {
 }
 
 impl FinalFormat {
-    /// Value of a slot's `format` attribute.
+    /// Returns the value of a slot's `format` attribute.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -53,7 +53,7 @@ impl FinalFormat {
         }
     }
 
-    /// Name of the format for use in sentences.
+    /// Returns the name of the format for use in sentences.
     pub const fn words(&self) -> &'static str {
         match self {
             Self::Text => "plain text",
@@ -100,7 +100,7 @@ impl ReportSchema {
         &self.json
     }
 
-    /// All mistakes of a report by this JSON Schema, each with its JSON pointer.
+    /// Returns all mistakes of a report by this JSON Schema, each with its JSON pointer.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

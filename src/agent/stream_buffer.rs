@@ -9,7 +9,7 @@ use crate::envelope::{Money, RouteTry};
 use crate::limits;
 use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, TokenUsage};
 
-/// Buffer of one answer, over all requests that were made for it.
+/// Buffer of one answer, for all requests that were made to get it.
 #[derive(Debug, Default)]
 pub(super) struct AnswerBuffer {
     pub raw: String,
@@ -42,14 +42,15 @@ struct LostRequest {
 pub(super) const CANCELLED: &str = "cancelled";
 
 impl AnswerBuffer {
-    /// Notes that a request was sent.
+    /// Records that a request was sent.
     pub fn begin(&mut self, route: ModelRoute) {
         self.bytes = 0;
         self.route = Some(route);
         self.is_under_way = true;
     }
 
-    /// The state of the model call after this chunk, or `None` if it stays the same.
+    /// Returns the state of the model call after this chunk, or `None` if the chunk does not change
+    /// it.
     pub fn changed_state(&mut self, chunk: &AnswerChunk<'_>) -> Option<ModelState> {
         match chunk {
             AnswerChunk::Text(_) | AnswerChunk::Reasoning(_) | AnswerChunk::Withheld(_)
@@ -107,14 +108,14 @@ impl AnswerBuffer {
         Some(unread)
     }
 
-    /// Notes that the current request failed. If this program aborted the request, it is charged
+    /// Records that the current request failed. If this program aborted the request, it is charged
     /// even if no byte was received, because the provider may be working on it.
     pub fn fail(&mut self, error: &Error) {
         let is_charged = self.bytes > 0 || error.is_broken_off();
         self.lose(error.word(), is_charged);
     }
 
-    /// Notes that the call was cancelled, which also ends the current request.
+    /// Records that the call was cancelled, which also ends the current request.
     pub fn cancel(&mut self) {
         self.lose(CANCELLED, true);
     }
@@ -141,14 +142,14 @@ impl AnswerBuffer {
         self.is_too_long = false;
     }
 
-    /// All failed requests, in the order in which they were sent.
+    /// Returns all failed requests, in the order in which they were sent.
     pub fn tries(&self) -> Vec<RouteTry> {
         let lost = self.lost.iter();
         lost.map(|lost| RouteTry { route: lost.route.to_string(), reason: lost.reason.to_owned() })
             .collect()
     }
 
-    /// Estimated usage and cost of failed requests, because providers report no usage for them.
+    /// Estimates usage and cost of the failed requests, because providers report no usage for them.
     /// Each is charged for its prompt, and for one token per four received bytes. Returns `None` if
     /// nothing is to be charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {

@@ -103,7 +103,7 @@ impl ModelAgent {
         Self::with_memories(options, model, Arc::new(AgentMemories::new(history)))
     }
 
-    /// An agent that keeps its memories beside those of other agents.
+    /// Creates an agent that keeps its memories in a store shared with other agents.
     pub fn with_memories(
         options: AgentOptions,
         model: SharedModel,
@@ -121,7 +121,7 @@ impl ModelAgent {
         Self { options: Arc::new(options), ..self.clone() }
     }
 
-    /// The same agent with another renderer version.
+    /// Returns the same agent with another renderer version.
     #[must_use]
     pub fn in_version(&self, version: RendererVersion) -> Self {
         let options = AgentOptions { version, ..(*self.options).clone() };
@@ -182,7 +182,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// The inputs, besides the thread, of a request to `route`.
+    /// Returns the inputs of a request to `route`, besides the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -244,7 +244,7 @@ impl ModelAgent {
         note.write()
     }
 
-    /// The model request for a delivery's turn. It is a pure function of the journal and the
+    /// Renders the model request for a delivery's turn: a pure function of the journal and the
     /// config.
     pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, AttemptFailure> {
         Ok(self.render(self.kept_memory(delivery), delivery)?.request)
@@ -261,25 +261,26 @@ impl ModelAgent {
         Ok((request, size))
     }
 
-    /// Body of the HTTP request that a turn for this delivery would send to its first route.
+    /// Returns the body of the HTTP request that a turn for this delivery would send to its first
+    /// route.
     pub fn wire(&self, delivery: &Delivery) -> Result<String, AttemptFailure> {
         let rendered = self.render(self.kept_memory(delivery), delivery)?;
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
 
-    /// Digest of a request without its settings. Turns of older versions recorded this digest.
+    /// Computes the digest of a request without its settings. Turns of older versions recorded it.
     pub fn digest(request: &ModelRequest) -> Digest {
         older_digest(request)
     }
 
-    /// Size of a rebuilt request. `notice` is the last text of the request, which occurs in no
-    /// other request.
+    /// Computes the size of a rebuilt request. `notice` is the last text of the request, which
+    /// occurs in no other request.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
 
-    /// The protocol and the tool choice for a call. In a call with an untyped goal, the choice
-    /// cannot be `Required`, because plain text answers such a goal.
+    /// Returns the protocol and the tool choice for a call. In a call with an untyped goal, the
+    /// choice cannot be `Required`, because plain text answers such a goal.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -302,7 +303,7 @@ impl ModelAgent {
         }
     }
 
-    /// The memory of a delivery's thread, as far as it was kept.
+    /// Returns the kept memory of a delivery's thread, or an empty one.
     pub fn kept_memory(&self, delivery: &Delivery) -> ThreadMemory {
         let name = &self.options.contract.name;
         self.memories.take(name, &delivery.thread, self.options.memory, delivery.position)
@@ -313,7 +314,8 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Adds what was recorded since, up to `up_to`, to a memory. Reads aside from the async workers.
+    /// Adds the records after the end of a memory, up to `up_to`. Reads on a blocking thread, not
+    /// on an async worker.
     async fn extended(
         &self,
         mut memory: ThreadMemory,
@@ -330,7 +332,7 @@ impl ModelAgent {
         extended.await
     }
 
-    /// Adds what was recorded since to a memory, renders the turn, and keeps the memory.
+    /// Adds the new records to a memory, renders the turn, and keeps the memory.
     fn render(
         &self,
         mut memory: ThreadMemory,
@@ -478,7 +480,7 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The form of a goal: payloads that the agent may write only in calls with such a goal.
+/// The form of a goal: the payloads that the agent may write only in calls with such a goal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
@@ -487,8 +489,8 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// One protocol for each form of goal. An untyped goal is answered by the text of a turn; a typed
-/// goal is answered only by its payload.
+/// Makes one protocol for each form of goal. The text of a turn answers an untyped goal; only its
+/// payload answers a typed goal.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -507,7 +509,7 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentPro
         _ => FinalFormat::Markdown,
     };
 
-    // In a slot, a typed answer is XML, so that every schema can be used.
+    // In a slot, a typed answer is XML, so that any schema can be used.
     let of_type = match options.transport {
         ActionTransport::XmlFinal => FinalFormat::Xml,
         _ => FinalFormat::Text,
@@ -559,7 +561,7 @@ impl NativeHandler for ModelAgent {
     }
 }
 
-/// A rendered turn whose request was not sent yet.
+/// A rendered turn whose request has not been sent.
 struct RenderedTurn {
     request: ModelRequest,
     protocol: Arc<AgentProtocol>,
@@ -571,13 +573,14 @@ struct RenderedTurn {
     own_names: OwnNames,
     /// The provider whose native calls and results are sent as blocks.
     native: Option<String>,
-    /// Messages that this turn replaces by stubs for the first time. If there are any, this turn is
-    /// the call's last.
+    /// Messages that prompts show as stubs from this turn on. If there are any, this turn is the
+    /// call's last.
     left_out: Vec<MessageId>,
 }
 
 impl RenderedTurn {
-    /// Whether the agent's last turn in this call wrote text, which the request then contains.
+    /// Whether the agent's last turn in this call wrote text, so that the request contains text of
+    /// the agent.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -56,7 +56,7 @@ pub struct TurnNote<'a> {
     pub findings: &'a [Finding],
     /// Findings about payloads that were accepted.
     pub warnings: &'a [Finding],
-    /// Messages that this turn replaced by stubs for the first time.
+    /// Messages that prompts show as stubs from this turn on.
     pub left_out: &'a [MessageId],
     /// Cost of the model call, with its currency.
     pub cost: Option<(Money, &'a str)>,
@@ -64,7 +64,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Requests that failed before the answer.
     pub tries: &'a [RouteTry],
-    /// The turn of a fork's source whose recorded answer this turn has; `None` if a model answered.
+    /// The turn of a fork's source whose recorded answer this turn uses; `None` if a model
+    /// answered.
     pub recorded: Option<MessageId>,
 }
 
@@ -170,7 +171,7 @@ fn write_try(out: &mut String, lost: &RouteTry) {
     let _ = write!(out, "<tried route=\"{route}\" reason=\"{reason}\"/>");
 }
 
-/// Name of a model in the form that is recorded: bounded, and without control characters.
+/// Returns the name of a model in its recorded form: bounded, and without control characters.
 fn shown(model: &str) -> String {
     let visible = model.chars().filter(|c| !c.is_control());
     visible.take(limits::MODEL_NAME_CHARS_MAX).collect()
@@ -232,7 +233,7 @@ pub struct PastTurn {
     pub raw: String,
     pub calls: Vec<ParsedToolCall>,
     pub own: Vec<OwnBlock>,
-    /// Messages that this turn replaced by stubs for the first time.
+    /// Messages that prompts show as stubs from this turn on.
     pub left_out: Vec<MessageId>,
 }
 

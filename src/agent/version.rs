@@ -4,7 +4,7 @@
 //! Each turn records its version. Later programs rebuild the turn's prompt in that version, so the
 //! output of a version must never change: `tests/data/agent/renderer-N.txt` pins it.
 
-/// A version of the renderer and its texts.
+/// A version of the prompt renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
     /// Third version: results are escaped twice and stand in the order of arrival, and clearing the
@@ -27,13 +27,13 @@ pub enum RendererVersion {
 }
 
 impl RendererVersion {
-    /// The version of new turns.
+    /// Version of new turns.
     pub const CURRENT: Self = Self::V8;
 
     /// All versions whose turns can be rebuilt.
     pub const ALL: [Self; 6] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8];
 
-    /// Name of the version in records.
+    /// Returns the name of the version in records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V3 => "3",

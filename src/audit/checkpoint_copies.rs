@@ -1,5 +1,5 @@
 //! Copies of checkpoints, with which a proof compares the journal. A copy that is kept elsewhere
-//! protects the journal even from an attacker who has the journal's key.
+//! protects the journal even from an attacker who knows the journal's key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Delay before a directory of copies is read again, because a pump is about to write a copy.
+/// Delay before a directory of copies is read again while a pump is about to write a copy.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// One file that contains copies of checkpoints.
@@ -27,19 +27,19 @@ struct CopyFile {
     lines: Vec<Checkpoint>,
     /// Whether the file is kept apart from the state directory.
     is_elsewhere: bool,
-    /// Whether agreement with this file counts as proof. A file that is no proof may still
+    /// Whether agreement with this file counts as proof. Even a file that does not count can
     /// contradict the journal.
     counts: bool,
 }
 
-/// A checkpoint in a copy that differs from those in the journal.
+/// A checkpoint in a copy that differs from the journal's checkpoints.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
     pub position: Position,
     pub file: PathBuf,
 }
 
-/// A checkpoint in a copy that was made after the backup that is verified.
+/// A checkpoint in a copy that was made after the verified backup.
 #[derive(Debug)]
 struct LaterCopy {
     line: Checkpoint,
@@ -51,18 +51,19 @@ struct LaterCopy {
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
-    /// Whether a state directory was given, even if `distrust_state` excludes its copies as proof.
+    /// Whether a state directory was given. Stays true if `distrust_state` bars its checkpoint
+    /// copies from the proof.
     has_state: bool,
-    /// Reason why the directory that the config names contains no copy for this journal.
+    /// Reason why the directory that the config names has no copy for this journal.
     lacking: Option<String>,
     /// Position of the journal's last checkpoint when the copies were read.
     due: Position,
     /// Position of the last record that is covered by a matching copy kept elsewhere.
     vouched: Position,
-    /// Checkpoints that are newer than the backup's last checkpoint, newest first.
+    /// Checkpoints newer than the backup's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Reasons why some of the named files are no proof.
+    /// Reasons why some of the named files cannot serve as proof.
     pub unread: Vec<String>,
     /// Keys that signed checkpoints in files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
@@ -135,8 +136,8 @@ impl CopyEvidence {
         Ok(())
     }
 
-    /// Reads the copies in a directory. If a running pump is about to copy its last checkpoint,
-    /// waits for that copy.
+    /// Reads the copies in a directory. If a running pump is about to write the copy of its last
+    /// checkpoint, waits for it.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
         loop {
@@ -167,9 +168,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes from the copies the checkpoints that are newer than the backup's last checkpoint.
-    /// Keeps those that cover no record after `last`, the backup's last record, for
-    /// [`CopyEvidence::compare_later`].
+    /// Removes from the copies every checkpoint that is newer than the backup's last checkpoint.
+    /// Keeps for [`CopyEvidence::compare_later`] those that cover no record after `last`, the last
+    /// record of the backup.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -185,7 +186,7 @@ impl CopyEvidence {
     }
 
     /// Compares the set-aside checkpoints at `heads.last()` with the Merkle root of the records up
-    /// to there. If a copy that is kept elsewhere matches, these records are covered.
+    /// to that position. If a copy that is kept elsewhere matches, it covers these records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -200,7 +201,8 @@ impl CopyEvidence {
         }
     }
 
-    /// Checkpoints newer than the backup's last one that the records contradict.
+    /// Returns the checkpoints that are newer than the backup's last one and that the records
+    /// contradict.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
@@ -237,14 +239,14 @@ impl CopyEvidence {
         self.vouched
     }
 
-    /// The files with which the journal was compared.
+    /// Returns the files with which the journal was compared.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|file| file.counts);
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Reason why the copies do not protect the journal from an attacker who has its key, or `None`
-    /// if they do.
+    /// Returns why the copies do not protect the journal from an attacker who knows its key, or
+    /// `None` if they do.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;
@@ -271,7 +273,8 @@ impl CopyEvidence {
     }
 }
 
-/// Whether `file` is in `directory`. Compared both as written and with symbolic links resolved.
+/// Whether `file` is in `directory`. Compares the paths both as written and with symbolic links
+/// resolved.
 fn is_in(file: &Path, directory: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(file).starts_with(real(directory))

@@ -1,5 +1,5 @@
-//! Compares two threads with everything beneath them by the content of their events, and finds where
-//! they differ first.
+//! Compares two threads, with everything beneath them, by the content of their events, and finds
+//! the first difference.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -25,7 +25,8 @@ pub struct ThreadComparison {
     pub differences: Vec<ThreadDifference>,
     /// Number of events that are equal on both sides.
     pub equal: u64,
-    /// Turns at the same place whose requests to the model had different digests, in the same order.
+    /// Pairs of turns at the same place whose requests to the model had different digests, in
+    /// order.
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
@@ -34,11 +35,11 @@ pub struct ThreadComparison {
     right_ids: ContentReader,
 }
 
-/// Two events at the same place with another content, or an event that only one side has.
+/// Two events at the same place with different content, or an event that only one side has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position in the left journal where the left side differs, or before which the right side
-    /// has an event more.
+    /// Position in the left journal of the different event, or of the event before which the right
+    /// side has an additional one.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -57,18 +58,18 @@ pub struct ComparedEvent {
     /// Sequence number of the message, or of the last message before the event.
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// `None` if the event is no message.
+    /// Id of the message; `None` if the event is no message.
     #[serde(rename = "message")]
     pub message: Option<MessageId>,
-    /// Kind of the event, with the listeners that take part in it.
+    /// Kind of the event, with the listeners involved.
     #[serde(rename = "what")]
     pub title: String,
-    /// The content in lines for people. Ids are replaced by places in the thread.
+    /// Content of the event in lines for people. Ids are replaced by places in the thread.
     #[serde(rename = "content")]
     pub lines: Vec<String>,
 }
 
-/// Turns at the same place of two threads.
+/// Two turns at the same place of two threads.
 #[derive(Debug, Clone)]
 pub struct PromptPair {
     pub order: Position,
@@ -81,11 +82,12 @@ pub struct PromptPair {
 pub struct ComparedTurn {
     pub thread: ThreadId,
     pub agent: ListenerName,
-    /// Number of the turn among those of the agent in the thread, from 1.
+    /// Number of the turn among all turns of the agent in the thread, from 1.
     pub turn: u32,
     pub position: Position,
     pub prompt: Digest,
-    /// The agent's environment, with the date. A difference in it is none of the prompt.
+    /// The agent's environment, with the date. A difference in it does not count as a difference of
+    /// the prompt.
     pub environment: Option<String>,
 }
 
@@ -126,7 +128,8 @@ pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadC
     let mut comparer = ThreadComparer {
         left: ContentReader::new(left),
         right: ContentReader::new(right),
-        // Threads without a common event would take quadratic time.
+        // The deadline limits threads without common events, which would otherwise take quadratic
+        // time.
         deadline: Instant::now() + limits::COMPARISON_TIME,
         differences: Vec::new(),
         equal: 0,
@@ -163,15 +166,15 @@ impl ThreadComparison {
         self.differences.is_empty()
     }
 
-    /// The pairs of prompts that were sent before the first difference, so that the difference did
-    /// not cause theirs.
+    /// Returns the pairs of prompts that were sent before the first difference, so that this
+    /// difference cannot have caused theirs.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
     }
 
-    /// The requests of a pair of turns without what always differs: ids, and the environment with
-    /// its date, which is replaced by that of the left side.
+    /// Returns the requests of a pair of turns without the parts that always differ: ids are
+    /// replaced, and the right side gets the left side's environment with its date.
     pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
         let right = match (&pair.left.environment, &pair.right.environment) {
             (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),
@@ -194,13 +197,13 @@ struct ThreadComparer {
 struct EventOf<'t> {
     thread: &'t ThreadId,
     entry: &'t TimelineEntry,
-    /// `None` for a subthread.
+    /// Content of the event; `None` for a subthread.
     content: Option<EventContent>,
     key: Digest,
 }
 
 impl ThreadComparer {
-    /// Compares the events of two threads in order, and then their subthreads by pairs.
+    /// Compares the events of two threads in order. Subthreads are compared in pairs.
     fn compare(&mut self, left: &ThreadTimeline, right: &ThreadTimeline) {
         let before = events_of(left, &self.left);
         let after = events_of(right, &self.right);
@@ -215,7 +218,8 @@ impl ThreadComparer {
 
         for operation in operations {
             let (_, old, new) = operation.as_tag_tuple();
-            // What only the right side has at the end comes after everything beneath the left one.
+            // Events that only the right side has at the end come after everything beneath the left
+            // one.
             let next = before.get(old.end).map(|event| event.entry.position);
             let order = next.unwrap_or(Position(u64::MAX));
             let old = before.get(old).unwrap_or_default();
@@ -244,8 +248,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two stretches without an equal event: events of one title are paired in order, and
-    /// so are subthreads.
+    /// Compares two ranges without an equal event. Pairs events with equal titles in order, and
+    /// subthreads likewise.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -281,7 +285,7 @@ impl ThreadComparer {
         if left.name != system::name("model-turn") {
             return;
         }
-        // A turn that got the answer of the other one had its prompt.
+        // A turn that replays the answer of the other turn had the same prompt.
         let is_same = |(own, other): (&MessageView, &MessageView)| {
             recorded_of(own).is_some_and(|recorded| recorded == other.id.to_string())
         };
@@ -327,8 +331,8 @@ impl EventOf<'_> {
     }
 }
 
-/// Events of the thread itself, with a place for each subthread. Counts of refused submissions are
-/// left out, because they belong to the client.
+/// Returns the events of the thread itself, with one entry for each subthread. Counts of refused
+/// submissions are left out, because they belong to the client.
 fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
     let events = timeline.items.iter().filter_map(|entry| {
         let content = reader.read(&entry.what);
@@ -343,14 +347,15 @@ fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<Ev
     events.collect()
 }
 
-/// The listener that opened a thread, and the thread's first event, by which subthreads are paired.
+/// Returns the key by which subthreads are paired: the listener that opened the thread, and the
+/// thread's first event.
 fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     let first = timeline.items.iter().find_map(|item| reader.read(&item.what));
     let text = first.map(|first| format!("{}\0{}", first.title, first.text)).unwrap_or_default();
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// The last reply, or message of the core, to the sender of the thread's first message.
+/// Returns the last reply, or message of the core, to the sender of the thread's first message.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
     let opener = &messages().next()?.from;
@@ -361,7 +366,7 @@ fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     messages().filter(is_result).last()
 }
 
-/// Messages of the thread itself.
+/// Returns the messages of the thread itself.
 fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &MessageView> {
     timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),
@@ -381,7 +386,7 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// The turn whose recorded answer a turn has.
+/// Returns the turn whose recorded answer a turn uses, if its note names one.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

@@ -3,7 +3,7 @@
 use super::payload_lines::{self, leave_out, take_children};
 use crate::xml::element::Element;
 
-/// Summary of a payload, for the first line of the payload's message.
+/// Summarizes a payload, for the first line of its message.
 pub fn gist(local: &str, payload: &str) -> Option<String> {
     let root = payload_lines::parse(payload)?;
     let attribute = |name: &str| root.attribute(name).map(str::to_owned);
@@ -22,7 +22,7 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
     }
 }
 
-/// Summary of a turn, like `researcher turn 3  normal  1666 + 158 tokens  12 ms`.
+/// Summarizes a turn, like `researcher turn 3 normal 1666 + 158 tokens 12 ms`.
 fn turn(root: &Element) -> String {
     let get = |name: &str| root.attribute(name).unwrap_or("?");
     let mut text = format!("{} turn {}", get("agent"), get("turn"));
@@ -47,12 +47,12 @@ fn turn(root: &Element) -> String {
     text
 }
 
-/// Last label of a thread id, with the dot before it.
+/// Returns the last label of a thread id, with the dot before it.
 fn label(thread: &str) -> String {
     thread.rsplit_once('.').map_or_else(|| thread.to_owned(), |(_, label)| format!(".{label}"))
 }
 
-/// Lines beneath the summary. They leave out what the summary shows.
+/// Returns the lines beneath the summary. They leave out everything that the summary shows.
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
     let Some(mut root) = payload_lines::parse(payload) else {
         return payload_lines::lines(payload);
@@ -78,7 +78,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         .collect()
 }
 
-/// Reasons of a `huh` as sentences with their places, followed by the expected form.
+/// Returns the reasons in a `huh` as sentences with their places, followed by the expected form.
 fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
@@ -100,7 +100,7 @@ fn reasons(mut root: Element) -> Vec<String> {
     lines
 }
 
-/// Warnings about payloads of a turn that were accepted.
+/// Returns the warnings about accepted payloads of a turn.
 fn warnings(mut root: Element) -> Vec<String> {
     let mut failover = failover(&mut root);
     let findings = take_children(&mut root, "finding");
@@ -118,7 +118,8 @@ fn warnings(mut root: Element) -> Vec<String> {
     failover
 }
 
-/// Requests that failed before a model answered, and then the route that answered.
+/// Returns a line for each request that failed before a model answered, and one for the route that
+/// answered.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {
@@ -143,7 +144,7 @@ fn failover(root: &mut Element) -> Vec<String> {
     lines
 }
 
-/// Lines of a plan: its condition, then its steps, each with a check mark.
+/// Returns the lines of a plan: its condition, then its steps, each with a check mark.
 fn checklist(mut root: Element) -> Vec<String> {
     let steps = take_children(&mut root, "step");
     let tick = |step: &Element| match step.attribute("done") {
@@ -156,7 +157,7 @@ fn checklist(mut root: Element) -> Vec<String> {
     lines
 }
 
-/// The line with its digest shortened to the first digits.
+/// Returns the line with its digest cut to the first digits.
 fn shortened(line: &str) -> String {
     match line.rsplit_once(": ") {
         Some((name, value)) if is_digest(value) => {

@@ -1,5 +1,5 @@
-//! The content of a thread's events: what would be the same if the same things happened again. Ids,
-//! times, positions and durations are no content.
+//! The content of a thread's events: everything that would be equal if the same events happened
+//! again. Ids, times, positions and durations are not part of the content.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use crate::contract::run_definition_name;
 use crate::system;
 use crate::xml::element::{Element, Node};
 
-/// Characters of a UUID, and where its hyphens stand.
+/// Characters of a UUID, and the offsets of its hyphens.
 const UUID_CHARS: usize = 36;
 const UUID_HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
-/// Attributes of the note of a turn that differ from run to run.
+/// Attributes of a turn's note that differ from run to run.
 const MEASURED: [&str; 14] = [
     "call",
     "cost",
@@ -35,21 +35,21 @@ const MEASURED: [&str; 14] = [
 /// Content of one event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct EventContent {
-    /// Kind of the event, with the listeners that take part in it.
+    /// Kind of the event, with the listeners involved.
     pub title: String,
-    /// Text in which two events of one title may differ.
+    /// Text in which two events with the same title may differ.
     pub text: String,
 }
 
 impl EventContent {
-    /// The text in lines for people.
+    /// Returns the text in lines for people.
     pub fn lines(&self) -> Vec<String> {
         lines(&self.text)
     }
 }
 
-/// Reads the content of events of one thread and everything beneath it. Ids of these threads and
-/// messages are replaced by their places in the tree.
+/// Reads the content of the events of one thread and everything beneath it. Replaces the ids of
+/// these threads and their messages by their places in the tree.
 pub(super) struct ContentReader {
     root: String,
     threads: HashMap<String, String>,
@@ -86,11 +86,12 @@ impl ContentReader {
         self.threads.insert(timeline.thread.as_str().to_owned(), name);
     }
 
-    /// The content of an event. A subthread has none of its own.
+    /// Returns the content of an event; `None` for a subthread or an event without content.
     pub fn read(&self, event: &TimelineEvent) -> Option<EventContent> {
         let (title, text) = match event {
             TimelineEvent::Message(message) if is_lineage(message) => return None,
-            // A fork differs from its source by nothing but what happened in it.
+            // The record that a thread is a fork is no content, so that a fork can equal its
+            // source.
             TimelineEvent::Decision { verb: "fork", .. } => return None,
             TimelineEvent::Message(message) => return Some(self.message(message)),
             TimelineEvent::Subthread(_) | TimelineEvent::Busy(_) => return None,
@@ -123,7 +124,8 @@ impl ContentReader {
         let title = format!("{} {from} > {to} {}", kind.as_str(), name.local);
         let text = match payload {
             Some(payload) if *name == system::name("model-turn") => turn_text(payload),
-            // The definition of a run shows in what the run does, and its digest in the totals.
+            // The definition is no content: it shows in the actions of the run, and its digest is
+            // in the totals.
             Some(_) if *name == run_definition_name() => String::new(),
             Some(payload) => payload.clone(),
             None => format!("redacted: sha256 {digest}"),
@@ -138,7 +140,7 @@ impl ContentReader {
     }
 
     /// Replaces the ids of this tree in a text. In a payload of the core, every other UUID is the
-    /// id of a call or a timer, and is replaced, too.
+    /// id of a call or a timer, and is replaced as well.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -155,8 +157,8 @@ impl ContentReader {
         out
     }
 
-    /// The length of the id that a text begins with, and what replaces it. The length is 0 if the
-    /// text begins with no id.
+    /// Returns the length of the id at the beginning of a text, and its replacement. The length is
+    /// 0 if the text does not begin with an id.
     fn id_at(&self, text: &str, is_core: bool) -> (usize, &str) {
         if text.starts_with(&self.root) {
             let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -167,7 +169,7 @@ impl ContentReader {
                 }
                 match id.rsplit_once('.') {
                     Some((shorter, _)) => id = shorter,
-                    // Above the compared thread.
+                    // The id names a thread above the compared one.
                     None => return (self.root.len(), "root"),
                 }
             }
@@ -198,12 +200,12 @@ fn is_uuid(text: &str) -> bool {
     })
 }
 
-/// The note of a turn without its environment and measurements.
+/// Returns the note of a turn without its environment and measurements.
 fn turn_text(payload: &str) -> String {
     let Some(mut note) = Element::read(payload) else { return payload.to_owned() };
     leave_out(&mut note, &MEASURED);
     take_children(&mut note, "environment");
-    // Blocks of a provider are signed, and ids of calls are drawn.
+    // Providers sign their blocks, and ids of calls are random.
     take_children(&mut note, "block");
     let calls = take_children(&mut note, "call");
     note.content.extend(calls.into_iter().map(|mut call| {

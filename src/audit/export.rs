@@ -25,19 +25,19 @@ pub enum ExportFormat {
     Jsonl,
 }
 
-/// Which records are written.
+/// Selects the records to write.
 #[derive(Debug, Clone, Default)]
 pub struct ExportFilter {
-    /// Only the tree with this root thread.
+    /// Root thread of the only tree to write; `None` for all trees.
     pub tree: Option<ThreadId>,
-    /// First moment of the records.
+    /// Earliest time of the records.
     pub since: Option<Time>,
-    /// Moment before which the records are.
+    /// Time before which all written records are.
     pub until: Option<Time>,
 }
 
-/// Writes the current records that the filter leaves. Several journals become one XML
-/// document with a part for each journal, or JSON lines in the order of time.
+/// Writes the current records that the filter selects. Several journals become one XML document
+/// with a part for each journal, or JSON lines in the order of time.
 pub fn export(
     readers: &[JournalReader],
     filter: &ExportFilter,
@@ -126,7 +126,7 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// The same source with all records after those to write, too.
+    /// Returns the same source, extended by all records after those to write.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }

@@ -1,5 +1,5 @@
-//! The results that the clients of a thread got, compared by their schemas: notation is no
-//! difference.
+//! Compares the results that the clients of threads got, by their schemas: differences in notation
+//! do not count.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use crate::schema::Schemas;
 use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
-/// Whether the clients of both threads got the same results in the same order. A result is the same
-/// if its schema gives both texts the same values: white space between elements, the order of
-/// attributes, prefixes and notations of numbers do not count.
+/// Whether the clients of both threads got the same results in the same order. Two results are the
+/// same if their schema gives both texts the same values: white space between elements, the order
+/// of attributes, prefixes and notations of numbers do not count.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
     let left_ids = ContentReader::new(left);
     let right_ids = ContentReader::new(right);
@@ -28,7 +28,7 @@ pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: 
             .all(|(before, after)| is_same_final(schemas, (before, &left_ids), (after, &right_ids)))
 }
 
-/// Whether two results are the same for the client that gets them.
+/// Whether two results mean the same to the client that gets them.
 pub(super) fn is_same_final(
     schemas: &Schemas,
     (left, left_ids): (&MessageView, &ContentReader),
@@ -38,14 +38,14 @@ pub(super) fn is_same_final(
     same_kind && has_same_content(schemas, (left, left_ids), (right, right_ids))
 }
 
-/// The replies and faults to the clients of a thread.
+/// Returns the replies and faults to the clients of a thread.
 pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
     let messages = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),
         _ => None,
     });
     let messages: Vec<_> = messages.filter(|message| !is_lineage(message)).collect();
-    // A client sends requests and gets none.
+    // A client only sends requests.
     let requests = || messages.iter().filter(|message| message.kind == MessageKind::Call);
     let called: BTreeSet<&ListenerName> = requests().map(|request| &request.to).collect();
     let clients: BTreeSet<&ListenerName> =
@@ -57,7 +57,7 @@ pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
     messages.into_iter().filter(is_final).collect()
 }
 
-/// Whether the core tells a client about the approval of its call, which is no result.
+/// Whether the message informs a client about the approval of its call, and so is no result.
 fn is_about_approval(message: &MessageView) -> bool {
     &*message.name.namespace == system::NAMESPACE && message.name.local.starts_with("approval-")
 }
@@ -82,15 +82,15 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     if let (Some(left), Some(right)) = (json(left), json(right)) {
         return is_same_json(&left, &right);
     }
-    // JSON cannot express this schema.
+    // JSON cannot express this schema, so the elements are compared.
     match (Element::read_document(left), Element::read_document(right)) {
         (Some(left), Some(right)) => canonical(&left) == canonical(&right),
         _ => false,
     }
 }
 
-/// Compares values that were converted by one schema. A number or flag that JSON would write in
-/// another way is a text there.
+/// Compares values that were converted by one schema. Numbers and flags are texts if JSON would
+/// write them differently.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {
@@ -114,8 +114,8 @@ fn is_same_json(left: &Json, right: &Json) -> bool {
     }
 }
 
-/// An element with sorted attributes, without white space between elements, and without its place
-/// in the text.
+/// Returns an element with sorted attributes, without white space between elements, and without its
+/// place in the text.
 fn canonical(element: &Element) -> Element {
     let mut own = Element { origin: ElementOrigin::default(), ..element.clone() };
     own.attributes.sort_by(|(one, _), (other, _)| {

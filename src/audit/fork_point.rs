@@ -22,12 +22,12 @@ pub struct ForkPoint {
     pub source: ForkSource,
     /// The client's request with which the fork begins; `None` for any other place.
     pub request: Option<PointRequest>,
-    /// The turn that the fork takes again, if it begins at one.
+    /// The turn that the fork repeats, if it begins at a turn.
     pub turn: Option<PointTurn>,
     /// The client that opened the source.
     pub client: ListenerName,
-    /// The listener beneath whose call the named message is a turn. Its call gets the recorded result,
-    /// so that the fork begins before it.
+    /// Listener whose call contains the named message, a turn of an agent beneath that call. The
+    /// fork begins before the call, because the call gets the recorded result.
     pub beneath: Option<ListenerName>,
 }
 
@@ -51,17 +51,17 @@ impl PointRequest {
 #[derive(Debug, Clone)]
 pub struct PointTurn {
     pub agent: ListenerName,
-    /// The call in the source.
+    /// The call in the source whose turn is repeated.
     pub call: CallId,
 }
 
-/// A turn on record, which a fork takes again.
+/// A recorded turn that a fork repeats.
 struct ForkedTurn {
     agent: ListenerName,
     call: CallId,
     note: MessageId,
     seq: u64,
-    /// Position up to which its prompt shows the thread.
+    /// Position up to which the turn's prompt shows the thread.
     prompt: Position,
 }
 
@@ -77,23 +77,24 @@ impl ForkedTurn {
     }
 }
 
-/// The listeners whose calls get recorded results in a fork, as far as the source has any.
+/// Returns the listeners whose calls get recorded results in a fork, if the source has such
+/// results.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
 }
 
-/// Whether the calls to this listener get recorded results in a fork. Agents and workflows run
-/// anew.
+/// Whether calls to this listener get recorded results in a fork. Agents and workflows run again.
 pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bool {
     let contract = contracts.iter().find(|contract| contract.name == *name);
     !contract.is_some_and(|own| matches!(own.role, Role::Agent | Role::Workflow))
 }
 
 impl ForkPoint {
-    /// Finds the place at `message`, which the record at `position` contains, or the last one
-    /// before it. `None` if that record does not contain the message, or the tree can have no fork.
-    /// Calls to listeners for which `is_answered` holds get recorded results in a fork.
+    /// Finds the fork point at `message`, which is in the record at `position`, or else the last
+    /// fork point before it. Returns `None` if the record does not contain the message, or if the
+    /// tree cannot be forked. Calls to listeners for which `is_answered` holds get recorded results
+    /// in the fork.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -122,7 +123,7 @@ impl ForkPoint {
                     }
                     _ => found.extend(Self::before(&state, sealed, request)),
                 }
-                // The message itself is the request, and not a result in the same record.
+                // The named message is the request itself, not a result in the same record.
                 if is_last && request.id == message {
                     break;
                 }
@@ -145,8 +146,9 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// The place in the source at which a fork begins, if `records` are those of a fork with history of
-    /// its source. What the first record of the fork has is a copy, so a fork there begins in the source.
+    /// Returns the fork point in the source, if `records` are those of a fork that has history of
+    /// its source. The first record of a fork contains copies, so a fork at one of them begins in
+    /// the source.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -171,7 +173,8 @@ impl ForkPoint {
         }))
     }
 
-    /// The listener whose call is above the turn here, and gets its result from the record.
+    /// Returns the listener whose call is above the turn at this point and gets its result from the
+    /// record.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -183,7 +186,7 @@ impl ForkPoint {
         past.answered_above(&last.record.tree, turn.call, is_answered)
     }
 
-    /// Whether a fork can represent the work that is open here.
+    /// Whether a fork can represent the work that is open at this point.
     fn can_begin(
         &self,
         records: &[HashedRecord],
@@ -195,8 +198,8 @@ impl ForkPoint {
         past.reopened_work((source, source), turn, is_answered).is_some()
     }
 
-    /// The threads that a fork with the root `fork` takes over here, and the work that it opens
-    /// again. `None` if a fork cannot represent the work.
+    /// Returns the threads that a fork with the root `fork` takes over at this point, and the work
+    /// that the fork opens again; `None` if a fork cannot represent the work.
     pub fn taken_over(
         &self,
         reader: &JournalReader,
@@ -268,7 +271,7 @@ fn taken_over(
     Ok(work.map(|work| (state.inherited_threads(place, &work.calls, at), work)))
 }
 
-/// A fork on record, which its source has to prove.
+/// A recorded fork, to be proved from its source.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedFork {
     position: Position,
@@ -278,7 +281,7 @@ pub(super) struct RecordedFork {
     calls: Vec<ReopenedCall>,
     /// The messages that the fork has opened again.
     messages: Vec<Message>,
-    /// Version of the core that decided the fork.
+    /// Version of the core that decided about the fork.
     core_version: u32,
 }
 
@@ -286,7 +289,8 @@ pub(super) struct RecordedFork {
 const ALLOTMENTS_SINCE: u32 = 54;
 
 impl RecordedFork {
-    /// The fork that this record opens, decided by this version of the core.
+    /// Returns the fork that this record opens; `core_version` is the version of the core that
+    /// decided it.
     pub fn of(record: &Record, core_version: u32) -> Option<Self> {
         let forked = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
@@ -312,12 +316,12 @@ impl RecordedFork {
         })
     }
 
-    /// Proves that the fork begins where it states: its source has that record, and exactly the
-    /// threads and the open calls that the fork has taken over.
+    /// Proves that the fork begins where it states: its source has that record, and at that point
+    /// exactly the threads and the open calls that the fork has taken over.
     ///
     /// # Errors
     ///
-    /// [`Error::Broken`] at the position of the fork, if it does not.
+    /// Returns [`Error::Broken`] at the position of the fork if it does not.
     pub fn prove(&self, reader: &JournalReader) -> Result<(), Error> {
         let Self { position, thread, source, threads, calls, .. } = self;
         // A trial has no history, and its source is in another journal.
@@ -362,7 +366,8 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// The listeners whose calls the fork answers from the record, as far as it has any.
+    /// Returns the listeners whose calls the fork answers from the record, according to the calls
+    /// that it has opened again.
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -419,7 +424,7 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// The first call that a client opens in this record, unless the record opens it again.
+/// Returns the first call that a client opens in this record, unless the record opens it again.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -434,8 +439,8 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// The message that stands for the end of the calls that this record closes: `wanted` if the record
-/// contains it, otherwise the last message of a result.
+/// Returns the message that stands for the end of the calls that this record closes: `wanted` if
+/// the record contains it, otherwise the last message of a result.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -21,7 +21,7 @@ use crate::xml::scan::attributes;
 /// The state of the preview of a held call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallPreviewView {
-    /// The preview was requested, and its time has not passed.
+    /// The preview was requested, and its time limit has not passed.
     #[serde(rename = "requested")]
     Requested,
     /// The listener's preview.
@@ -34,7 +34,7 @@ pub enum CallPreviewView {
         #[serde(rename = "text")]
         text: Option<String>,
     },
-    /// No preview came.
+    /// No preview arrived.
     #[serde(rename = "missing")]
     Missing {
         #[serde(rename = "reason")]
@@ -43,7 +43,7 @@ pub enum CallPreviewView {
 }
 
 impl CallPreviewView {
-    /// The view of a recorded preview.
+    /// Creates the view of a recorded preview.
     pub fn recorded(note: &Message) -> Self {
         let payload = &note.payload;
         let text = || Element::read(payload.as_str()).map(|preview| preview.text());
@@ -76,7 +76,7 @@ pub struct HeldCall {
     /// Reason why the call needs an approval.
     #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Start of the wait, in RFC 3339. Such times sort as text.
+    /// Start of the wait, in RFC 3339. Such times can be sorted as text.
     #[serde(rename = "since")]
     pub since: String,
     /// Deadline after which the wait ends without a decision.
@@ -94,7 +94,7 @@ impl HeldCall {
         Self { preview, ..self }
     }
 
-    /// SHA-256 of the recorded preview, which an approval must name.
+    /// Returns the SHA-256 of the recorded preview, which an approval must name.
     pub fn preview_sha256(&self) -> Option<Digest> {
         match &self.preview {
             Some(CallPreviewView::Recorded { sha256, .. }) => Some(*sha256),
@@ -142,8 +142,8 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// Returns all held calls, oldest first, from the trees in which the index knows of some. Reads only
-/// these trees, and only back to the first call that waits.
+/// Returns all held calls, oldest first. Reads only the trees with held calls according to the
+/// index, and these only back to the first waiting call.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     held_in_trees(index, index.waiting_trees()?)
 }
@@ -184,7 +184,7 @@ fn held_in_trees(
     Ok(open.held())
 }
 
-/// Calls that have no result yet, while the journal is read.
+/// Calls that have no result so far, while the journal is read.
 #[derive(Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, WaitingCall>,
@@ -198,7 +198,7 @@ struct WaitingCall {
 }
 
 impl OpenCalls {
-    /// The calls that wait for a person.
+    /// Returns the calls that wait for a person.
     fn held(self) -> Vec<HeldCall> {
         let mut held: Vec<_> = self.calls.into_values().filter_map(WaitingCall::held).collect();
         HeldCall::sort(&mut held);
@@ -259,7 +259,7 @@ impl OpenCalls {
         }
     }
 
-    /// Takes the reason for a hold from the core's message about the hold.
+    /// Sets the reason for a hold from the core's message about it.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

@@ -30,20 +30,20 @@ impl ThreadCounts {
     }
 }
 
-/// All messages read so far, and whether each is settled.
+/// All messages read so far, each with whether it is settled.
 #[derive(Debug, Default)]
 pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
-    /// For each thread that a fork has taken over, its last `seq` in the source.
+    /// For each thread that a fork has taken over, the thread's last `seq` in the source.
     inherited: Map<u32, u64>,
-    /// Number of refusals that belong to no thread, including those that are only counted.
+    /// Number of refusals without a thread, including those that are only counted.
     unplaced: u64,
 }
 
 impl MessageLedger {
-    /// Adds the next record. `Err` states the rule that the record breaks.
+    /// Adds the next record. The error states the rule that the record breaks.
     pub fn take(&mut self, record: &Record) -> Result<(), String> {
         if let Input::Busy { count, .. } = &record.input {
             self.unplaced += count;
@@ -136,7 +136,7 @@ impl MessageLedger {
         *tally
     }
 
-    /// Counts by thread, in order of first appearance.
+    /// Returns the counts of each thread, in order of first appearance.
     pub fn threads(&self) -> impl Iterator<Item = (&ThreadId, ThreadCounts)> {
         self.threads.iter().map(|(thread, tally)| (thread, *tally))
     }

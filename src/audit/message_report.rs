@@ -1,5 +1,5 @@
-//! Everything on record about one message: its envelope and bytes, its place in the chain, what
-//! caused it and what it caused, who decided about it, and what it was checked with.
+//! Everything on record about one message: its envelope and bytes, its place in the chain, its
+//! causes and effects, the decisions about it, and the config and schemas that checked it.
 
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub struct MessageReport {
     pub bytes: usize,
     #[serde(rename = "record")]
     pub record: ChainedRecord,
-    /// Record with the disposition of the message.
+    /// Position of the record with the disposition of the message.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
     /// The call that the message opened.
@@ -39,10 +39,10 @@ pub struct MessageReport {
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
     pub gate: GateVerdict,
-    /// Refused payloads of the same outcome.
+    /// Refused payloads from the same outcome.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of what was written while the call of the message was handled.
+    /// Refusals of payloads that were written while the call of the message was handled.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
     /// The model call that wrote the message.
@@ -50,11 +50,11 @@ pub struct MessageReport {
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload. Empty if its schema is a part of the program, or generated
+    /// Schemas that declare the payload; empty if its schema is part of the program or is generated
     /// from the config.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
-    /// Messages that led to this one: the nearest first, and that of a client last.
+    /// Messages that led to this one: the direct cause first, the client's message last.
     #[serde(rename = "causes")]
     pub causes: Vec<IndexedMessage>,
     #[serde(rename = "caused")]
@@ -80,12 +80,12 @@ pub struct ChainedRecord {
     pub hash: Digest,
     #[serde(rename = "tree")]
     pub tree: ThreadId,
-    /// Previous record of the tree; 0 for the first.
+    /// Position of the previous record of the tree; 0 for the first.
     #[serde(rename = "previous")]
     pub previous: Position,
     #[serde(rename = "previous_hash")]
     pub previous_hash: Digest,
-    /// Last record of the tree.
+    /// Position of the last record of the tree.
     #[serde(rename = "head")]
     pub head: Position,
     #[serde(rename = "head_hash")]
@@ -105,7 +105,7 @@ pub enum GateVerdict {
     WrittenByCore,
 }
 
-/// Refusals with their total.
+/// Refusals, with their total number.
 #[derive(Debug, Clone, Serialize)]
 pub struct RefusalSummary {
     #[serde(rename = "total")]
@@ -114,12 +114,12 @@ pub struct RefusalSummary {
     pub refusals: Vec<RefusalView>,
 }
 
-/// The first and the last messages that a message caused, with the total.
+/// The first and the last messages that a message caused, with the total number.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
     pub total: u64,
-    /// Whether there are more than `total`.
+    /// Whether the message caused more messages than `total` states.
     #[serde(rename = "more")]
     pub is_more: bool,
     #[serde(rename = "messages")]
@@ -140,7 +140,7 @@ pub struct RecordedConfig {
     pub epoch: u32,
 }
 
-/// A wait for a person, with the reason for it.
+/// A wait of the message for a person, with the reason.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageHold {
     #[serde(flatten)]
@@ -175,7 +175,7 @@ pub struct MessageDecision {
     /// Whether the organism carried the decision out.
     #[serde(rename = "accepted")]
     pub accepted: bool,
-    /// Digest of the payload that the person saw, or its first digits.
+    /// Digest of the payload that the person saw, or the first digits of the digest.
     #[serde(rename = "saw_payload")]
     pub payload: Option<String>,
     /// Digest of the preview that the person saw.
@@ -194,16 +194,16 @@ pub struct MessageDecision {
 pub enum FoundMessage {
     None,
     One(Box<MessageReport>),
-    /// The first messages whose ids begin so.
+    /// Several messages whose ids begin with these digits.
     Several(Vec<IndexedMessage>),
 }
 
-/// Reports on the message whose id begins with `prefix`, with up to `effects_max` messages that it
-/// caused. Reads the index, and the records that the report quotes.
+/// Reports on the message whose id begins with `prefix`, including up to `effects_max` messages
+/// that it caused. Reads the index, and the records that the report quotes.
 ///
 /// # Errors
 ///
-/// Those of the index and of its journal.
+/// Returns errors of the index and of its journal.
 pub fn message_report(
     index: &IndexReader,
     prefix: &MessageSelector,
@@ -309,7 +309,7 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the model call of this turn wrote the message, or is recorded by it.
+/// Whether the turn's model call wrote the message, or the message records that call.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }
@@ -327,7 +327,7 @@ fn schemas(
 ) -> Result<Vec<RecordedSchema>, Error> {
     match schemas_of(index.journal(), boot, name) {
         Err(StoredConfigError::Journal(error)) => Err(error.into()),
-        // Journals from before configs were stored name no schema.
+        // Journals that are older than stored configs name no schema.
         other => Ok(other.unwrap_or_default()),
     }
 }
@@ -380,7 +380,7 @@ fn holds(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessageHold>, 
     Ok(holds)
 }
 
-/// The reason for a hold, which the core states in the record of the hold.
+/// Returns the reason for a hold, which the core states in the record of the hold.
 fn reason_of_hold(sealed: &HashedRecord, held: MessageId) -> Option<String> {
     let requested = system::name("approval-requested");
     sealed.record.facts.iter().find_map(|fact| {

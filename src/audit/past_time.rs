@@ -1,4 +1,4 @@
-//! Reads moments of the past as people write them.
+//! Parses moments of the past in the forms that people write.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use jiff::tz::TimeZone;
 
 use crate::clock::Time;
 
-/// The forms of a time, for help texts and errors.
+/// Forms of a time, for help texts and errors.
 pub const FORMS: &str = "2026-11-20, 2026-11-20T10:00, 2026-11-20T10:00:00Z, or 15m, 2h, 3d ago";
 
-/// Reads a time: a date or a date with a time, in the zone of this machine unless it states one, or
-/// how long ago.
+/// Parses a time: a date, a date with a time, or a duration before now. A date is in the zone of
+/// this machine unless it states one.
 pub fn parse(text: &str) -> Result<Time, String> {
     parse_at(text, Time::now(), &TimeZone::system())
 }
@@ -32,7 +32,7 @@ fn parse_at(text: &str, now: Time, zone: &TimeZone) -> Result<Time, String> {
     time.ok_or_else(|| format!("`{text}` is no time; write {FORMS}"))
 }
 
-/// A length of time with its unit, such as `15m`.
+/// Parses a duration with its unit, such as `15m`.
 fn ago(text: &str) -> Option<Duration> {
     let unit = text.strip_suffix(" ago").unwrap_or(text);
     let digits = unit.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');

@@ -3,11 +3,11 @@
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Maximum depth of elements. A deeper payload is shown as it was written.
+/// Maximum depth of elements. A deeper payload is shown unformatted.
 const DEPTH_MAX: usize = 32;
 
-/// Lines of a payload, not wrapped yet. A payload that does not consist of names and values is
-/// shown as it was written.
+/// Returns the lines of a payload, not wrapped yet. A payload that does not consist of names and
+/// values is shown unformatted.
 pub fn lines(payload: &str) -> Vec<String> {
     parse(payload).and_then(|root| element_lines(&root)).unwrap_or_else(|| raw(payload))
 }
@@ -16,7 +16,7 @@ fn raw(payload: &str) -> Vec<String> {
     payload.lines().map(str::to_owned).collect()
 }
 
-/// Lines of a text, without blank lines at the beginning and the end.
+/// Returns the lines of a text, without blank lines at the beginning and the end.
 fn trimmed(text: &str) -> impl Iterator<Item = &str> {
     text.trim_matches(['\n', '\r']).trim_end().lines()
 }
@@ -55,8 +55,8 @@ pub fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     taken.collect()
 }
 
-/// Lines that show an element. Returns `None` if there is text between elements: such a payload is
-/// shown as it was written.
+/// Returns the lines that show an element. Returns `None` if there is text between elements: such a
+/// payload is shown unformatted.
 pub fn element_lines(element: &Element) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     for (name, value) in &element.attributes {

@@ -38,7 +38,7 @@ pub enum OutsideVerdict {
     /// There are no checkpoints outside the journal, so a rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// The checkpoints in the state directory agree with the journal. There are no copies
+    /// The checkpoints in the state directory agree with the journal, but there are no copies
     /// elsewhere.
     #[serde(rename = "state-agrees")]
     StateAgrees,
@@ -60,7 +60,7 @@ pub enum ProofVerdict {
 
 impl ProofReport {
     /// Records that the stream contains the same records, which proves the projection. The stream
-    /// has `ahead` more records, which the projection lacks and which were not proved.
+    /// has `ahead` more records. The projection lacks them, and they were not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -83,7 +83,7 @@ impl ProofReport {
     }
 }
 
-/// Reason why a projection is not proved if it was not compared with its stream.
+/// Reason why a projection is not proved, for one that was not compared with its stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 
@@ -93,7 +93,7 @@ pub struct RecordedLoss {
     /// Position of the last record that was kept.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last record that had been acknowledged.
+    /// Position of the last acknowledged record.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Id of the journal that contained the lost records, if it was another journal.
@@ -156,7 +156,7 @@ pub struct ProofReport {
     /// Public keys, each with the position of the first checkpoint that it signed.
     #[serde(rename = "key_changes")]
     pub key_changes: Vec<(Position, String)>,
-    /// Ids of keys that signed checkpoints and are not available.
+    /// Ids of keys that signed checkpoints or records but are not available.
     #[serde(rename = "unknown_keys")]
     pub unknown_keys: BTreeSet<String>,
     #[serde(rename = "losses")]

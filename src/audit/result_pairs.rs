@@ -1,4 +1,4 @@
-//! Results of two threads side by side, for a decision about whether they mean the same.
+//! Pairs the results of two threads, for a decision about whether they mean the same.
 
 use super::event_content::ContentReader;
 use super::finals::{finals, is_same_final};
@@ -9,15 +9,15 @@ use crate::schema::Schemas;
 /// Two results that clients got at the same place of two threads.
 #[derive(Debug, Clone)]
 pub struct ResultPair {
-    /// Whether the schema gives both the same values.
+    /// Whether the schema gives both results the same values.
     pub is_equal: bool,
-    /// The request that both answer; `None` if it was redacted.
+    /// The request that both results answer; `None` if it was redacted.
     pub request: Option<String>,
     pub before: String,
     pub after: String,
 }
 
-/// Why the results of two threads cannot stand side by side.
+/// Why the results of two threads cannot be paired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnpairedResults {
     Number { before: usize, after: usize },
@@ -39,11 +39,11 @@ impl std::fmt::Display for UnpairedResults {
     }
 }
 
-/// Puts the results of the clients of two threads side by side, in their order.
+/// Pairs the results that the clients of two threads got, in their order.
 ///
 /// # Errors
 ///
-/// Returns the reason if they are not comparable.
+/// Returns the reason if the results cannot be paired.
 pub fn pair_results(
     left: &ThreadTimeline,
     right: &ThreadTimeline,
@@ -75,7 +75,7 @@ pub fn pair_results(
     pairs.collect()
 }
 
-/// The request that a result answers.
+/// Returns the request that a result answers.
 fn request_of<'t>(timeline: &'t ThreadTimeline, result: &MessageView) -> Option<&'t MessageView> {
     let messages = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),

@@ -1,4 +1,4 @@
-//! The messages that operators may retry, with the reasons of their failures and their earlier
+//! The messages that operators may retry, each with the reason of its failure and its earlier
 //! attempts.
 
 use serde::Serialize;
@@ -17,10 +17,10 @@ use super::retry_source::RetryObstacle;
 pub struct RetryMessage {
     pub id: MessageId,
     pub record: Position,
-    /// Root of the tree of the record.
+    /// Root of the tree that contains the record.
     pub tree: ThreadId,
     pub sender: String,
-    /// The recipient of the call; `None` for a submission that was refused.
+    /// The recipient of the call; `None` for a refused submission.
     pub listener: Option<String>,
     /// The rule of the refusal, or the code of the failure. Empty if the message was found by its
     /// id.
@@ -31,7 +31,7 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt of a message, or of a message that it retries.
+/// An attempt to handle a message. The message may be one that the reported message retries.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -40,8 +40,8 @@ pub struct EarlierAttempt {
     pub attempt: IndexedAttempt,
 }
 
-/// The first `most` requests of clients that failed or were refused and were not retried, oldest
-/// first.
+/// Returns the first `most` requests of clients that failed or were refused and were not retried,
+/// oldest first.
 pub fn retry_messages(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -54,7 +54,7 @@ pub fn retry_messages(
     Ok(found)
 }
 
-/// The messages whose ids begin like this, whether they can be retried or not.
+/// Returns the messages whose ids begin with these digits, whether or not they can be retried.
 pub fn retry_messages_with_id(
     index: &IndexReader,
     prefix: &MessageSelector,
@@ -95,7 +95,7 @@ fn retry_message(
     }))
 }
 
-/// The attempts of a message, and before them those of the messages that it retries.
+/// Returns the attempts of a message, after those of the messages that it retries.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

@@ -1,4 +1,4 @@
-//! Finds a message that an operator wants to retry, with everything that its retry needs.
+//! Finds a message that an operator wants to retry, with all data that the retry needs.
 
 use crate::envelope::{Message, MessageKind, Payload, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
@@ -11,23 +11,23 @@ use crate::xml::scan::attributes;
 /// Code of the `system-error` of a call whose last attempt was lost.
 const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
-/// A message that may be retried: a call that failed or was cancelled, or a submission that was
-/// refused.
+/// A message that may be retried: a failed or cancelled call, or a refused submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetrySource {
     pub message: MessageId,
     pub record: Position,
-    /// Root of the tree of the record.
+    /// Root of the tree that contains the record.
     pub tree: ThreadId,
-    /// The tree that gets the retry; `None` if the submission was refused before it had one.
+    /// Root of the tree that gets the retry; `None` if the submission was refused before it had a
+    /// tree.
     pub thread: Option<ThreadId>,
     pub sender: ListenerName,
     /// The recipient of the call.
     pub to: Option<ListenerName>,
-    /// The client key of a submission that was refused.
+    /// The client key of a refused submission.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether the outcome of the call, or of one that it retries, is unknown.
+    /// Whether the outcome of the call, or of a call that it retries, is unknown.
     pub is_unknown: bool,
 }
 
@@ -176,7 +176,7 @@ fn is_whole(payload: &Payload) -> bool {
     Digest::of(payload.as_str().as_bytes()) == payload.digest
 }
 
-/// The message of a record, and whether it opened a call.
+/// Returns the message with this id in a record, and whether it opened a call.
 fn accepted(record: &Record, id: MessageId) -> Option<(&Message, bool)> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Accepted { message, opening, .. } if message.id == id => {
@@ -194,13 +194,13 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
     })
 }
 
-/// Whether the call, or one that it retries, ended as `unknown-outcome`.
+/// Whether the call, or a call that it retries, ended as `unknown-outcome`.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {
         for fact in &sealed.record.facts {
             if let Fact::Retried { message, retry } = fact {
-                // One retry may have several legs.
+                // One retry may have opened several legs.
                 let legs = sealed.record.facts.iter().filter_map(|fact| match fact {
                     Fact::Accepted { message, opening: Some(_), .. } => Some(message.id),
                     _ => None,

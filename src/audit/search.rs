@@ -1,5 +1,5 @@
-//! Searches messages and refusals: by words and properties in the index, and by substrings and
-//! XPath in the payloads that these leave.
+//! Searches messages and refusals: first by words and properties in the index, then by substrings
+//! and XPath in the payloads found.
 
 use serde::Serialize;
 
@@ -12,16 +12,16 @@ use crate::xml::element::Element;
 
 use super::views::{MessageView, RefusalView};
 
-/// The conditions of a search, and how many results it returns.
+/// The conditions of a search, and the maximum number of its results.
 #[derive(Debug, Clone, Default)]
 pub struct SearchRequest {
     pub filter: SearchFilter,
     /// Text that the payload contains anywhere, ignoring case.
     pub substring: Option<String>,
-    /// XPath expression that must be true for the payload. Names are local names.
+    /// XPath expression that must be true for the payload. Names in it are local names.
     pub xpath: Option<String>,
     pub limit: usize,
-    /// Whether everything is counted, instead of up to 10,000.
+    /// Whether all matches are counted, instead of at most 10,000.
     pub is_full_count: bool,
 }
 
@@ -34,7 +34,7 @@ pub enum SearchedItem {
 }
 
 impl SearchedItem {
-    /// Time of the message or of the refusal, in RFC 3339.
+    /// Returns the time of the message or of the refusal, in RFC 3339.
     pub fn time(&self) -> String {
         match self {
             Self::Message(message) => message.time.clone(),
@@ -46,7 +46,7 @@ impl SearchedItem {
 /// Result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchResult {
-    /// The newest that were found, oldest first.
+    /// The newest matches, oldest first.
     pub items: Vec<SearchedItem>,
     pub total: HitCount,
 }
@@ -55,7 +55,7 @@ pub struct SearchResult {
 ///
 /// # Errors
 ///
-/// Those of the index and of its journal.
+/// Returns errors of the index and of its journal.
 pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
     if request.substring.is_some() || request.xpath.is_some() {
         return search_payloads(index, request);
@@ -72,7 +72,7 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total: index.count(&request.filter, most)? })
 }
 
-/// Whether a payload that was found by its words still has them.
+/// Whether a payload that the index found by its words still exists, or was found without words.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {
         SearchedItem::Message(message) => {
@@ -82,7 +82,7 @@ fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     }
 }
 
-/// Reads the payloads that the filter leaves, newest first, up to a bound.
+/// Reads the payloads that the filter selects, newest first, up to a maximum.
 fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
     let substring = request.substring.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();
@@ -126,15 +126,15 @@ fn matches_payload(item: &SearchedItem, substring: Option<&str>, request: &Searc
         && request.xpath.as_deref().is_none_or(|expression| is_true_for(expression, payload))
 }
 
-/// Whether an expression is true for a payload. It is not for a text that is not XML.
+/// Whether an expression is true for a payload; false for a text that is not XML.
 fn is_true_for(expression: &str, payload: &str) -> bool {
     let document = Element::read(payload).map(|element| XPathDocument::of_payload(&element));
     let flag = document.and_then(Result::ok).map(|document| document.evaluate_flag(expression));
     flag.and_then(Result::ok).unwrap_or(false)
 }
 
-/// Reads what was found from the journal. The last record stays in memory, because several messages
-/// of one record are often found together.
+/// Reads search hits from the journal. Keeps the last record in memory, because several hits are
+/// often messages of the same record.
 struct HitLoader<'i> {
     index: &'i IndexReader,
     record: Option<HashedRecord>,

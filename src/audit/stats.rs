@@ -1,7 +1,7 @@
-//! Counts, costs and times of what is on record, grouped by agent, model, listener, rule or day.
+//! Counts, costs and times of recorded events, grouped by agent, model, listener, rule or day.
 //!
-//! Whole hours come from the roll-ups of the index, and the parts of hours at the ends of a range of
-//! time from the events themselves.
+//! Whole hours come from the roll-ups of the index. The parts of hours at the ends of a time range
+//! come from the events themselves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -49,15 +49,15 @@ impl StatsKey {
 /// Which events are counted, and how they are grouped.
 #[derive(Debug, Clone)]
 pub struct StatsQuery {
-    /// Keys of a group, in order.
+    /// Keys by which events are grouped, in order.
     pub by: Vec<StatsKey>,
-    /// First moment that counts.
+    /// Earliest time of the events that count.
     pub since: Option<Time>,
-    /// Moment before which everything is that counts.
+    /// Time before which all counted events are.
     pub until: Option<Time>,
 }
 
-/// Statistics, by the texts of the keys.
+/// Totals of each group, by the texts of its keys.
 #[derive(Debug, Clone, Default)]
 pub struct Stats(pub BTreeMap<Vec<String>, EventTotals>);
 
@@ -70,11 +70,12 @@ impl Stats {
     }
 }
 
-/// Sums what an index holds. A group contains only events that have a value for each of its keys.
+/// Sums the events in an index. A group contains only events that have a value for each of its
+/// keys.
 ///
 /// # Errors
 ///
-/// Those of the index's file.
+/// Returns errors of the index's file.
 pub fn stats(reader: &IndexReader, query: &StatsQuery) -> Result<Stats, Error> {
     let groups = Groups { by: &query.by, groups: HashMap::new() };
     groups.of(reader.connection(), query).map_err(|error| reader.failed(error))
@@ -85,7 +86,7 @@ struct Groups<'q> {
     groups: HashMap<Vec<i64>, EventTotals>,
 }
 
-/// The hours that lie within a range of time as a whole, and the parts of hours at its ends.
+/// The whole hours of a time range, and the parts of hours at its ends.
 struct TimeParts {
     hours: Range<i64>,
     ends: Vec<Range<i64>>,
@@ -109,7 +110,7 @@ impl TimeParts {
     }
 }
 
-/// The first hour that does not begin before `time`.
+/// Returns the first hour that does not begin before `time`.
 fn hour_after(time: i64) -> i64 {
     hour_of(time.saturating_add(HOUR_MICROS - 1))
 }
@@ -128,7 +129,8 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// The group of what happened at a time. `None` if it has no value for one of the keys.
+    /// Returns the group of an event with these names at this time; `None` if the event has no
+    /// value for one of the keys.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,
@@ -142,7 +144,7 @@ impl Groups<'_> {
         is_whole.then(|| self.groups.entry(values()).or_default())
     }
 
-    /// Counts each event of a part of an hour.
+    /// Counts each event in a part of an hour.
     fn take_part(&mut self, db: &Connection, part: &Range<i64>) -> rusqlite::Result<()> {
         let Some(span) = hour_span(db, hour_of(part.start))? else { return Ok(()) };
         self.take_turns(db, part, span.events)?;
@@ -236,7 +238,7 @@ impl Groups<'_> {
         })
     }
 
-    /// The groups with the texts of their keys.
+    /// Returns the groups with the texts of their keys.
     fn named(self, db: &Connection) -> rusqlite::Result<Stats> {
         let mut names = db.prepare("SELECT text FROM name WHERE n = ?1")?;
         let mut stats = Stats::default();
@@ -249,7 +251,7 @@ impl Groups<'_> {
                     _ => names.query_row([value], |row| row.get(0))?,
                 });
             }
-            // Two numbers may stand for one text, where a name of a payload equals another name.
+            // Two numbers can stand for the same text, if a payload's name equals another name.
             stats.0.entry(texts).or_default().add(&group);
         }
 
@@ -257,7 +259,7 @@ impl Groups<'_> {
     }
 }
 
-/// The date of a day since 1970.
+/// Formats the date of a day since 1970.
 fn day(number: i64) -> String {
     let text = Time(number.saturating_mul(DAY_MICROS)).to_string();
     text.split('T').next().unwrap_or_default().to_owned()

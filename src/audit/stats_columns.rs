@@ -6,7 +6,7 @@ use super::Stats;
 use super::amounts::micros;
 use crate::index::{DurationHistogram, EventTotals};
 
-/// A column: its header, and the text of a group. All of them are numbers.
+/// A column: its header, and the function that writes the number of a group as text.
 pub type StatsColumn = (&'static str, fn(&EventTotals) -> String);
 
 const TURN_COLUMNS: [StatsColumn; 8] = [
@@ -29,7 +29,7 @@ const ATTEMPT_COLUMNS: [StatsColumn; 6] = [
     ("p99", |group| time(&group.worked, 0.99)),
 ];
 
-/// The columns for which there is anything.
+/// Returns the columns that have a value in any group.
 pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
     let any = |count: fn(&EventTotals) -> u64| stats.0.values().any(|group| count(group) > 0);
     let mut columns: Vec<StatsColumn> = Vec::new();
@@ -45,7 +45,7 @@ pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
     columns
 }
 
-/// A percentile of durations, such as `1.2 ms`.
+/// Writes a percentile of durations, such as `1.2 ms`.
 fn time(times: &DurationHistogram, share: f64) -> String {
     times.percentile(share).map_or_else(|| "-".to_owned(), micros)
 }

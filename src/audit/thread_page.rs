@@ -1,6 +1,5 @@
-//! A page of a thread: a bounded number of its messages with the events between them, from the
-//! records of this page alone. Subthreads stand in it with their totals, and without their own
-//! events.
+//! A page of a thread: a limited number of its messages with the events between them. Only the
+//! records of the page are read. Subthreads appear with their totals, and without their own events.
 
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::index::{Error, IndexReader, ThreadPageRows};
@@ -9,7 +8,7 @@ use crate::thread::{Fact, Input, Record};
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent};
 
-/// A page of a thread, and where the pages beside it begin.
+/// A page of a thread, and the beginnings of the pages before and after it.
 #[derive(Debug, Clone)]
 pub struct ThreadPage {
     pub timeline: ThreadTimeline,
@@ -17,20 +16,20 @@ pub struct ThreadPage {
     pub from_seq: u64,
     pub previous_seq: Option<u64>,
     pub next_seq: Option<u64>,
-    /// Whether more happened between these messages than the page shows.
+    /// Whether there are more events between these messages than the page shows.
     pub is_cut: bool,
 }
 
-/// The page of up to `limit` messages that begins at a sequence number; without one, the last
-/// page. Returns `None` if there is no such thread.
+/// Returns the page of up to `limit` messages that begins at a sequence number, or the last page if
+/// `from_seq` is `None`. Returns `None` if there is no such thread.
 ///
-/// The charge of a lost model call, a timer that was cancelled, and a count of `busy` refusals stand
-/// in it only if their records also contain a message, a refusal, a failure or a decision of the
+/// The page contains the charge of a lost model call, a cancelled timer, or a count of `busy`
+/// refusals only if their record also contains a message, a refusal, a failure or a decision of the
 /// thread.
 ///
 /// # Errors
 ///
-/// Those of the index and of its journal.
+/// Returns errors of the index and of its journal.
 pub fn thread_page(
     index: &IndexReader,
     thread: &ThreadId,
@@ -59,8 +58,8 @@ pub fn thread_page(
     Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut }))
 }
 
-/// The sender that a record names for a thread that it opened. No record opens the thread that is
-/// reserved for the organism.
+/// Returns the sender that a record names for a thread that it opened; the core for the organism's
+/// own thread, which no record opens.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
@@ -74,7 +73,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// The call that the input of a record is about, if the record need not name its thread.
+/// Returns the call that the input of a record is about, for inputs whose record may not name the
+/// thread.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }
@@ -109,7 +109,7 @@ fn complete(
     Ok(())
 }
 
-/// Sets the totals of a thread, which the index has.
+/// Sets the totals of a thread from the index.
 fn add_totals(index: &IndexReader, timeline: &mut ThreadTimeline) -> Result<(), Error> {
     let Some(totals) = index.timeline_summary(&timeline.thread)? else { return Ok(()) };
     timeline.messages = totals.messages;

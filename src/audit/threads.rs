@@ -46,7 +46,7 @@ impl ThreadPhase {
         }
     }
 
-    /// The phase with this name.
+    /// Returns the phase with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.as_str() == name)
     }
@@ -79,9 +79,10 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
 /// The calls of a tree, which determine the phases of the tree's threads.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// Open calls. Each has its thread, and states whether it was opened from another thread.
+    /// Open calls, each with its thread and with whether it was opened from another thread.
     open: HashMap<CallId, (ThreadId, bool)>,
-    /// Threads of all calls, closed ones too: costs may arrive after the end of a call.
+    /// Threads of all calls, including closed ones, because costs may arrive after the end of a
+    /// call.
     threads: HashMap<CallId, ThreadId>,
     ended: HashMap<ThreadId, Closing>,
 }
@@ -155,7 +156,7 @@ pub struct TreeSummary {
     pub opened: Time,
     #[serde(rename = "updated", serialize_with = "text")]
     pub updated: Time,
-    /// Sender of the tree's first call, if there is one.
+    /// Sender of the tree's first call, if it has one.
     #[serde(rename = "asked_by", skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<ListenerName>,
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
@@ -184,7 +185,7 @@ fn summary(records: &[HashedRecord]) -> TreeSummary {
     let mut first_call = None;
 
     for record in &records {
-        // Violations are ignored here, because a list is no proof: `verify` reports them.
+        // A violation is ignored here: this list proves nothing, and `verify` reports violations.
         ledger.take(record).unwrap_or_default();
         for fact in &record.facts {
             calls.take(fact);

@@ -41,15 +41,15 @@ pub struct ThreadTimeline {
     /// Currency of the money, as the first model call states it.
     #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
-    /// Number of messages in the thread itself, whatever part of them `items` contains.
+    /// Number of messages in the thread itself, including those that `items` does not contain.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Number of events before those in `items`, which the page does not contain.
+    /// Number of events before those in `items`, which precede the page.
     #[serde(rename = "before", skip_serializing_if = "is_zero")]
     pub before: u64,
     #[serde(rename = "items")]
     pub items: Vec<TimelineEntry>,
-    /// Events after those in `items`. `None` if there are none.
+    /// Events after those in `items`; `None` if there are none.
     #[serde(rename = "rest", skip_serializing_if = "Option::is_none")]
     pub rest: Option<TimelineRest>,
 }
@@ -110,7 +110,7 @@ pub enum TimelineEvent {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// A person's decision, and the name of that person as far as it is recorded.
+    /// A person's decision, with the recorded name of the person.
     #[serde(rename = "decision")]
     Decision {
         #[serde(rename = "verb")]
@@ -136,7 +136,7 @@ pub enum TimelineEvent {
 /// Signature of a decision, and the result of checking it against the record alone.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the key belonged. `None` if the decision was refused.
+    /// Operator to whom the key belonged; `None` if the decision was refused.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
@@ -146,17 +146,17 @@ pub struct SignedBy {
     pub holds: bool,
 }
 
-/// A moment of the past.
+/// The past moment up to which records count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedMoment {
-    /// After the record at this position.
+    /// The moment after the record at this position.
     Position(Position),
-    /// After the last record up to this time.
+    /// The moment after the last record up to this time.
     Time(Time),
 }
 
-/// Builds the timeline of a thread from the records up to a moment, or from all. Returns `None` if
-/// there is no record of the thread.
+/// Builds the timeline of a thread from the records up to `moment`, or from all records. Returns
+/// `None` if there is no record of the thread.
 pub fn thread_timeline(
     reader: &JournalReader,
     thread: &ThreadId,
@@ -182,14 +182,15 @@ pub fn thread_timeline(
 #[derive(Default)]
 pub(super) struct TimelineBuilder {
     timelines: HashMap<ThreadId, ThreadTimeline>,
-    /// For each message, its thread and the index of its event.
+    /// Thread of each message, and the index of its event.
     places: HashMap<MessageId, (ThreadId, usize)>,
     calls: TreeCalls,
 }
 
 impl TimelineBuilder {
     pub(super) fn take(&mut self, record: &Record) {
-        // Read before the facts are applied: calls that this record closes still name the thread.
+        // The thread is determined before the facts are applied, because these may close the calls
+        // that name it.
         let thread = self.thread_of_record(record);
         self.take_input(record, &thread);
         let mut opened = Vec::new();
@@ -221,7 +222,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// The thread that a record belongs to, if none of its facts names a thread.
+    /// Returns the thread that a record belongs to, if none of its facts names a thread.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -335,12 +336,12 @@ impl TimelineBuilder {
         }
     }
 
-    /// Adds a call that a record before the first one opened.
+    /// Adds a call that was opened before the first record taken.
     pub(super) fn know_call(&mut self, call: CallId, thread: ThreadId) {
         self.calls.know(call, thread);
     }
 
-    /// The events of a thread, without those of its subthreads.
+    /// Removes and returns the events of a thread, without those of its subthreads.
     pub(super) fn take_own_events(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         self.timelines.remove(thread)
     }
@@ -363,8 +364,8 @@ impl TimelineBuilder {
         self.timelines.entry(thread.clone()).or_insert(timeline);
     }
 
-    /// Adds an event to a thread and returns the event's index. No record opens the thread that is
-    /// reserved for the organism.
+    /// Adds an event to a thread and returns the event's index. The organism's own thread is
+    /// created here, because no record opens it.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
@@ -425,19 +426,19 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Currency that the core's note of a model call states.
+/// Returns the currency that the core's note of a model call states.
 fn currency_in(message: &MessageView) -> Option<String> {
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let payload = message.payload.as_deref().filter(|_| is_core)?;
     Element::head(payload)?.attribute("currency").map(str::to_owned)
 }
 
-/// Currency that a message states, if it is the core's note of a model call.
+/// Returns the currency that a message states, if it is the core's note of a model call.
 pub(super) fn currency_of(position: Position, message: &Message) -> Option<String> {
     currency_in(&MessageView::new(position, message))
 }
 
-/// Whether a cancellation was refused: its signature is missing, or its thread had ended.
+/// Whether a cancellation was refused, because its signature is missing or its thread had ended.
 fn is_refused(record: &Record) -> bool {
     let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
     let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));
@@ -455,7 +456,7 @@ pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<Sign
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// The decision that an input records, and the person who made it.
+/// Returns the decision that an input records, and the person who made it.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

@@ -1,5 +1,5 @@
-//! Makes the first page of a long thread: the entries come from the records up to the end of the page,
-//! the totals from the index.
+//! Makes the first page of a long thread. The entries come from the records up to the end of the
+//! page, and the totals from the index.
 
 use crate::envelope::Disposition;
 use crate::ids::{MessageId, Position, ThreadId};
@@ -9,16 +9,17 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Number of times that more records are read, because a subthread on the page goes on after them.
+/// Maximum number of times that more records are read because a subthread on the page continues in
+/// them.
 const EXTENSIONS_MAX: usize = 4;
 
-/// The page of about `limit` events with which a thread begins. It is the same one that
-/// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] make of all records. Returns `None` if
-/// there is no such thread, or if the page would need most of its records.
+/// Returns the first page of a thread, with about `limit` events. It equals the page that
+/// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] make from all records. Returns
+/// `None` if there is no such thread, or if the page would need most of its records.
 ///
 /// # Errors
 ///
-/// Those of the index and of its journal.
+/// Returns errors of the index and of its journal.
 pub fn first_page(
     index: &IndexReader,
     thread: &ThreadId,
@@ -55,15 +56,16 @@ impl FirstPage<'_> {
         Ok(None)
     }
 
-    /// A record up to which a thread has as many messages as the page has room for, or all.
+    /// Returns the position of a record up to which the thread has more messages than fit on the
+    /// page, or all its messages.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// A thread on the page whose further entries may belong to the page; `None` if the page ends
-    /// before them.
+    /// Returns a thread on the page whose later entries may also belong to the page; `None` if the
+    /// page ends before such entries.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,
@@ -87,8 +89,8 @@ impl FirstPage<'_> {
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
-    /// Adds what later records say about the threads and the messages on the page. Returns the number
-    /// of events of the thread and the threads beneath it.
+    /// Adds data from later records about the threads and the messages on the page. Returns the
+    /// number of events of the thread and the threads beneath it.
     fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
         let mut shown = 0;
         for item in &mut timeline.items {
@@ -119,7 +121,7 @@ impl FirstPage<'_> {
         Ok(totals.events_beneath)
     }
 
-    /// The disposition of a message, from the record that the index names.
+    /// Returns the disposition of a message, from the record that the index names.
     fn disposition(&self, message: MessageId) -> Result<Option<Disposition>, Error> {
         let Some(position) = self.index.disposed_at(message)? else { return Ok(None) };
         let sealed = self.index.journal().existing_record(position)?;

@@ -1,4 +1,5 @@
-//! Selects a part of a timeline: events of some classes, and a page that begins at a sequence number.
+//! Selects a part of a timeline: the events of some classes, or a page that begins at a sequence
+//! number.
 
 use serde::Serialize;
 
@@ -7,10 +8,10 @@ use crate::system;
 
 use super::timeline::{ThreadTimeline, TimelineEvent};
 
-/// Events that a page does not contain, because it is full.
+/// Events after those of a full page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TimelineRest {
-    /// Number of events, those of subthreads included.
+    /// Number of events, including those of subthreads.
     #[serde(rename = "events")]
     pub events: u64,
     /// Sequence number at which the next page begins.
@@ -18,7 +19,7 @@ pub struct TimelineRest {
     pub from_seq: u64,
 }
 
-/// Class of an event, by which a timeline can be restricted. An event may be of several classes.
+/// Class of events, by which a timeline can be restricted. An event may belong to several classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventClass {
     Calls,
@@ -32,7 +33,7 @@ pub enum EventClass {
     Refused,
     /// Model calls: their notes, findings, failures and charges.
     Model,
-    /// Attempts that failed, and cancellations.
+    /// Failed attempts, and cancellations.
     Failed,
     /// Decisions of people.
     Decisions,
@@ -68,7 +69,8 @@ impl EventClass {
         }
     }
 
-    /// Whether an event is of this class. A subthread is of none, because its own events are.
+    /// Whether an event is of this class. A subthread belongs to no class, because its own events
+    /// do.
     fn has(self, event: &TimelineEvent) -> bool {
         match event {
             TimelineEvent::Message(message) => {
@@ -99,7 +101,7 @@ impl EventClass {
 }
 
 impl ThreadTimeline {
-    /// Removes all events that are of none of these classes, and subthreads without any such event.
+    /// Removes all events that belong to none of these classes, and subthreads without such events.
     pub fn restrict(&mut self, only: &[EventClass]) {
         self.items.retain_mut(|item| match &mut item.what {
             // The recursion is bounded, because the depth of threads is bounded.
@@ -111,8 +113,9 @@ impl ThreadTimeline {
         });
     }
 
-    /// Keeps the page of about `limit` events that begins at a sequence number. Events of subthreads
-    /// count. A page ends only before a message, so that the next one can begin there.
+    /// Keeps the page of about `limit` events that begins at a sequence number. Events of
+    /// subthreads count. The page ends only before a message, so that the next page can begin
+    /// there.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);
@@ -167,7 +170,7 @@ impl ThreadTimeline {
 }
 
 impl TimelineEvent {
-    /// Number of events: one, and for a subthread those in it.
+    /// Returns the number of events: one, or for a subthread the number of events in it.
     fn events(&self) -> u64 {
         match self {
             Self::Subthread(child) => {

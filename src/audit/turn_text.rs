@@ -1,5 +1,5 @@
-//! The raw text of a model's turn with the findings about it, and the messages that its prompt left
-//! out, as the note of the turn records them.
+//! The raw text of a model's turn with the findings about it, and the messages that the turn
+//! replaced by stubs, as the note of the turn records them.
 
 use crate::agent::PastTurn;
 use crate::ids::{MessageId, Position};
@@ -7,14 +7,14 @@ use crate::index::{Error, IndexReader};
 use crate::thread::Fact;
 use crate::xml::element::Element;
 
-/// The texts that the note of a turn states.
+/// The texts that a turn's note contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnText {
     /// The model's text, byte for byte.
     pub raw: String,
-    /// By line and column.
+    /// Findings about the text, by line and column.
     pub findings: Vec<TurnFinding>,
-    /// Messages that the prompt of this turn replaced by stubs for the first time.
+    /// Messages that prompts show as stubs from this turn on.
     pub left_out: Vec<MessageId>,
 }
 
@@ -26,15 +26,15 @@ pub struct TurnFinding {
     pub column: usize,
     pub code: String,
     pub message: String,
-    /// Whether the payload was accepted all the same.
+    /// Whether the payload was accepted despite the finding.
     pub is_accepted: bool,
 }
 
-/// Reads the note of a turn, which the record at `position` has. `None` if the note was redacted.
+/// Reads the note of a turn from the record at `position`. Returns `None` if the note was redacted.
 ///
 /// # Errors
 ///
-/// Those of the journal.
+/// Returns errors of the journal.
 pub fn turn_text(
     index: &IndexReader,
     position: Position,

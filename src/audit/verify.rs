@@ -26,13 +26,13 @@ use super::report::{
     RedactedPayload,
 };
 
-/// The evidence with which a journal is compared, and what the proof may trust.
+/// The evidence with which a journal is compared, and the keys that the proof trusts.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
     /// Directory with the journal's key, its head mark and its checkpoints.
     pub state: Option<PathBuf>,
-    /// Directory with the journal's key, if it is not `state`. A copy of the state never contains
-    /// the key.
+    /// Directory with the journal's key, if the key is not in `state`. A copy of the state never
+    /// contains the key.
     pub key_state: Option<PathBuf>,
     /// Files of checkpoints that are kept elsewhere.
     pub copies: Vec<PathBuf>,
@@ -41,13 +41,14 @@ pub struct VerifyOptions {
     /// Whether `data` is a backup. Copies of checkpoints may then cover more records than the
     /// backup has.
     pub is_backup: bool,
-    /// Public keys of other hosts. If `keys` is empty, they count in addition to the key in
-    /// `state`.
+    /// Public keys of other hosts. They count in addition to the key in `state`, unless `keys` is
+    /// given.
     pub known_keys: Vec<String>,
-    /// If not empty, only these public keys count. If empty, the key in `state` and those of
-    /// `copies` count.
+    /// The only public keys that count. If empty, the key in `state` and the keys of `copies`
+    /// count.
     pub keys: Vec<String>,
-    /// Ignores the copies in `state`, because the owner of the key may have rewritten them.
+    /// Whether to ignore the copies in `state`, because the owner of the key may have rewritten
+    /// them.
     pub distrust_state: bool,
 }
 
@@ -61,10 +62,10 @@ pub fn verify(
     verify_with(data, &options, progress)
 }
 
-/// Proves the whole journal in `data`. Calls `progress` with the number of records that are proved
-/// so far, and the number of all records.
+/// Proves the whole journal in `data`. Calls `progress` with the number of records proved so far,
+/// and the number of all records.
 ///
-/// A broken journal is no error: the report states what is broken.
+/// A broken journal is no error: the report states the violation.
 pub fn verify_with(
     data: &Path,
     options: &VerifyOptions,
@@ -84,7 +85,8 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// Use of a blob by a record. If several records name the blob, the last one counts.
+/// The use of a blob by records. If records use a blob in several ways, the variant that is
+/// declared last counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob is an input of a turn.
@@ -109,19 +111,19 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core that decides the present epoch.
+    /// Version of the core that decides in the present epoch.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of payloads whose redaction an operator has recorded.
+    /// Positions of payloads that an operator redacted, as the record states.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
     blobs: usize,
-    /// Blobs that records name. Each has its use and the position of the first record that names
+    /// Blobs that records name, each with its use and the position of the first record that names
     /// it.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
@@ -129,7 +131,7 @@ struct JournalProof {
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     available_keys: BTreeSet<String>,
-    /// Whether the auditor stated which keys count. If so, no record can add a key.
+    /// Whether the auditor has named the keys that count. If so, no record can add a key.
     is_pinned: bool,
     unproved: Vec<String>,
 }
@@ -172,7 +174,8 @@ impl JournalProof {
         let checkpoints = reader.checkpoints()?;
         let last = reader.last()?;
         if options.is_backup {
-            // A checkpoint that was made after the backup may cover no more records than it has.
+            // A checkpoint made after the backup must not be compared with records that the backup
+            // lacks.
             self.copies.set_later_aside(last);
         }
 
@@ -181,7 +184,8 @@ impl JournalProof {
         }
 
         let mut differs = self.copies.differences(&checkpoints);
-        // Both read the whole file, and neither needs the other's result.
+        // The two checks run concurrently: each reads the whole file, and neither needs the other's
+        // result.
         let (structure, records) = std::thread::scope(|scope| {
             let check = scope.spawn(|| JournalReader::open(data)?.check_structure());
             let records = self.read_all(data, last, mark, &checkpoints, progress);
@@ -315,8 +319,8 @@ impl JournalProof {
         *known = usage.max(*known);
     }
 
-    /// Applies an operator's recorded acceptance of damage. It explains a position that would
-    /// otherwise be a violation.
+    /// Applies an operator's recorded acceptance of damage. It permits a state that would otherwise
+    /// be a violation.
     fn take_action(&mut self, action: &OperatorAction) {
         let accepted = action.accepted_records();
         self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
@@ -357,8 +361,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Reports that another journal with acknowledged records was in this place, unless an operator
-    /// accepted its loss.
+    /// Reports that this journal replaced another one with acknowledged records, unless an operator
+    /// accepted the loss of the other.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -368,8 +372,7 @@ impl JournalProof {
         }
     }
 
-    /// Checks the MACs of commits. If a MAC is missing or wrong, the records were not written by a
-    /// pump.
+    /// Checks the MACs of commits. A missing or wrong MAC means that no pump wrote the records.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -429,7 +432,7 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Checks the table of trees. The table is derived from records, but readers rely on it.
+    /// Checks the table of trees. It is derived from records, but readers rely on it.
     fn check_trees(&self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
@@ -475,13 +478,13 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Position of the last record that is covered by an available key together with all records
-    /// before it.
+    /// Returns the position of the last record up to which available keys cover all records.
     fn covered(&self) -> Position {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// The keys that count: those that are available, and those that signed records have added.
+    /// Returns the keys that count: those that are available, and those that signed records have
+    /// added.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
@@ -496,7 +499,7 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Reasons why an intact journal does not count as proved.
+    /// Returns the reasons why an intact journal does not count as proved.
     fn reasons(&mut self) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         let covered = self.covered();

@@ -7,7 +7,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position,
 use crate::thread::{Hold, Input, Record};
 use crate::xml::findings::TextLocation;
 
-/// A message with its position in the journal, and with its disposition as of the queried position.
+/// A message with its journal position, and with its disposition at the queried position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]
@@ -35,12 +35,12 @@ pub struct MessageView {
     pub at: crate::clock::Time,
     #[serde(rename = "name")]
     pub name: PayloadName,
-    /// The payload. `None` if it was redacted.
+    /// The payload; `None` if it was redacted.
     #[serde(rename = "payload")]
     pub payload: Option<String>,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// Disposition of the message. `None` while the message is in flight.
+    /// Disposition of the message; `None` while the message is in flight.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
     /// The decision for which its call waits. `None` for a call that waits for no person.
@@ -88,7 +88,7 @@ impl MessageView {
         }
     }
 
-    /// Whether the message contains `text`, which must be lower case.
+    /// Whether the message contains `text`, which must be in lower case.
     pub fn mentions(&self, text: &str) -> bool {
         let fields = [self.from.as_str(), self.to.as_str(), self.thread.as_str(), &self.name.local];
         let payload = self.payload.as_deref().unwrap_or_default();
@@ -115,7 +115,7 @@ pub struct BusyRefusals {
 }
 
 impl BusyRefusals {
-    /// The count of refusals that a record contains, if it contains one.
+    /// Returns the count of `busy` refusals in a record, if it contains one.
     pub fn of(record: &Record) -> Option<Self> {
         let Input::Busy { client, since, count } = &record.input else { return None };
 

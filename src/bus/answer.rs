@@ -10,7 +10,7 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::split;
 
-/// The first tag of an answer must be found within this number of bytes.
+/// Maximum number of bytes in which the first tag of an answer is searched.
 const HEAD_BYTES: usize = 1024;
 
 /// The call and attempt that an answer names, as unparsed text.
@@ -33,7 +33,7 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// Statement in an answer on whether the listener remembers the messages of the call.
+/// Claim in an answer about the listener's memory of the call's messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimedMemory {
     /// The answer makes no statement about its memory.
@@ -42,7 +42,7 @@ pub(crate) enum ClaimedMemory {
     /// The listener remembers every message of the call so far.
     Kept,
     /// The listener lacks the messages that the delivery builds on, and requests a complete
-    /// delivery. This is no outcome.
+    /// delivery. The attempt continues.
     Missing,
 }
 
@@ -123,7 +123,7 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     Some(AnswerRoot { named, memory, content })
 }
 
-/// Start of the end tag with this name, if the text ends with that tag.
+/// Returns the offset of the end tag with this name, if the text ends with that tag.
 fn end_of_content(text: &str, name: &str) -> Option<usize> {
     let rest = text.trim_end().strip_suffix('>')?.trim_end();
     Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())

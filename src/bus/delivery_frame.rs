@@ -6,7 +6,7 @@ use crate::envelope::text::{self, DeliveryHead};
 
 use super::{Delivery, DeliveryPreview};
 
-/// Estimated bytes of a frame for each message besides the payload, for reserving space.
+/// Estimated bytes of a frame for each message, without its payload. Used to reserve space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
 /// Appends the frame of a delivery, without its first `remembered` messages, which the listener

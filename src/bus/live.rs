@@ -40,8 +40,8 @@ pub enum AnswerPart {
     Reasoning,
 }
 
-/// An event of the live channel. A text is what a model wrote. No gate has seen it, so nothing in
-/// it counts as sent or accepted.
+/// An event of the live channel. Texts come directly from a model: no gate has checked them, so
+/// nothing in them counts as sent or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "live")]
 pub enum LiveEvent {
@@ -73,8 +73,8 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// No events come from this partition for now, and for this reason. The subscription is tried
-    /// again; once it holds, a loss of unknown size follows.
+    /// This partition sends no events for now, and the reason. The subscription is retried; once it
+    /// succeeds, a `Lost` event without a known number follows.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -100,7 +100,7 @@ impl LiveEvent {
     }
 }
 
-/// Which events a reader gets.
+/// Selects the events that a reader gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveFilter {
     /// The thread to watch, with everything beneath it; `None` for all threads.
@@ -114,8 +114,8 @@ impl LiveFilter {
     }
 }
 
-/// A bounded queue of live events between senders and one reader. Neighbouring texts of one part
-/// of an answer become one event.
+/// A bounded queue of live events between senders and one reader. Consecutive texts of the same
+/// part of an answer are merged into one event.
 #[derive(Debug, Default)]
 pub struct LiveQueue {
     /// Never held across an await.
@@ -132,7 +132,8 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Appends to the last event, if that is text of the same part of the same answer.
+    /// Appends a text to the last queued event, if both belong to the same part of the same answer.
+    /// Returns whether it did.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -150,19 +151,19 @@ impl PendingEvents {
     }
 
     fn push(&mut self, event: LiveEvent) {
-        // Text leaves room for states, which a reader needs more.
+        // Texts may fill only half of the queue, because a reader needs states more.
         let (most, bytes_most) = match event {
             LiveEvent::Text { .. } => (limits::LIVE_EVENTS_MAX / 2, limits::LIVE_QUEUE_BYTES / 2),
             _ => (limits::LIVE_EVENTS_MAX, limits::LIVE_QUEUE_BYTES),
         };
         let bytes = event.bytes();
-        // One place is kept for the event that reports a loss.
+        // One place is reserved for the event that reports a loss.
         if self.events.len() + 1 >= most || self.bytes + bytes > bytes_most {
             let lost = match event {
                 LiveEvent::Lost { events } => events.max(1),
                 _ => 1,
             };
-            // A host on another machine may report any number.
+            // A host on another machine may report any number, so the sum could overflow.
             self.lost = self.lost.saturating_add(lost);
             return;
         }
@@ -217,16 +218,16 @@ impl LiveQueue {
         self.arrived.notify_waiters();
     }
 
-    /// The next event. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub async fn next(&self) -> LiveEvent {
         self.wait_for(PendingEvents::pop).await
     }
 
-    /// Waits until there is something to take from the queue.
+    /// Waits until `take` returns a value.
     async fn wait_for<T>(&self, mut take: impl FnMut(&mut PendingEvents) -> Option<T>) -> T {
         let mut arrived = pin!(self.arrived.notified());
         loop {
-            // Registers before the look, so that an event in between is not missed.
+            // Registers before the queue is read, so that an event queued in between is not missed.
             arrived.as_mut().enable();
             if let Some(taken) = take(&mut self.pending()) {
                 return taken;
@@ -306,7 +307,7 @@ impl LiveChannel {
         self.text_readers.load(Ordering::Relaxed) > 0
     }
 
-    /// Follows whether any reader gets text.
+    /// Returns a receiver that follows whether any reader gets text.
     pub fn watched(&self) -> watch::Receiver<bool> {
         self.watched.subscribe()
     }
@@ -327,7 +328,7 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Reports that an attempt has ended, also if its agent has not reported it.
+    /// Reports the end of an attempt, even if its agent has not reported it.
     pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;
@@ -364,7 +365,7 @@ impl LiveChannel {
         }
     }
 
-    /// Adds a reader. It first gets the running model calls.
+    /// Adds a reader. Its first events describe the running model calls.
     pub fn open(self: &Arc<Self>, filter: LiveFilter) -> LiveReader {
         let queue = Arc::new(LiveQueue::default());
         queue.push(LiveEvent::Opened { text: filter.text });
@@ -404,17 +405,17 @@ pub struct LiveReader {
 }
 
 impl LiveReader {
-    /// The next event. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub async fn next(&self) -> LiveEvent {
         self.queue.next().await
     }
 
-    /// The next event, if one is queued.
+    /// Returns the next event, if one is queued.
     pub fn next_queued(&self) -> Option<LiveEvent> {
         self.queue.pending().pop()
     }
 
-    /// Returns when an event is queued.
+    /// Waits until an event is queued.
     pub async fn filled(&self) {
         let is_filled = |pending: &mut PendingEvents| !pending.is_empty();
         self.queue.wait_for(|pending| is_filled(pending).then_some(())).await;

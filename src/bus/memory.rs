@@ -17,14 +17,15 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// The mark after all messages of this delivery.
+    /// Returns the mark after the last message of this delivery.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Number of messages of this delivery that lie before the mark, if all later ones are new to
-    /// the listener. Returns `None` for a retry, which repeats messages and must be complete.
+    /// Returns the number of this delivery's messages that the listener remembers, if the mark lies
+    /// directly before the new ones. Returns `None` for a retry, which repeats messages and must be
+    /// complete.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

@@ -48,22 +48,22 @@ pub struct Delivery {
     pub source: Option<Arc<ForkSource>>,
 }
 
-/// The part that a preview has in a delivery. Only listeners that declare previews get
-/// anything but `None`.
+/// How a delivery relates to a preview of its call. Always `None` if the listener declares no
+/// previews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeliveryPreview {
     #[default]
     None,
-    /// The delivery asks for the preview of a held call. It is no attempt, and the listener must
-    /// change nothing.
+    /// The delivery requests the preview of a held call. It is not an attempt, and the listener
+    /// must change nothing.
     Requested,
     /// A person has approved the call together with the preview of this digest.
     Approved(Digest),
 }
 
 impl Delivery {
-    /// Log span for lines about this delivery. It names the trace, and is disabled if the delivery
-    /// has no trace.
+    /// Returns the span for log lines about this delivery. The span names the trace, and is
+    /// disabled if the delivery has no trace.
     pub fn log_span(&self) -> tracing::Span {
         let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
             return tracing::Span::none();
@@ -142,7 +142,7 @@ pub trait Sink: Send + Sync + 'static {
     fn model_state(&self, source: &LiveSource, state: ModelState) {
         let _ = (source, state);
     }
-    /// The live channel that takes the texts of models; `None` if the sink has none.
+    /// Returns the live channel that takes the texts of models; `None` if the sink has none.
     fn live(&self) -> Option<&Arc<LiveChannel>> {
         None
     }
@@ -151,8 +151,8 @@ pub trait Sink: Send + Sync + 'static {
     /// Reports that the listener is unreachable. Until it joins again, its deliveries end by
     /// [`Sink::not_taken`].
     fn left(&self, listener: &ListenerName, detail: &str);
-    /// Reports operations that NATS servers denied to programs of the listener, with the number of
-    /// times that they reported them.
+    /// Reports operations that NATS servers denied to programs of the listener. `count` is the
+    /// number of reports from these programs.
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }

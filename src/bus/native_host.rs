@@ -1,9 +1,9 @@
 //! Listeners that are Rust code in this process.
 //!
-//! There are three ways to host one, cheapest first. [`InlineHost`] runs a plain function on the
-//! thread that delivers. [`from_fn`] turns a plain function into a [`NativeHandler`].
-//! [`NativeHost`] runs handlers as asynchronous tasks. A panic fails only its attempt, and never
-//! ends the organism.
+//! There are three ways to host such a listener, cheapest first. [`InlineHost`] runs a plain
+//! function on the thread that delivers. [`from_fn`] turns a plain function into a
+//! [`NativeHandler`]. [`NativeHost`] runs handlers as asynchronous tasks. A panic fails only its
+//! attempt, and never ends the organism.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -51,10 +51,11 @@ pub trait NativeHandler: Send + Sync + 'static {
     }
 }
 
-/// Permits of the work that may wait for the disk, so that it leaves threads for everything else.
+/// Limits how many handlers may block on the disk at the same time, so that threads remain for all
+/// other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
-/// Runs the work of a handler that may wait for the disk, aside from the async workers.
+/// Runs a handler's work that may block on the disk, outside the async worker threads.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
 ) -> Result<T, AttemptFailure> {
@@ -90,7 +91,7 @@ where
     }
 }
 
-/// A [`NativeHandler`] with its type erased, so that a host can hold any of them.
+/// A type-erased [`NativeHandler`], so that a host can hold handlers of any type.
 trait AnyHandler: Send + Sync {
     fn start(self: Arc<Self>, delivery: Delivery, context: HandlerContext) -> HandlerFuture;
 }
@@ -175,8 +176,8 @@ impl HandlerContext {
     }
 
     /// Reserves the maximum cost of the next request of a model call. Returns when the reservation
-    /// is durable, or `None` if the pump has stopped. The recorded turn replaces the reservation by
-    /// the actual cost; the next reservation of the same attempt replaces it, too.
+    /// is durable, or `None` if the pump has stopped. The next reservation of the same attempt, or
+    /// the recorded turn with its actual cost, replaces this reservation.
     pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
@@ -190,7 +191,7 @@ impl HandlerContext {
         self.sink.model_state(&source, state);
     }
 
-    /// Shows a text that the model has written to those who watch. Costs next to nothing without
+    /// Sends a text of the model to the readers of the live channel. Costs next to nothing without
     /// readers.
     pub fn model_text(&self, part: AnswerPart, text: &str) {
         if let Some(live) = self.sink.live().filter(|live| live.has_text_readers()) {

@@ -31,12 +31,12 @@ impl CallsOfThread {
         Ok(Self { thread, calls })
     }
 
-    /// Digest of all payloads together. It changes when another call begins to wait.
+    /// Returns the digest of all payloads together, which changes when another call begins to wait.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
 
-    /// Refuses a hash of other calls than those that wait now.
+    /// Refuses a hash that is not the digest of the calls that wait now.
     pub fn check_hash(&self, hash: &str) -> anyhow::Result<()> {
         if self.digest().to_string().starts_with(hash) {
             return Ok(());
@@ -51,8 +51,8 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends the same kind of decision on each call. Fails if one of them is refused, after all
-    /// others were sent.
+    /// Sends the same kind of decision on each call. Sends all of them, then fails if any was
+    /// refused.
     pub fn decide(
         &self,
         reach: OrganismReach,
@@ -93,7 +93,7 @@ pub fn parse(thread: &str) -> anyhow::Result<ThreadId> {
     parsed.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
-/// Whether a call stands in this thread or in one of its subthreads.
+/// Whether a call was made in this thread or in one of its subthreads.
 pub fn is_from(call: &HeldCall, thread: &ThreadId) -> bool {
     call.thread == *thread || call.thread.is_beneath(thread)
 }
@@ -102,7 +102,8 @@ pub fn none_waits(thread: &ThreadId) -> String {
     format!("no call of {thread} waits for an approval; `organism approvals` shows all that wait")
 }
 
-/// Digest of the payloads of several calls, with their ids and the digests of their previews.
+/// Returns the digest of the payloads of several calls, with their ids and the digests of their
+/// previews.
 pub fn digest(calls: &[HeldCall]) -> Digest {
     let preview = |call: &HeldCall| call.preview_sha256().map(|sha256| format!(" {sha256}"));
     let line = |call: &HeldCall| {

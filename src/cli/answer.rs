@@ -75,15 +75,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// An answer that would be taken, if the config is there to tell.
+/// Returns an example of a valid answer to a question; `None` if the config is unknown.
 fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     let OrganismReach::Config { config, .. } = reach else { return None };
     let replies = config.contracts.answers_to(&question.to, &question.name);
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// A refusal of something that is no payload of the question, such as prose, with an example of one
-/// that is.
+/// Adds an example of a valid answer to a refusal, if the refused text is none of the question's
+/// payloads, such as prose.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -31,8 +31,8 @@ pub struct Args {
     /// the hash of all payloads that `organism approvals --all-from` shows.
     #[arg(long)]
     hash: Option<String>,
-    /// SHA-256 of the preview that you have seen, or at least its first 8 digits. Needed with --hash
-    /// where the call has a preview.
+    /// SHA-256 of the preview that you have seen, or at least its first 8 digits. Needed with
+    /// --hash where the call has a preview.
     #[arg(long, value_name = "HASH", requires = "hash", conflicts_with = "all_from")]
     preview: Option<String>,
 }
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Approves each of these calls, if the given hash or the person's answer is about all of them.
+/// Approves all of these calls, if the given hash covers exactly these or the person confirms.
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {
@@ -112,8 +112,8 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Completes an abbreviated hash if this host knows the digest, because a signature covers the whole
-/// hash.
+/// Completes an abbreviated hash if this host knows the digest, because a signature covers the
+/// whole hash.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =

@@ -82,7 +82,7 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// A prompt that does not fit into its window is a problem of the config.
+/// Returns the exit code of an invalid config if a prompt does not fit into its window.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
@@ -104,7 +104,7 @@ fn prompt(size: &PromptSize) -> String {
     )
 }
 
-/// The effective config as JSON, with the directories on this machine.
+/// Builds the effective config as JSON, with the directories on this machine.
 fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     let prompts = sizes.iter().map(|size| {
@@ -206,7 +206,7 @@ fn screen(config: &Config) -> String {
     out
 }
 
-/// Description of the journal's storage, if the journal is not only in its directory.
+/// Describes the streams of a journal on JetStream; `None` for an embedded journal.
 fn stream(config: &Config) -> Option<String> {
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return None };
     let names = match journal.partitions {
@@ -249,7 +249,8 @@ fn peers(contract: &Contract) -> String {
     format!("may address {}", names.join(", "))
 }
 
-/// When a schedule sends, and as which client. Only a time of day is known before a pump runs.
+/// Describes when a schedule sends and as which client. Shows the next time only for times of day,
+/// because intervals begin when a pump runs.
 fn schedule(schedule: &Schedule) -> String {
     let times = match &schedule.times {
         ScheduleTimes::Every(interval) => format!("every {}", config::show_duration(*interval)),
@@ -326,7 +327,7 @@ fn agent(config: &Config, contract: &Contract) -> String {
     let model = spec.map(|agent| format!("; model {}", agent.model)).unwrap_or_default();
     let last = spec.map(|agent| {
         let name = &agent.final_name;
-        // Any other final has the form that its schema gives, unless it takes a report.
+        // Any other final has the format of its schema, unless the final takes a report.
         let is_report =
             *name == attempt_completion() || takes_report(&config.schemas.describe(name));
         let format =

@@ -25,15 +25,15 @@ pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
     /// A moment on record: a position, a thread (its first message), the digest of a config, a time
-    /// such as 2026-11-20T10:00 or 2h (ago), or `last` (the last start). Without it, the config as it
-    /// is now.
+    /// such as 2026-11-20T10:00 or 2h (ago), or `last` (the last start). Without it, the config as
+    /// it is now.
     #[arg(long, value_name = "MOMENT")]
     at: Option<String>,
     /// Partition of the position, where an organism has several.
     #[arg(long, value_name = "N", requires = "at")]
     partition: Option<u32>,
-    /// Write the config with its prompts and schemas into this directory, so that it can be loaded from
-    /// there. The programs that it runs are not on record.
+    /// Write the config with its prompts and schemas into this directory, so that it can be loaded
+    /// from there. The programs that it runs are not on record.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write one JSON value.
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     show(&ShownConfig { digest, effective, stored, boot: Some(boot) }, &args)
 }
 
-/// A config with all that is known of it.
+/// A config to show, with its stored form and the boot that put it in force, as far as known.
 struct ShownConfig {
     digest: String,
     /// The effective config as JSON.
@@ -127,7 +127,7 @@ fn write_out(directory: &Path, stored: &StoredConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names what the stored config lacks.
+/// Prints what the stored config lacks.
 fn note_missing(stored: &StoredConfig) {
     let manifest = &stored.manifest;
     if !manifest.withheld.is_empty() {

@@ -38,7 +38,7 @@ pub fn note_problems(problems: &ConfigProblems) {
     note_part!("{}", draw(problems, theme));
 }
 
-/// Like [`report`], as JSON on stdout.
+/// Like [`report`], but prints the problems as JSON on stdout.
 pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     let list: Vec<_> = problems.iter().collect();
     let json = serde_json::json!({ "ok": false, "problems": list });

@@ -89,7 +89,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 }
 
 impl ExtractTurn {
-    /// The grammar that consists of the known names.
+    /// Returns the grammar that consists of the known names.
     pub fn grammar(&self) -> ActionGrammar {
         let mut shapes = ShapeArena::default();
         for (name, spec) in &self.known_tags {
@@ -131,7 +131,7 @@ fn shape(shapes: &mut ShapeArena, name: &str, spec: &Json) -> ShapeId {
     shapes.add(ElementShape { name, attributes, content })
 }
 
-/// The extraction as JSON, in the format of the test corpus.
+/// Returns the extraction as JSON, in the format of the test corpus.
 pub fn describe(extraction: &Extraction) -> Json {
     let action = |element: &Element| {
         let name = match &element.name.namespace {

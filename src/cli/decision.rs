@@ -74,8 +74,8 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// The held calls of one journal. The index names the trees with such calls, if it is up to date;
-/// otherwise, the whole journal is read.
+/// Reads the held calls of one journal. The index names the trees with such calls, if it is up to
+/// date; otherwise, the whole journal is read.
 fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
         Some(held) => Ok(held),
@@ -100,8 +100,8 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Like [`waiting`] for approvals, but waits until the preview of each wanted call has come or is known
-/// to be missing.
+/// Like [`waiting`] for approvals, but waits until the preview of each wanted call has come or is
+/// known to be missing.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
@@ -109,7 +109,7 @@ pub(super) fn waiting_with_previews(
     let is_to_come = |call: &HeldCall| call.preview == Some(CallPreviewView::Requested);
     let mut positions = BTreeMap::new();
     let mut calls = waiting(data, Hold::Approval)?;
-    // Calls that are held meanwhile are not waited for, so the wait ends with the last of these.
+    // Calls that become held during the wait are ignored, so the wait ends with the last of these.
     let awaited = calls.iter().filter(|call| is_to_come(call) && is_wanted(call));
     let awaited: HashSet<MessageId> = awaited.map(|call| call.message).collect();
 
@@ -122,22 +122,23 @@ pub(super) fn waiting_with_previews(
     Ok(calls)
 }
 
-/// Waits until the organism has recorded something since the last wait. Returns false if no organism
-/// runs any more.
+/// Waits until the organism has recorded something since the last wait. Returns false if no
+/// organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
 ) -> anyhow::Result<bool> {
     let mut has_grown = false;
     organism_reach::follow(data, |partition, position| {
-        // The first position that is reported may be of a record that came after the list was read.
+        // The first reported position may belong to a record that was written after the list was
+        // read.
         has_grown = positions.insert(partition, position) != Some(position);
         if has_grown { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(has_grown)
 }
 
-/// The approval of a call as it was shown, with its preview if it has one.
+/// Returns the approval of a call as it was shown, with its preview if it has one.
 pub(super) fn approval_of(call: &HeldCall) -> Decision<SubmittedAnswer> {
     Decision::Approve {
         hash: call.sha256.to_string(),
@@ -200,7 +201,7 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
 }
 
-/// Exit code of a command whose request was refused. A refusal as `busy` is temporary.
+/// Returns the exit code of a command whose request was refused. A refusal as `busy` is temporary.
 pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     match refusal.rule {
         RefusalRule::Busy | RefusalRule::Draining | RefusalRule::StorageFull => {
@@ -236,14 +237,14 @@ pub(super) struct DecisionArgs {
 }
 
 impl DecisionArgs {
-    /// Origin of the decision: the user of this process, with the note.
+    /// Returns the origin of the decision: the user of this process, with the note.
     pub fn origin(&self) -> DecisionOrigin {
         let who = operator::this_user();
         let note = self.note.clone();
         DecisionOrigin { who, note, signature: None }
     }
 
-    /// The signer of the decision, if a key was given.
+    /// Returns the signer of the decision, if a key was given.
     pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
         self.sign.as_deref().map(signer_of).transpose()
     }

@@ -162,7 +162,7 @@ async fn ask(
         let mut sending = std::pin::pin!(sending);
         tokio::select! {
             sent = &mut sending => sent?,
-            // Following ends early if the output is closed.
+            // The follower ends early if the output is closed.
             followed = following => {
                 followed?;
                 sending.await?;

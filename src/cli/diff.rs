@@ -20,9 +20,9 @@ use super::journal_target::{JournalTarget, failed_in, known, readers_of, unknown
 use super::past_prompt::past_prompt;
 use super::render::{RenderOutput, count, duration, payload_lines, put, put_visible_json, table};
 
-/// Digits of a digest in the table.
+/// Number of digits of a digest in the table.
 const DIGITS_SHOWN: usize = 12;
-/// Lines of a payload that only one side has, unless `--full` is given.
+/// Maximum lines of a payload that only one side has, unless `--full` is given.
 const LINES_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -133,8 +133,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// The first place at which two threads differ. Counts the pairs of prompts that were not compared in
-/// `uncompared`.
+/// Finds the first place at which two threads differ. Counts in `uncompared` the pairs of prompts
+/// that were not compared.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -146,7 +146,7 @@ pub(super) fn first_difference(
     prompt.map(FirstDifference::Prompt).or_else(event)
 }
 
-/// All events of a thread and everything beneath it.
+/// Reads all events of a thread and everything beneath it.
 pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<ThreadTimeline> {
     let thread = known(id)?;
     for reader in readers_of(place, &thread)? {
@@ -158,8 +158,8 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(&thread).into())
 }
 
-/// The first pair of requests that differ in more than ids and dates, before any other difference.
-/// Counts the pairs that were not compared in `uncompared`.
+/// Finds the first pair of requests that differ in more than ids and dates, before any other
+/// difference. Counts in `uncompared` the pairs that were not compared.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -209,7 +209,7 @@ pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> Stri
     out
 }
 
-/// One difference: the place on each side, and the lines that differ.
+/// Draws one difference: the place on each side, and the lines that differ.
 fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
     let ThreadDifference { left, right, .. } = difference;
     let mut out = String::new();
@@ -242,7 +242,7 @@ fn cut_lines(output: &RenderOutput, lines: &[String]) -> String {
     out
 }
 
-/// The lines of a unified diff, without the places that its heads state.
+/// Returns the lines of a unified diff without the positions in its hunk headers.
 fn changed(output: &RenderOutput, diff: &str) -> String {
     let lines = diff.lines().map(|line| {
         let line = if line.starts_with("@@") { "…" } else { line };
@@ -255,7 +255,7 @@ fn changed(output: &RenderOutput, diff: &str) -> String {
     lines.collect()
 }
 
-/// Both threads side by side.
+/// Draws the totals of both threads side by side.
 fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
     let row = |name: &str, value: &dyn Fn(&ThreadTotals) -> String| {
         let mut row = vec![name.to_owned()];

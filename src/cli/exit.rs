@@ -16,7 +16,7 @@ pub enum CommandExit {
     ChainBroken = 4,
     /// The record is intact, but not proved.
     NotProved = 5,
-    /// The pump decides another record from a recorded input.
+    /// The pump decides a record that differs from the recorded one.
     DecisionDiffers = 6,
     InvalidData = 65,
     Unavailable = 69,
@@ -44,7 +44,7 @@ impl CommandFailure {
         Self { exit, message: message.into() }
     }
 
-    /// A failure whose message was already printed.
+    /// Makes a failure whose message was already printed.
     pub fn silent(exit: CommandExit) -> Self {
         Self { exit, message: String::new() }
     }
@@ -64,7 +64,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     code(error).into()
 }
 
-/// Text of an error and its causes. Repetitions are left out, because many errors contain the text
+/// Describes an error with its causes. Leaves out repetitions, because many errors contain the text
 /// of their cause.
 fn describe(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
@@ -77,7 +77,7 @@ fn describe(error: &anyhow::Error) -> String {
     })
 }
 
-/// The exit code of an error.
+/// Returns the exit code of an error.
 pub fn code(error: &anyhow::Error) -> CommandExit {
     if let Some(failed) = error.downcast_ref::<CommandFailure>() {
         return failed.exit;
@@ -107,7 +107,7 @@ fn of_organism(error: &organism::Error) -> CommandExit {
         | Error::NotEmbedded
         | Error::OneHost
         | Error::NotOnJetStream => CommandExit::Usage,
-        // The same code as for a refusal at the control socket.
+        // This error has the same exit code as a refusal at the control socket.
         Error::HostedProcess { .. } => CommandExit::InvalidData,
         Error::Builtin { .. } | Error::Schedule { .. } => CommandExit::Bug,
         _ => CommandExit::Unavailable,
@@ -133,7 +133,7 @@ fn of_io(error: &std::io::Error) -> CommandExit {
     }
 }
 
-/// Exit code of a command that failed because of its journal.
+/// Returns the exit code of a command that failed because of its journal.
 pub fn of_journal(error: &journal::Error) -> CommandExit {
     use journal::Error;
     match error {

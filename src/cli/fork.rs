@@ -32,15 +32,15 @@ pub struct Args {
     /// continues.
     #[arg(value_name = "MESSAGE")]
     message: String,
-    /// Send the payload of this file, or of `-` for standard input: in place of the client's recorded
-    /// request, or of everything that the agent sent in the turn.
+    /// Send the payload of this file, or of `-` for standard input: in place of the client's
+    /// recorded request, or of everything that the agent sent in the turn.
     #[arg(long, value_name = "FILE")]
     edit: Option<PathBuf>,
     /// Client that gets the results. Default: the client of the source.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
-    /// Give the calls to this listener that the source does not have to the listener itself. Without
-    /// it, an operator must approve each of them.
+    /// Give the calls to this listener that the source does not have to the listener itself.
+    /// Without it, an operator must approve each of them.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
     /// Maximum tokens of the fork.
@@ -70,7 +70,7 @@ struct ForkOutput<'a> {
     thread: &'a ThreadId,
     #[serde(rename = "source")]
     source: &'a ThreadId,
-    /// The message at which the fork begins, which may not be the one that was named.
+    /// The message at which the fork begins, which may differ from the one that the command names.
     #[serde(rename = "message")]
     message: MessageId,
     #[serde(rename = "position")]
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let point = fork_point(&config, &args)?;
     let payload = payload(&args, &point)?;
     let signer = args.sign.as_deref().map(decision::signer_of).transpose()?;
-    // The client of the organism chooses the fork's own thread.
+    // The client of the organism chooses the id of the fork's thread.
     let request = ForkRequest {
         client: client(&config, &args, &point)?,
         payload,
@@ -102,7 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(forking)
 }
 
-/// The client that gets the results.
+/// Returns the client that gets the results.
 fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<ListenerName> {
     match &args.client {
         Some(name) => startup::client(config, Some(name)),
@@ -110,7 +110,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Listeners whose calls the fork answers from the record, as far as it can.
+/// Parses the given names of listeners whose calls a fork answers from the record. Refuses any
+/// other name.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {
@@ -128,7 +129,7 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// The place that the message names, or the last one before it.
+/// Finds the fork point at the named message, or the last one before it.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;
@@ -150,7 +151,7 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
         let MessageView { from, kind, position, .. } = &report.message;
         *position == point.source.record && *from == turn.agent && *kind != MessageKind::Note
     });
-    // The request of a fork stands for that of its source.
+    // A copied request at the beginning of a fork stands for the request of the fork's source.
     let is_copy = point.source.thread != thread.root() && report.record.previous == Position(0);
     let is_request = is_copy && point.request.is_some() && report.message.kind == MessageKind::Call;
     if point.source.message != id && !((is_of_turn || is_request) && args.edit.is_some()) {
@@ -185,7 +186,7 @@ fn kind_of(point: &ForkPoint) -> &'static str {
     }
 }
 
-/// The payload with which the fork begins; `None` if it begins with none.
+/// Reads the payload with which the fork begins; `None` if it begins with none.
 fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
     if args.edit.is_some() && point.request.is_none() && point.turn.is_none() {
         let text = format!(

@@ -16,10 +16,10 @@ use super::journal_target::{self, JournalTarget};
 use super::render::clean;
 use crate::audit::past_time;
 
-/// Number of records to index from which on progress is shown.
+/// Minimum number of missing records for which indexing shows its progress.
 const PROGRESS_RECORDS: u64 = 20_000;
 
-/// Directory of the journal that a query of one journal is meant for.
+/// Returns the directory of the only journal that a query reads.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
     let journals = partitions_in(data);
     let found = match partition {
@@ -86,9 +86,9 @@ pub fn read<T>(
     Ok(answer)
 }
 
-/// Notes the pauses in force, each once for all journals of this command.
+/// Prints a note about each pause in force, once for all journals of this command.
 fn note_pauses(pauses: &[IndexedPause]) {
-    // Lock: the journals of one command are read one after another.
+    // Locked briefly: the journals of one command are read one after another.
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     for pause in pauses {
@@ -98,14 +98,14 @@ fn note_pauses(pauses: &[IndexedPause]) {
     }
 }
 
-/// Notes the pauses in force in this journal, if its index is up to date.
+/// Prints a note about each pause in force in this journal, if its index is up to date.
 pub fn note_pauses_in(data: &Path) {
     if let Some(pauses) = index::read_if_current(data, &mut |reader| reader.pauses()) {
         note_pauses(&pauses);
     }
 }
 
-/// As [`read`], for the index of each journal that `place` selects.
+/// Like [`read`], but answers from the index of each journal that `place` selects.
 pub fn read_all<T>(
     place: &JournalTarget,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,
@@ -115,7 +115,7 @@ pub fn read_all<T>(
     journals.iter().map(|(_, directory)| read(place, directory, query)).collect()
 }
 
-/// A moment of the command line.
+/// Parses a time from the command line.
 pub fn moment(text: &str) -> anyhow::Result<Time> {
     past_time::parse(text).map_err(|text| CommandFailure::new(CommandExit::Usage, text).into())
 }

@@ -76,13 +76,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// The config of each project.
+/// File name of the config in each project.
 const CONFIG: &str = "organism.toml";
 
 /// Directory for checkpoint copies of the plain project.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// Name that lists the workflows instead of writing one.
+/// Argument that lists the workflows instead of writing one.
 const LIST: &str = "list";
 
 fn project_of(args: &Args) -> anyhow::Result<Project> {
@@ -122,7 +122,7 @@ fn unknown_workflow(name: &str) -> CommandFailure {
 /// Refuses a directory that has one of the project's files, so that nothing is overwritten.
 fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
     let paths = project.files.iter().map(|file| file.path.as_str()).chain(project.empty);
-    // The link itself counts, also where it leads nowhere.
+    // A symbolic link counts as an existing file even if its target is missing.
     let is_there = |path: &&str| directory.join(path).symlink_metadata().is_ok();
     let names: Vec<_> = paths.filter(is_there).collect();
     if names.is_empty() {
@@ -173,7 +173,7 @@ fn has_namesake(directory: &Path) -> bool {
     })
 }
 
-/// Name of the organism, derived from the directory's name if that gives a valid token.
+/// Derives the name of the organism from the directory's name, if that gives a valid token.
 fn organism_name(directory: &Path) -> Option<ListenerName> {
     let full = std::path::absolute(directory).ok()?;
     // The last part of `.` or `..` is no name.
@@ -182,7 +182,7 @@ fn organism_name(directory: &Path) -> Option<ListenerName> {
     ListenerName::parse(name.to_str()?).ok()
 }
 
-/// The config with this name of the organism in place of its own.
+/// Returns the config with its organism renamed to `name`.
 fn with_name(config: &str, name: &Option<ListenerName>) -> String {
     let Some(name) = name else { return config.to_owned() };
     let mut out = String::new();

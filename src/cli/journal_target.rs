@@ -25,7 +25,7 @@ pub struct JournalTarget {
     pub state: Option<PathBuf>,
 }
 
-/// Data directory that these arguments select.
+/// Returns the data directory that these arguments select.
 pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     match &place.data {
         Some(data) => Ok(data.clone()),
@@ -33,8 +33,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// State directory that these arguments select. It contains checkpoints that are kept outside the
-/// journal.
+/// Returns the state directory that these arguments select. The directory contains checkpoints that
+/// are kept outside the journal.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -43,7 +43,7 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// The evidence with which the journals that these arguments select are proved.
+/// Returns the evidence with which the journals that these arguments select are proved.
 pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     let state = state_dir(place)?;
     let settings = proof_settings(place)?;
@@ -56,8 +56,8 @@ pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     })
 }
 
-/// Proof settings of the config, or the defaults if the arguments select directories instead of a
-/// config.
+/// Returns the proof settings of the config, or the defaults if the arguments select directories
+/// instead of a config.
 pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
@@ -74,14 +74,14 @@ pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     })
 }
 
-/// Readers of all journals that these arguments select: one journal, or one for each local
+/// Opens readers of all journals that these arguments select: one journal, or one for each local
 /// partition.
 pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<JournalReader>> {
     let readers = readers_in(place, &data_dir(place)?)?;
     Ok(readers.into_iter().map(|(_, reader)| reader).collect())
 }
 
-/// Reader of every journal in `data`, with the journal's partition.
+/// Opens a reader of every journal in `data`, and returns each with the journal's partition.
 pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32, JournalReader)>> {
     let open = |(partition, journal): (Option<u32>, PathBuf)| {
         let opened = JournalReader::open(&journal).map_err(|error| lost(place, &journal, error));
@@ -101,8 +101,8 @@ pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     failed(error.in_journal(data.display()))
 }
 
-/// Readers of the journals that may contain records of a thread. All partitions are among them for
-/// a thread that belongs to no tree.
+/// Returns readers of the journals that may contain records of a thread. A thread that belongs to
+/// no tree may have records in every partition.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
@@ -125,7 +125,7 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
         .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
-/// The failure for a valid thread id of which there is no record.
+/// Makes the failure for a valid thread id without any record.
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
     CommandFailure::new(CommandExit::Usage, message)

@@ -1,4 +1,4 @@
-//! Hidden command that becomes a listener's process, whose life is tied to that of the pump.
+//! Hidden command whose process becomes that of a listener and ends with the pump.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -115,8 +115,8 @@ impl TestArgs {
             &mut report,
         );
 
-        // The program has a process group of its own, so an interrupt of this command does not reach
-        // it. The end of the trial kills it.
+        // The program has a process group of its own, so an interrupt of this command does not
+        // reach it. The end of the trial kills it.
         let passed = runtime.block_on(async {
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut terminate = signal(SignalKind::terminate())?;
@@ -181,7 +181,8 @@ impl TestArgs {
         Ok(schemas)
     }
 
-    /// The requests to send: the payloads of the files, then an example for each accepted name.
+    /// Makes the requests to send: the payloads of the files, then an example for each accepted
+    /// name.
     fn requests(&self, schemas: &Schemas) -> anyhow::Result<Vec<TrialRequest>> {
         let mut requests = Vec::new();
         for path in &self.payload {

@@ -8,8 +8,8 @@ use super::indexed;
 use super::journal_target::JournalTarget;
 use super::render::{RenderOutput, message_rows};
 
-/// Finds the one message that the id or its beginning names, in the journals of all partitions. The
-/// report shows at most `limit` messages that it caused.
+/// Finds the only message whose id begins with `id`, in the journals of all partitions. The report
+/// shows at most `limit` messages that this message caused.
 pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<MessageReport> {
     let prefix = MessageSelector::parse(id).ok_or_else(|| malformed(id))?;
     let found =

@@ -266,7 +266,7 @@ impl CommandVerb {
     }
 }
 
-/// Log levels without `ORGANISM_LOG`: warnings, what listeners write to standard error, which their
+/// Log levels without `ORGANISM_LOG`: warnings, the standard error of listeners, which their
 /// authors need, and each config that another command put in force.
 const LOG_DEFAULT: &str = "warn,listener=info,config=info";
 
@@ -278,7 +278,7 @@ struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether a command that the line advises is to name the config of this one.
+    /// Whether commands that the line advises get the `--config` of this command.
     is_own: bool,
 }
 

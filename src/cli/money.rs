@@ -6,12 +6,12 @@ use crate::organism::unpriced_model;
 
 use super::exit::{CommandExit, CommandFailure};
 
-/// The amount of `--money`, which bounds calls of these models of the config.
+/// Parses the amount of `--money`, which bounds calls of the given models.
 ///
 /// # Errors
 ///
-/// Returns a usage failure if it is no amount, or if it cannot bound one of the models because that
-/// one has no price.
+/// Returns a usage failure if the text is no amount, or if a network model without a price is among
+/// the models.
 pub fn amount<'m>(
     given: Option<f64>,
     models: impl IntoIterator<Item = &'m str>,

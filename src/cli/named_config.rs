@@ -1,5 +1,4 @@
-//! The config that a command was given with `--config`, so that the commands that it advises name
-//! it, too.
+//! Remembers the `--config` of this command, so that the commands that it advises name it, too.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -8,8 +7,8 @@ use std::sync::OnceLock;
 /// The config that this command was given.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Verbs of commands about one organism. `key trust` is one, too; `key show` is advised for another
-/// host, which has a config of its own.
+/// Verbs of commands about one organism, including `key trust`. `key show` is advised for another
+/// host, which has its own config.
 const VERBS: [&str; 29] = [
     "adopt",
     "answer",
@@ -52,12 +51,13 @@ pub fn remember(given: Option<&Path>) {
     }
 }
 
-/// The option that names the config of this command, after a space; empty if none was named.
+/// Returns the option that names the config of this command, after a space; empty if none was
+/// named.
 pub fn option() -> String {
     GIVEN.get().map(|path| option_of(path)).unwrap_or_default()
 }
 
-/// The text with that option in each command between backticks that takes it.
+/// Adds that option to each command between backticks that takes it.
 pub fn with_option(text: &str) -> Cow<'_, str> {
     match GIVEN.get() {
         Some(path) if text.contains(PROGRAM) => Cow::Owned(with_option_of(text, path)),

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{CommandExit, CommandFailure};
 
-/// Files and directories that a command has created. All of them are removed again unless the
-/// command keeps them, so that an error in the middle leaves nothing behind.
+/// Files and directories that a command has created. All of them are removed on drop unless
+/// [`NewFiles::keep`] is called, so that an error in the middle leaves nothing behind.
 pub struct NewFiles {
     directory: PathBuf,
-    /// In the order in which they were created.
+    /// Created paths, in the order of their creation.
     created: Vec<CreatedPath>,
 }
 
@@ -56,7 +56,7 @@ impl NewFiles {
         self.create_missing(&path)
     }
 
-    /// Ends the command's responsibility for the files: they stay.
+    /// Keeps the files and directories, which are no longer removed when this is dropped.
     pub fn keep(mut self) {
         self.created.clear();
     }
@@ -95,7 +95,7 @@ impl Drop for NewFiles {
         while let Some(created) = self.created.pop() {
             let removed = match &created {
                 CreatedPath::File(path) => std::fs::remove_file(path),
-                // Fails where another program has put something into it, which then stays.
+                // Fails and keeps the directory if another program has put something into it.
                 CreatedPath::Directory(path) => std::fs::remove_dir(path),
             };
             if let Err(error) = removed {

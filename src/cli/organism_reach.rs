@@ -68,8 +68,8 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// Digest of the config with which the organism in these directories runs, if it responds in time.
-/// Returns `None` if no organism runs.
+/// Returns the digest of the config with which the organism in these directories runs, if it
+/// responds in time. Returns `None` if no organism runs.
 pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -87,7 +87,7 @@ pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Dige
     runtime().ok()?.block_on(asking)
 }
 
-/// Handshake of a command that knows the journal's directory, but not the config.
+/// Makes the handshake of a command that knows the journal's directory, but not the config.
 pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     let project = project::stored(data).map_err(organism::Error::from)?;
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
@@ -117,7 +117,7 @@ pub(super) fn follow(
     runtime()?.block_on(following(&client, on_recorded))
 }
 
-/// Like [`follow`], through this client.
+/// Like [`follow`], but uses the given client.
 pub(super) async fn following(
     client: &ServiceClient,
     mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -139,15 +139,15 @@ pub(super) async fn following(
     }
 }
 
-/// A client of the organism that runs on the journal in `data`, whatever its config is.
+/// Makes a client of the organism that runs on the journal in `data`, whatever its config is.
 pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// A client of the organism that a command watches: the one on this host, or the pumps of all
-/// partitions where none runs here and the config names several. Without several partitions, waits
-/// for an organism on this host. The choice holds for the whole command, so that it ends with the
-/// organism on this host instead of using others.
+/// Returns a client of the organism to watch: the one on this host, or, if none runs here and the
+/// config names several partitions, the pumps of all partitions. With one partition, waits for an
+/// organism on this host. The choice holds for the whole command, so that it ends with the organism
+/// on this host instead of using others.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -184,8 +184,8 @@ async fn wait_for_organism(socket: &SocketTransport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The transport to the organism that runs on the journal in `data`. All requests of this command
-/// share its connection, with any handshake.
+/// Returns the transport to the organism that runs on the journal in `data`. All requests of this
+/// command share one connection, whatever their handshake.
 pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +195,7 @@ pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     socket.with_handshake(handshake)
 }
 
-/// A client of the organism that runs on the journal in `data` at the time of each request.
+/// Makes a client of the organism that runs on the journal in `data` at the time of each request.
 fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }

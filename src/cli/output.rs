@@ -12,7 +12,7 @@ use crate::mutant::mutant;
 
 /// Whether the reader of standard output has closed the pipe.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// The first error of standard output that is no closed pipe.
+/// The first error of standard output, except for a closed pipe.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
 /// Writes to standard output. A closed pipe is no error: later output is dropped.
@@ -46,15 +46,16 @@ pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Exit code of a command that would exit with `code`. An error of standard output replaces it.
+/// Returns the exit code of a command that would exit with `code`. An error of standard output
+/// replaces it.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));
     if code == ExitCode::SUCCESS { CommandExit::Unavailable.into() } else { code }
 }
 
-/// Standard output as a writer, for commands that only produce output. Here a closed pipe is an
-/// error, which may end the command.
+/// Writer to standard output for commands that only produce output. A closed pipe is an error here,
+/// which may end the command.
 pub struct StdoutWriter;
 
 impl Write for StdoutWriter {

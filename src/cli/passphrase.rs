@@ -13,7 +13,7 @@ use crate::service::signing::read_private;
 
 use super::exit::{CommandExit, CommandFailure};
 
-/// The passphrase of the key in `path`.
+/// Reads the passphrase of the key in `path`.
 pub(super) fn of_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     read(&format!("passphrase of {}: ", path.display()))
 }

@@ -8,8 +8,8 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{JournalTarget, failed_stored, readers_of, unknown};
 use super::startup::ConfigArg;
 
-/// Rebuilds the prompt of a turn on record. It needs the config as it is now only if the turn stored nothing
-/// of what it sent.
+/// Rebuilds the prompt of a turn on record. Uses the present config only if the turn has no stored
+/// inputs.
 pub fn past_prompt(
     place: &JournalTarget,
     agent: &ListenerName,

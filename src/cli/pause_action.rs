@@ -119,7 +119,8 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     })
 }
 
-/// Starting an organism only to pause it would hand over its open work first.
+/// Makes the failure if no organism runs. None is started only to be paused, because it would hand
+/// over its open work first.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
@@ -134,7 +135,7 @@ fn is_client(config: &Config, name: &ListenerName) -> bool {
     config.contracts.get(name).is_some_and(|contract| contract.role == Role::Client)
 }
 
-/// Names of the listeners of a config, agents included.
+/// Returns the names of the listeners of a config, agents included.
 fn names_of(config: &Config) -> Vec<String> {
     let contracts = config.contracts.iter().filter(|contract| contract.role != Role::Client);
     contracts.map(|contract| contract.name.to_string()).collect()
@@ -203,8 +204,8 @@ fn print_json(
     Ok(())
 }
 
-/// The exit code: that of the first partition that did not do it. `names` are what the command
-/// knows of the config.
+/// Returns the exit code of the first partition that failed. `names`: listeners of the config, as
+/// far as known.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

@@ -24,8 +24,8 @@ pub struct Args {
     /// Thread on record. Without it, an example task from the agent's schema.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Turn of that thread, from 1, as it was sent, whatever the config is now. Without it, the turn
-    /// that would come next.
+    /// Turn of that thread, from 1, as it was sent, whatever the config is now. Without it, the
+    /// turn that would come next.
     #[arg(long, value_name = "N", requires = "thread")]
     turn: Option<u32>,
     /// Write one JSON value.
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// The prompt of a turn that was not taken yet.
+/// Renders the prompt of a turn that was not taken yet.
 fn to_come(
     place: &JournalTarget,
     agent: &ListenerName,

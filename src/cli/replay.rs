@@ -1,5 +1,4 @@
-//! `organism replay`: decides every record again, or names the first that is not what the pump
-//! decides.
+//! `organism replay`: decides every record again, and names the first record that differs.
 
 use std::process::ExitCode;
 
@@ -68,8 +67,8 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// The exit code of several partitions: a broken chain before a difference, and both before records
-/// that were not decided.
+/// Returns the worse of two exit codes: a broken chain before a difference, and both before
+/// undecided records.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)
@@ -161,7 +160,7 @@ fn summary(output: &RenderOutput, report: &ReplayReport) -> String {
     lines.join("\n")
 }
 
-/// The line for an epoch whose records were not all decided again.
+/// Draws the line for an epoch whose records were not all decided again.
 fn line_of(epoch: &ReplayedEpoch) -> String {
     let ReplayedEpoch { from, to, core_version, decided, folded, .. } = epoch;
     let reason = match &epoch.reason {

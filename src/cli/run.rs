@@ -61,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             _ => divided(config, &partitions, web.as_ref()).await,
         }
     });
-    // A browser sees the last records of the organism.
+    // The view closes last, so that browsers see the last records of the organism.
     drop(view);
     ended
 }
@@ -98,7 +98,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
         match watch.next().await {
             Some(WatchedSignal::Stop(signal)) => break Some(signal),
             Some(WatchedSignal::Reload) => {
-                // Beside the watch, so that a stop is not held up by a reload.
+                // A task of its own, so that a reload does not delay a stop.
                 tokio::spawn(reload(organism.reloader()));
             }
             None if organism.has_ended() => break None,
@@ -185,7 +185,7 @@ fn publish_health(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     }
 }
 
-/// The partitions that the command line selects, or all.
+/// Returns the partitions that the command line selects, or all.
 fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32>> {
     let all = config.partitions();
     if let Some(beyond) = selected.iter().find(|selected| **selected >= all) {
@@ -202,7 +202,7 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
     Ok(selected)
 }
 
-/// Summary of the partitions and their owners, on one line.
+/// Summarises the partitions and their owners on one line.
 fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = statuses.iter().enumerate().filter(|(_, status)| of(status));

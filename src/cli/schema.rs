@@ -108,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A compiler of schemas that may also import from these folders.
+/// Makes a compiler of schemas that may also import from these folders.
 fn compiler_with(catalogue: &[PathBuf]) -> anyhow::Result<SchemaCompiler> {
     let real = |folder: &PathBuf| {
         let failed = |reason: String| {
@@ -194,7 +194,7 @@ impl SchemaAnswer {
         }
     }
 
-    /// The output for a line without a verdict, because the line could not be processed.
+    /// Makes the output for a line without a verdict, because the line could not be processed.
     fn bad(id: serde_json::Value, code: &str, message: String) -> Self {
         let answer = Self::new(id, "error");
         Self { code: Some(code.to_owned()), message: Some(message), ..answer }
@@ -313,7 +313,7 @@ fn answer(
     }
 }
 
-/// The payload names that the command must show.
+/// Returns the payload names that the command must show.
 fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<PayloadName>> {
     let Some(wanted) = wanted else { return Ok(file.names().to_vec()) };
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;
@@ -394,7 +394,7 @@ fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
         let name = payload_of(&config, wanted)?;
         let file = config.schemas.file_of(name).context("a registered payload has a schema")?;
         let text = file.documents().next().context("the schema has a text")?.text.as_str();
-        // One schema may declare several of them.
+        // One schema may declare several of the payloads.
         if !shown.contains(&text) {
             shown.push(text);
         }
@@ -403,7 +403,7 @@ fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// The payload of the config with this name.
+/// Finds the payload of the config with this name.
 fn payload_of<'c>(config: &'c Config, wanted: &str) -> anyhow::Result<&'c PayloadName> {
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;
     let found: Vec<_> = config.schemas.names().filter(fits).collect();

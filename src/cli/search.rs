@@ -145,7 +145,7 @@ fn one_of(option: &str, value: Option<&str>, known: &[&str]) -> anyhow::Result<(
     }
 }
 
-/// The results of several partitions as one.
+/// Merges the results of several partitions into one.
 fn merged(results: Vec<SearchResult>, limit: usize) -> SearchResult {
     let is_one = results.len() == 1;
     let mut items = Vec::new();
@@ -176,7 +176,7 @@ fn show(args: &Args, result: &SearchResult) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A total such as `7,112`, or `more than 10,000`.
+/// Formats a total, such as `7,112`, or `more than 10,000`.
 fn grouped(total: HitCount) -> String {
     let digits = total.number().to_string();
     let mut text = String::new();

@@ -91,8 +91,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Trace context of the program that started this command. An invalid variable is ignored, because
-/// it was not typed for this command.
+/// Reads the trace context of the program that started this command. An invalid variable is
+/// ignored, because it was not typed for this command.
 fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
@@ -262,14 +262,14 @@ fn progress(files: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Client key of a file, derived from its path and content. So a directory that was sent in part
-/// can be sent again without duplicates.
+/// Derives the client key of a file from its path and content, so that a directory that was sent in
+/// part can be sent again without duplicates.
 fn key_of(path: &Path, payload: &[u8]) -> String {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))
 }
 
-/// Regular files of a directory, sorted by name.
+/// Lists the regular files of a directory, sorted by name.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(

@@ -65,7 +65,8 @@ async fn ended() -> std::io::Result<()> {
     }
 }
 
-/// The config, if it is not replaced by a directory. It must load only if `--as` needs it.
+/// Loads the config, unless `--data` names a directory instead. An invalid config is an error only
+/// if `--as` needs it.
 fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {
@@ -87,7 +88,7 @@ fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     }
 }
 
-/// Options for actions, if `--operate` was given.
+/// Makes the options for actions, if `--operate` was given.
 fn operate(args: &Args, person: &ViewPerson) -> Option<OperateOptions> {
     if !args.operate {
         return None;

@@ -70,7 +70,8 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Forgets the rows of an index that proved damaged. Rows that were written cannot be taken back.
+    /// Forgets the rows of an index that proved damaged. Rows that were written cannot be taken
+    /// back.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {
@@ -137,9 +138,9 @@ impl SqlRows {
     }
 }
 
-/// Rows that a table may have, because it is kept in memory until its widths are known.
+/// Maximum rows of a table, which is kept in memory until the widths of its columns are known.
 const TABLE_ROWS_MAX: usize = 100_000;
-/// A missing value in a table.
+/// Text of a missing value in a table.
 const NULL: &str = "-";
 
 fn text(value: &SqlValue) -> String {
@@ -152,7 +153,7 @@ fn text(value: &SqlValue) -> String {
     }
 }
 
-/// A value in a table, without characters that a terminal would interpret.
+/// Writes a value for a table, without characters that a terminal would interpret.
 fn cell(value: &SqlValue) -> String {
     match value {
         SqlValue::Null => NULL.to_owned(),
@@ -160,12 +161,12 @@ fn cell(value: &SqlValue) -> String {
     }
 }
 
-/// A text that cannot imitate a row of its own.
+/// Writes a text so that it cannot imitate a row of its own.
 fn one_line(text: &str) -> String {
     clean(text).replace('\n', "\\n")
 }
 
-/// Refuses columns of one name, of which a JSON object would keep the last alone.
+/// Refuses columns of the same name, because a JSON object would keep only the last of them.
 fn only_once(columns: &[String]) -> anyhow::Result<()> {
     let mut seen = HashSet::new();
     match columns.iter().find(|name| !seen.insert(*name)) {

@@ -125,8 +125,8 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// The data directory of the only project that was started with this config file, whatever name the
-/// file states by now.
+/// Returns the data directory of the only project that was started with this config file, even if
+/// the file now states another name.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
@@ -172,7 +172,7 @@ fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
 
-/// The client to send as: the given one, or the only client of the config.
+/// Returns the client to send as: the given one, or the only client of the config.
 pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<ListenerName> {
     let clients = config.contracts.iter().filter(|c| c.role == crate::contract::Role::Client);
     let clients: Vec<_> = clients.map(|c| c.name.clone()).collect();
@@ -264,7 +264,7 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// Loads the config for a process that hosts agents; `own` states that the process has its own
+    /// Loads the config for a process that hosts agents. `own`: whether the process has its own
     /// NATS credentials.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
         let load: LoadConfig<Config> = if own {

@@ -5,7 +5,7 @@ use crate::service::SubmitUpdate;
 use super::decision;
 use super::exit::CommandExit;
 
-/// Exit code after an update; `wait` states whether the command waits for the result.
+/// Returns the exit code after an update; `wait` states whether the command waits for the result.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,

@@ -130,7 +130,7 @@ impl JournalTail {
         Ok(())
     }
 
-    /// The live subscription for the command's arguments.
+    /// Makes the live subscription for the command's arguments.
     fn live_request(&self) -> anyhow::Result<LiveRequest> {
         let request = LiveRequest { thread: self.within.clone(), ..LiveRequest::default() };
         let Some(name) = self.args.client.as_deref() else { return Ok(request) };
@@ -227,7 +227,7 @@ impl JournalTail {
         }
     }
 
-    /// The last record of a journal that is not shown.
+    /// Returns the position of the last record that is not shown, after which the output begins.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));
@@ -237,7 +237,7 @@ impl JournalTail {
     }
 }
 
-/// The last record of a journal before `until`, or the last of all.
+/// Returns the position of the last record before `until`, or of the last record of all.
 fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error> {
     match until {
         Some(until) => Ok(Position(reader.first_since(until)?.0.saturating_sub(1))),
@@ -246,7 +246,7 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
 }
 
 /// Reads the records after `seen` and before `until`, at most `limits::SCAN_RECORDS`, and advances
-/// `seen`. The bound gives the journals of other partitions their turn.
+/// `seen`. The bound lets the journals of other partitions be read in turn.
 fn after(
     reader: &JournalReader,
     seen: &mut Position,

@@ -16,7 +16,7 @@ use super::journal_target::{self, JournalTarget, known, unknown};
 use super::render::{RenderOutput, TimelineColumns, draw_timeline, put, put_json};
 use crate::audit::past_time;
 
-/// Events on a page, unless `--limit` states another number.
+/// Number of events on a page, unless `--limit` states another number.
 const PAGE_EVENTS: usize = 500;
 
 #[derive(Debug, clap::Args)]
@@ -99,8 +99,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The first page of a long thread, made with the index. `None` if other entries are wanted, or if
-/// reading the thread is as quick.
+/// Reads the first page of a long thread with the index. Returns `None` if the arguments select
+/// other events, or if reading the whole thread is as quick.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
         && args.from_seq.is_none()
@@ -131,7 +131,7 @@ fn select(args: &Args, timeline: &mut ThreadTimeline) {
     }
 }
 
-/// The failure for a thread that had no record at the moment in question.
+/// Makes the failure for a thread that had no record at the moment in question.
 fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
     for reader in journal_target::readers_of(&args.place, thread)? {
         let timeline = audit::thread_timeline(&reader, thread, None);
@@ -149,7 +149,7 @@ fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
     Ok(unknown(thread))
 }
 
-/// A position, or a time.
+/// Parses a position or a time.
 fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
     if let Ok(position) = text.parse() {
         return Ok(RecordedMoment::Position(Position(position)));

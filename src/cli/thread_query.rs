@@ -66,8 +66,8 @@ impl ThreadQuery {
         Ok(Self::Ids(ids))
     }
 
-    /// The threads of the journals that `place` selects: those with the newest records, at most
-    /// `most`, and whether there are more.
+    /// Finds at most `most` threads in the journals that `place` selects, those with the newest
+    /// records, and whether there are more.
     pub fn threads(
         &self,
         place: &JournalTarget,
@@ -154,7 +154,8 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
     Err(journal_target::unknown(thread).into())
 }
 
-/// The threads of a filter with the newest records first, and one more than `most` if there are more.
+/// Finds the threads that a filter selects, newest records first: up to `most`, and one more if
+/// there are more.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

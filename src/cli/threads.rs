@@ -68,7 +68,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = filter(&args)?;
     let limit = if args.all { usize::MAX } else { args.limit };
-    // One more shows whether there is a page before.
+    // One more tree shows whether there is a page before.
     let wanted = limit.saturating_add(1);
     let pages = indexed::read_all(&args.place, &mut |reader| reader.trees(&filter, wanted))?;
     let is_one = pages.len() == 1;

@@ -1,5 +1,5 @@
-//! `organism try`: runs recorded threads under a changed config in a journal of their own, and shows
-//! what became different.
+//! `organism try`: runs recorded threads under a changed config in a journal of their own, and
+//! shows what became different.
 
 mod report;
 
@@ -40,19 +40,19 @@ pub struct Args {
     /// Let every agent use this model of the changed config.
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Let models answer prompts that the record has no answer to, up to this number of tokens for all
-    /// threads together.
+    /// Let models answer prompts that the record has no answer to, up to this number of tokens for
+    /// all threads together.
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
     /// As --tokens, up to this amount in the currency of the changed config.
     #[arg(long, value_name = "N")]
     money: Option<f64>,
-    /// Give the calls to this listener that the record does not have to the listener itself, which then
-    /// has real effects. Without it, such a call ends as `not-recorded`.
+    /// Give the calls to this listener that the record does not have to the listener itself, which
+    /// then has real effects. Without it, such a call ends as `not-recorded`.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
-    /// Have this agent of the changed config decide whether results that differ mean the same. It takes
-    /// `compare-results` of `organism:judge.xsd`.
+    /// Have this agent of the changed config decide whether results that differ mean the same. It
+    /// takes `compare-results` of `organism:judge.xsd`.
     #[arg(long, value_name = "AGENT")]
     judge: Option<String>,
     /// Keep the journal of the runs in this directory, which must be new or empty.
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let changed = ConfigArg { config: Some(args.changed.clone()) }.load_unbound()?;
     let options = options(args, &changed)?;
     let (mut threads, has_more) = query.threads(&args.place, args.max)?;
-    // The oldest first, as they were recorded.
+    // Tries the oldest threads first, in the order of the record.
     threads.reverse();
     if threads.is_empty() {
         let text = "no thread matches --threads in this journal; `organism threads` with the config or --data of \

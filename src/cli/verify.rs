@@ -180,7 +180,7 @@ struct PartitionProof<'r> {
 fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     let tally = report.messages;
     let mut lines = vec![format!("journal      {}, epoch {}", report.journal, report.epoch)];
-    // A proof that ends early has counted nothing.
+    // A proof that fails early has no counts to show.
     if report.broken.is_none() || report.records > 0 {
         lines.extend([
             format!(
@@ -245,7 +245,7 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     lines.join("\n")
 }
 
-/// Lines about keys that changed, and about keys that are not available.
+/// Draws lines about keys that changed, and about keys that are not available.
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {

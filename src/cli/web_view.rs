@@ -19,7 +19,7 @@ use super::exit::{CommandExit, CommandFailure};
 use super::render::put;
 use super::startup;
 
-/// The address unless the command line names another one.
+/// Default address of the web view.
 pub(super) const LISTEN: &str = "127.0.0.1:7717";
 
 /// Options of a web view, whichever command shows it.
@@ -66,14 +66,14 @@ impl Drop for OpenView {
 }
 
 impl ViewArgs {
-    /// Whether any of these options stands on the command line.
+    /// Whether any of these options is on the command line.
     pub fn is_given(&self) -> bool {
         let is_tls_given = self.tls_cert.is_some() || self.tls_key.is_some();
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// The person that `--as` names, and the token, if it is that person's configured secret. The
-    /// generated token is for a terminal alone.
+    /// Returns the person that `--as` names, and the token, if it is that person's configured
+    /// secret. A generated token is shown only on a terminal.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -120,7 +120,7 @@ impl ViewArgs {
             ViewOptions { listen, tls, hosts, token, data, organism, person, operate, proof };
 
         let runtime = runtime()?;
-        // On a thread of the runtime, so that what it starts has the priority of those threads.
+        // Opened on a thread of the runtime, so that new threads inherit the low priority.
         let opened = runtime.block_on(runtime.spawn(WebView::open(options)))?;
         let view =
             opened.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
@@ -139,7 +139,7 @@ impl ViewArgs {
     }
 }
 
-/// The problem with the names of `--host`, if there is one.
+/// Returns the problem with the names of `--host`, if there is one.
 fn host_problem(hosts: &[String]) -> Option<String> {
     if hosts.len() > limits::WEB_HOSTS_MAX {
         return Some(format!("--host may be repeated {} times", limits::WEB_HOSTS_MAX));
@@ -152,7 +152,7 @@ fn host_problem(hosts: &[String]) -> Option<String> {
     Some(format!("`{wrong}` is no host name; --host takes one without scheme, port and path"))
 }
 
-/// The threads of a web view. They have a low priority, and the pump waits for none of them.
+/// Starts the threads of a web view. They have a low priority, and the pump waits for none of them.
 fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(limits::WEB_THREADS).thread_name("web-view").enable_all();
@@ -160,7 +160,7 @@ fn runtime() -> anyhow::Result<Runtime> {
     Ok(builder.build()?)
 }
 
-/// The person with this name in a config.
+/// Finds the person with this name in a config.
 fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     let is_named = |known: &ListenerName| known.as_str() == name;
     if let Some((operator, _)) = config.operators.iter().find(|(known, _)| is_named(known)) {
@@ -187,7 +187,8 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     }
 }
 
-/// Login name of the user of this process. The organism sees the same user behind each request.
+/// Returns the login name of the user of this process. The organism sees the same user behind each
+/// request.
 fn own_name() -> Option<ListenerName> {
     let login = operator::this_user().login?;
     ListenerName::parse(&login).ok()

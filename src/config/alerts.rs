@@ -21,7 +21,7 @@ pub struct AlertsConfig {
     /// Variables to add to the inherited environment.
     pub env: Vec<(String, SecretValue)>,
     pub rules: AlertRulesConfig,
-    /// How long the command may run.
+    /// Maximum time that the command may run.
     pub timeout: Duration,
 }
 
@@ -33,9 +33,10 @@ pub struct AlertRulesConfig {
     pub refusals: u64,
     /// Number of failed calls to one listener within `window` that raises an alert.
     pub failures: u64,
-    /// Time in which refusals and failures are counted, and after which a quiet burst has ended.
+    /// Period in which refusals and failures are counted. A burst ends after a quiet period of this
+    /// length.
     pub window: Duration,
-    /// How long a held call may wait for a person.
+    /// Maximum time that a held call may wait for a person before it raises an alert.
     pub waiting: Duration,
 }
 

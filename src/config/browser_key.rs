@@ -1,5 +1,5 @@
-//! Writes the key of an operator's browser into the text of a config, and leaves every other byte as
-//! it is.
+//! Writes the key of an operator's browser into the text of a config, and leaves every other byte
+//! as it is.
 //!
 //! A text has many layouts: tables, dotted keys, inline tables. So an edit is only a proposal. It
 //! counts if the new text is the old config with exactly this key, as the parser reads both.
@@ -21,9 +21,9 @@ const BROWSER_KEY: &str = "browser_key";
 /// A config with the key of an operator's browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrowserKeyChange {
-    /// The operator had no such key.
+    /// The operator had no browser key. The value is the new text.
     Added(String),
-    /// The operator had another one, as the text wrote it.
+    /// The operator had another key, which `earlier` quotes from the old text.
     Replaced { text: String, earlier: String },
     /// The text has this key already.
     Unchanged,
@@ -62,8 +62,7 @@ fn did_you_mean(near: Option<&str>) -> String {
     near.map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
 }
 
-/// Writes the key into the section of the operator. A key that is there already stays, unless it is
-/// to be replaced.
+/// Writes the key into the section of the operator. Replaces an existing key only on request.
 pub fn with_browser_key(
     text: &str,
     name: &str,
@@ -123,7 +122,7 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// The new key on a line after that of the operator's other key, with what stands before it there.
+/// Inserts the new key on a line after the operator's other key, with the same prefix.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,
@@ -144,12 +143,12 @@ fn on_its_own_line(
     }
 }
 
-/// The new key after the operator's other key, in an inline table.
+/// Inserts the new key after the operator's other key, in an inline table.
 fn beside(text: &str, value: Range<usize>, key: &str) -> Option<String> {
     replaced(text, value.end..value.end, &format!(", {BROWSER_KEY} = \"{key}\""))
 }
 
-/// Whether a text is the same config but for this key of the operator.
+/// Whether `new` differs from the old config only in this key of the operator.
 fn is_that_edit(old: &DeTable<'_>, new: &str, name: &str, key: &str) -> bool {
     let Ok(new) = DeTable::parse(new) else { return false };
     let new = new.get_ref();
@@ -161,7 +160,7 @@ fn is_that_edit(old: &DeTable<'_>, new: &str, name: &str, key: &str) -> bool {
     is_there && is_same_table(old, new, &[SECTION, name])
 }
 
-/// Whether two tables are equal but for the browser's key in the table at `path`.
+/// Whether two tables are equal except for the browser's key in the table at `path`.
 fn is_same_table(old: &DeTable<'_>, new: &DeTable<'_>, path: &[&str]) -> bool {
     let is_other = |key: &str| !(path.is_empty() && key == BROWSER_KEY);
     let keys = |table: &DeTable<'_>| -> Vec<String> {
@@ -215,7 +214,7 @@ mod tests {
         OperatorPublicKey::of(&SigningKey::from_bytes(&[seed; 32]))
     }
 
-    /// The text with the key of ana's browser, and the key as `KEY`.
+    /// Returns the text with the key of ana's browser, and the key as `KEY`.
     fn added(text: &str) -> String {
         let text = text.replace("ANA", &key(1).to_string());
         match with_browser_key(&text, "ana", &key(2), false) {

@@ -52,9 +52,10 @@ pub struct CaseText {
 /// The cases of one file, for the workflows of one config.
 #[derive(Debug, Clone)]
 pub struct CaseFile {
-    /// Path of the config, from the directory of the file; `None` if the file names none.
+    /// Path of the config, relative to the directory of the case file; `None` if the file names
+    /// none.
     pub config: Option<PathBuf>,
-    /// Values of variables of the config.
+    /// Values that the file gives to variables of the config.
     pub variables: Vec<(String, String)>,
     pub cases: Vec<WorkflowCase>,
 }
@@ -70,7 +71,7 @@ pub struct WorkflowCase {
     /// Answers in the order of the file. If two could arrive at the same time, the earlier one in
     /// the file arrives first.
     pub answers: Vec<CaseAnswer>,
-    /// Listeners whose programs run.
+    /// Listeners whose real programs run in this case.
     pub listeners: Vec<CaseText>,
     pub expected: CaseExpectations,
 }

@@ -121,8 +121,7 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// One problem of a config, with advice on how to correct it. Its texts never quote anything
-/// private.
+/// One problem of a config, with advice on how to correct it. Neither text quotes private values.
 #[derive(Debug, Clone)]
 pub struct ConfigProblem {
     pub code: ProblemCode,
@@ -150,7 +149,7 @@ impl ConfigProblem {
 }
 
 impl ConfigProblem {
-    /// The problem and its suggested correction, for a note without a caret.
+    /// Returns the problem and its suggested correction, for a note without a caret.
     pub fn on_one_line(&self) -> String {
         match &self.help {
             Some(help) => format!("{self}; {help}"),

@@ -31,10 +31,10 @@ pub(super) struct EffectiveConfig<'a> {
     pub agents: &'a [AgentSpec],
     #[serde(rename = "models")]
     pub models: Vec<serde_json::Value>,
-    /// Public keys of operators by name.
+    /// Public keys of operators, by operator.
     #[serde(rename = "operators", skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<ListenerName, OperatorPublicKey>,
-    /// Public keys in browsers of operators by name.
+    /// Public keys of operators' browsers, by operator.
     #[serde(rename = "operators_in_browsers", skip_serializing_if = "BTreeMap::is_empty")]
     pub browser_keys: BTreeMap<ListenerName, OperatorPublicKey>,
     /// Clients that see what models write in their own threads.
@@ -117,7 +117,7 @@ pub(super) fn operators(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorP
     first
 }
 
-/// The keys with which operators sign in browsers.
+/// Returns the keys with which operators sign in browsers.
 pub(super) fn browser_keys(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorPublicKey> {
     let first = operators(keys);
     let others = keys.iter().filter(|(name, key)| first.get(name) != Some(key));

@@ -18,7 +18,7 @@ pub struct ConfigEnvironment {
 }
 
 impl ConfigEnvironment {
-    /// The environment of this process. Variables that are not UTF-8 are left out.
+    /// Reads the environment of this process. Leaves out variables that are not UTF-8.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -36,7 +36,8 @@ impl ConfigEnvironment {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// A directory of the XDG base directory specification. A relative value counts as unset.
+    /// Returns a directory of the XDG base directory specification. A relative value counts as
+    /// unset.
     fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {
@@ -45,24 +46,24 @@ impl ConfigEnvironment {
         })
     }
 
-    /// Default path of this user's operator key.
+    /// Returns the default path of this user's operator key.
     pub fn operator_key(&self) -> PathBuf {
         self.xdg("XDG_CONFIG_HOME", ".config").join("organism").join("operator.key")
     }
 
-    /// Default parent directory of organisms' journals.
+    /// Returns the default parent directory of organisms' journals.
     pub fn data_parent(&self) -> PathBuf {
         self.xdg("XDG_DATA_HOME", ".local/share").join("organism")
     }
 
-    /// Default parent directory of organisms' keys and checkpoints.
+    /// Returns the default parent directory of organisms' keys and checkpoints.
     pub fn state_parent(&self) -> PathBuf {
         self.xdg("XDG_STATE_HOME", ".local/state").join("organism")
     }
 }
 
-/// Logical path of the current directory. Like `pwd`, this trusts the variable PWD if it names the
-/// directory of the process.
+/// Returns the logical path of the current directory. Like `pwd`, this trusts the variable PWD if
+/// it names the directory of the process.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

@@ -15,8 +15,8 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads a text like [`read`]. `instead` advises what to do if there is no such file, or an empty
-/// one.
+/// Like [`read`], but with other advice: `instead` states what to do if there is no such file, or
+/// an empty one.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,
@@ -56,7 +56,7 @@ pub(super) fn read_with(
     Ok(text)
 }
 
-/// Base directory of the relative paths in a config.
+/// Returns the base directory of the relative paths in a config.
 pub(super) fn directory(path: &Path, around: &ConfigEnvironment) -> PathBuf {
     let full = around.directory.join(path);
     let parent = full.parent().map(Path::to_owned).unwrap_or_default();
@@ -95,7 +95,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// A file in the directory of `path` that has a similar name.
+/// Returns a file in the directory of `path` that has a similar name.
 pub(super) fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);

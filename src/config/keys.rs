@@ -15,7 +15,7 @@ pub(super) enum KeyKind {
     List,
     /// Either a string or a list of strings.
     OneOrMore,
-    /// A table of strings whose keys are free.
+    /// A table of strings with arbitrary keys.
     Free,
     /// A table or a list with a form of its own. It cannot be overridden.
     Nested,
@@ -388,7 +388,7 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     (secret || misplaced || table).then_some(true)
 }
 
-/// The known name that is most similar to `name`, if one is similar enough.
+/// Returns the known name that is most similar to `name`, if one is similar enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().filter(|other| *other != name).map(|other| {
         let distance = strsim::damerau_levenshtein(name, other);

@@ -97,7 +97,7 @@ pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Confi
     load_with(path, around, KeyRequirement::Unwritten)
 }
 
-/// Like [`load_for_servers`], for a config that was written out of a journal.
+/// Like [`load_for_servers`], for a stored config that was written from a journal to files.
 pub(super) fn load_stored(
     path: &Path,
     around: &ConfigEnvironment,
@@ -128,7 +128,7 @@ impl KeyRequirement {
     }
 }
 
-/// The programs that an organism runs, and the listeners that others run.
+/// Programs that an organism starts, and listeners that run as other programs.
 struct ConfiguredPrograms {
     processes: Vec<ProcessSpec>,
     alerts: Option<Arc<AlertsConfig>>,
@@ -180,7 +180,7 @@ fn read_as(
     Ok(sections)
 }
 
-/// Storage of the journal. `None` if the organism has no valid name.
+/// Resolves the storage of the journal. `None` if the organism has no valid name.
 fn storage_of(
     sections: &DeclaredSections,
     directory: &Path,
@@ -233,7 +233,7 @@ fn resolve(
     ResolvedSections { contracts, workflows, schedules }
 }
 
-/// Notes for the author about transports of agents.
+/// Returns notes for the author of the config about the transports of agents.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -337,13 +337,13 @@ fn load_with(
     })
 }
 
-/// The clients whose config says `steps = true`.
+/// Returns the clients whose config says `steps = true`.
 fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     let clients = members.iter().filter(|member| member.steps);
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Reports the missing keys (`unmet`) to commands that start an organism, and sorts all problems.
+/// Reports the missing keys in `unmet` to commands that start an organism, and sorts all problems.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
         problems.also(unmet);
@@ -351,7 +351,7 @@ fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut Conf
     problems.sort();
 }
 
-/// The config in the form that the journal stores.
+/// Renders the config in the form that the journal stores.
 fn stored_config(
     effective: &str,
     sections: &DeclaredSections,
@@ -363,7 +363,7 @@ fn stored_config(
     Arc::new(StoredConfig::new(effective, path, rendered))
 }
 
-/// Agents, models, workflows and schedules.
+/// Parts of a config for its effective form: agents, models, workflows and schedules.
 type EffectiveParts<'a> =
     (&'a [AgentSpec], &'a [ModelSpec], &'a [ConfiguredWorkflow], &'a [Schedule]);
 

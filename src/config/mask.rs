@@ -28,8 +28,8 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether the value of a private key may be quoted nevertheless: an address that has no place for a
-/// secret, or the name of a variable.
+/// Whether the value of a private key may be quoted nevertheless: an address that has no place for
+/// a secret, or the name of a variable.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
     match key.trim_matches('"') {
@@ -68,7 +68,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether this can only be the name of a variable. A key without an underscore looks the same.
+/// Whether this value can only be the name of a variable. Requires an underscore, because a key
+/// without one looks the same as a name.
 pub(super) fn is_variable(value: &str) -> bool {
     let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     value.contains('_') && value.bytes().all(is_name)
@@ -88,8 +89,8 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
     }
 }
 
-/// Guesses the private ranges line by line, for a text that is no valid TOML. From the first private
-/// key on, all of a line is private: where its value ends is unknown.
+/// Guesses the private ranges line by line, for a text that is no valid TOML. From its first
+/// private key on, the whole rest of a line is private, because the end of the value is unknown.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;

@@ -50,7 +50,8 @@ pub(super) struct DeclaredMember {
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
-    /// Time after which a key of a client counts as new. `None` if keys do not expire.
+    /// Time after which a client key that is used again counts as new. `None` if keys do not
+    /// expire.
     pub keys_for: Option<Duration>,
     /// Whether a client sees what models write in its own threads.
     pub steps: bool,
@@ -127,7 +128,7 @@ pub(super) fn token(
     }
 }
 
-/// The most similar text that is a valid token.
+/// Returns the most similar text that is a valid token.
 fn tokenized(text: &str) -> Option<String> {
     let good = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let token: String = text.chars().map(good).collect();
@@ -191,7 +192,7 @@ fn common(
 ) -> Option<DeclaredMember> {
     let gather = [("all", Gather::All), ("first", Gather::First)];
     let listens = role != Role::Client;
-    // People have none of these settings: a question is asked once and has no time-out by default.
+    // People have none of these settings: a question is sent once and has no time-out by default.
     let is_program = listens && role != Role::Human;
     let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
     let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
@@ -251,8 +252,8 @@ pub(super) enum SchemaSource {
     File,
     /// Payloads are declared in the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
-    /// As `FileOrSection`. Agents and humans may omit `accepts`; they then accept only the payloads
-    /// that workflows declare.
+    /// Like `FileOrSection`, but agents and humans may omit `accepts`. They then accept only the
+    /// payloads that workflows declare.
     Workflows,
 }
 

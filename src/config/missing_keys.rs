@@ -12,7 +12,7 @@ impl MissingKeys {
         self.0.push((model.to_owned(), problem));
     }
 
-    /// Missing keys of the models that `agents` use.
+    /// Returns the missing keys of the models that `agents` use.
     pub fn of_agents<'a>(
         &self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -22,8 +22,8 @@ impl MissingKeys {
         self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(problem_of).collect()
     }
 
-    /// Missing keys that a pump needs. Keys of models that only agents on other machines use are
-    /// left out.
+    /// Returns the missing keys that a pump needs. Keys of models that only agents on other
+    /// machines use are left out.
     pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
         let remote = used(agents.iter().filter(|agent| agent.is_remote), models);
         let local = used(agents.iter().filter(|agent| !agent.is_remote), models);
@@ -36,7 +36,7 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// Models that these agents use, including those that a router leads to.
+/// Returns the models that these agents use, including those that a router leads to.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {

@@ -139,7 +139,7 @@ pub struct Config {
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
-    /// Listeners that are on NATS, without agents.
+    /// Listeners on NATS, except agents.
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
@@ -170,7 +170,7 @@ pub struct Config {
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers, if answers are recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Where the threads are that this organism tries; `None` for an organism that works for real.
+    /// Source of the recorded threads on which a trial tries this config; `None` outside of trials.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program that ties the processes of listeners to this one. An
     /// embedding program sets it if the program is neither beside it nor on `PATH`.
@@ -183,14 +183,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// Directories of the journal and of its state, and the project to which they belong.
+    /// Returns the directories of the journal and of its state, and the project to which they
+    /// belong.
     pub fn directories(&self) -> ProjectFolders {
         let data = self.data.clone();
         let state = self.state.clone();
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
-    /// All texts that the journal stores as blobs, each once: the effective config with its
+    /// Returns all texts that the journal stores as blobs, each once: the effective config with its
     /// prompts, the manifest of the config with all its files, and the schemas and definitions that
     /// were generated. A boot lists them in this order.
     pub fn texts(&self) -> Vec<&str> {
@@ -204,7 +205,7 @@ impl Config {
         texts.filter(|text| listed.insert(*text)).collect()
     }
 
-    /// Number of partitions. Each has its own pump.
+    /// Returns the number of partitions. Each has its own pump.
     pub fn partitions(&self) -> u32 {
         match &self.storage {
             StorageConfig::Embedded => 1,
@@ -212,7 +213,7 @@ impl Config {
         }
     }
 
-    /// The partition whose pump this config is for; `None` if there is one alone.
+    /// Returns the partition whose pump this config is for; `None` if there is only one partition.
     pub fn own_partition(&self) -> Option<u32> {
         match &self.storage {
             StorageConfig::JetStream { journal, .. } if journal.partitions > 1 => {
@@ -222,12 +223,12 @@ impl Config {
         }
     }
 
-    /// Agents that run in `organism host` processes.
+    /// Returns the agents that run in `organism host` processes.
     pub fn remote_agents(&self) -> impl Iterator<Item = &AgentSpec> {
         self.agents.iter().filter(|agent| agent.is_remote)
     }
 
-    /// Agents that run in the process of the pump.
+    /// Returns the agents that run in the process of the pump.
     pub fn local_agents(&self) -> impl Iterator<Item = &AgentSpec> {
         self.agents.iter().filter(|agent| !agent.is_remote)
     }
@@ -237,7 +238,7 @@ impl Config {
         self.agents.iter_mut().for_each(|agent| agent.is_remote = false);
     }
 
-    /// Missing keys of a process that hosts only `agents`.
+    /// Returns the missing keys of a process that hosts only `agents`.
     pub fn keys_missing_for<'a>(
         &'a self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -245,12 +246,13 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Missing keys of the process in which the pump runs.
+    /// Returns the missing keys of the process in which the pump runs.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
 
-    /// The config for the pump of one partition. All partitions share the keys of checkpoints.
+    /// Returns the config for the pump of one partition. All partitions share the keys of
+    /// checkpoints.
     pub fn of_partition(&self, partition: u32) -> Self {
         let mut config = self.clone();
         if let StorageConfig::JetStream { journal, .. } = &mut config.storage
@@ -267,7 +269,7 @@ impl Config {
 /// Where the journal is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageConfig {
-    /// The journal is in the data directory alone.
+    /// The journal is only in the data directory.
     Embedded,
     /// The journal is in a stream on these servers. The data directory has a projection for
     /// readers.

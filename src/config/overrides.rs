@@ -107,7 +107,7 @@ fn replace_text<'p>(
     Some(())
 }
 
-/// Source for messages about a variable. Shows its value only if it cannot be private.
+/// Makes the source for messages about a variable. Shows its value only if it cannot be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
@@ -198,7 +198,7 @@ fn unknown(root: &TomlTable, variable: &str, value: &str) -> ConfigProblem {
     ConfigProblem::new(ProblemCode::UnknownOverride, &place, message).help(help)
 }
 
-/// Every override that this config could have.
+/// Returns every override that this config could have.
 fn all(root: &TomlTable) -> Vec<String> {
     let keys = |section: &KnownSection, before: String| -> Vec<String> {
         section.key_names().map(|key| format!("{before}__{}", shouted(key))).collect()
@@ -224,8 +224,8 @@ fn all(root: &TomlTable) -> Vec<String> {
     sections.collect()
 }
 
-/// Names of the override variables for every text beneath `table`; `before` is the name of the
-/// table.
+/// Returns the names of the override variables for every text beneath `table`; `before` is the name
+/// of the table.
 fn texts(table: &TomlTable, before: &str) -> Vec<String> {
     let of_entry = |entry: &TomlEntry| {
         let name = format!("{before}__{}", shouted(&entry.key.value));

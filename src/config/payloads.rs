@@ -41,11 +41,11 @@ pub(super) struct PayloadResolver {
     /// Whether the section `payloads` could be read completely; `None` if the config has no such
     /// section.
     section: Option<bool>,
-    /// Notes for the reader about settings that are valid but surprising.
+    /// Notes for the author of the config about settings that are valid but may surprise.
     pub notes: Vec<String>,
 }
 
-/// The real path of each of these folders, with its portable name.
+/// Returns the real path of each of these folders, with its portable name.
 fn catalogue(
     directory: &Path,
     folders: &[Located<ExpandedText>],
@@ -121,7 +121,7 @@ impl PayloadResolver {
         }
     }
 
-    /// Payload name of an agent's final.
+    /// Returns the payload name of an agent's final.
     pub fn final_of(&self, agent: &ListenerName) -> Option<PayloadName> {
         self.finals.get(agent).cloned()
     }
@@ -203,8 +203,8 @@ impl PayloadResolver {
         ResolvedMember { member, contract, accepts, replies }
     }
 
-    /// Which calls of a member need approval. If a schema of a listener has the danger flag, the
-    /// default is every call that is not marked as harmless.
+    /// Decides which calls of a member need approval. If a schema of a listener has the danger
+    /// flag, the default is every call that is not marked as harmless.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -262,7 +262,7 @@ impl PayloadResolver {
         approval
     }
 
-    /// The payload names that these schemas and the section `payloads` declare.
+    /// Returns the payload names that these schemas and the section `payloads` declare.
     pub fn known_of(
         &mut self,
         schemas: &[Located<ExpandedText>],
@@ -376,7 +376,7 @@ impl PayloadResolver {
         }
     }
 
-    /// Portable name of a document that was found in the catalogue.
+    /// Returns the portable name of a document that was found in the catalogue.
     fn name_in_catalogue(&self, path: &Path) -> String {
         let mut found = self.catalogue.iter().filter_map(|(real, name)| {
             let below = path.strip_prefix(real).ok()?;
@@ -409,9 +409,9 @@ impl PayloadResolver {
     }
 }
 
-/// The section of payloads in the short form, as messages and the record name it.
+/// Name of the section of payloads in the short form, for messages and the record.
 const SECTION: &str = "[payloads]";
-/// Namespace of the payloads of that section.
+/// Namespace of the payloads of the section `[payloads]`.
 const SECTION_NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";
 /// Namespaces that only the program's own schemas may declare.
 const RESERVED: [&str; 4] =

@@ -27,7 +27,7 @@ pub(super) fn processes(
     specs.collect()
 }
 
-/// The command, with the path of its program. Empty if the program was not found.
+/// Returns the command, with the path of its program. Empty if the program was not found.
 pub(super) fn command(
     written: &[Located<ExpandedText>],
     directory: &Path,
@@ -117,8 +117,8 @@ fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Environment variables for the child: `NAME = "value"`, or `NAME_file = "path"` for the content
-/// of a file.
+/// Reads environment variables for the child: `NAME = "value"`, or `NAME_file = "path"` for the
+/// content of a file.
 pub(super) fn environment(
     written: &[(Located<String>, Located<ExpandedText>)],
     directory: &Path,
@@ -150,7 +150,7 @@ fn is_variable(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Content of a file with a secret, without the final line break that editors add.
+/// Reads the content of a file with a secret, without the final line break that editors add.
 pub(super) fn secret(
     path: &Located<ExpandedText>,
     directory: &Path,

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::ids::Digest;
 
-/// Number of digits that names of default directories contain of the path's digest.
+/// Number of digits of the path's digest in the names of default directories.
 const DIGITS: usize = 8;
 
 /// A project, identified by the path of its config.
@@ -23,20 +23,20 @@ pub struct ProjectPaths {
 }
 
 impl ProjectPaths {
-    /// Name of this project's default directories.
+    /// Returns the name of this project's default directories.
     pub fn directory_name(&self) -> String {
         directory_name(&self.name, &self.path)
     }
 }
 
-/// Name of the default directories of the organism `name` with the config at `path`.
+/// Returns the name of the default directories of the organism `name` with the config at `path`.
 pub fn directory_name(name: &str, path: &Path) -> String {
     let digest = Digest::of(path.as_os_str().as_bytes()).to_string();
     let digits: String = digest.chars().take(DIGITS).collect();
     format!("{name}-{digits}")
 }
 
-/// Whether a directory may be an earlier default of the organism `name`. Its name is either the
+/// Whether the name `directory` may be an earlier default of the organism `name`: either the
 /// organism's name alone, as in early versions, or that name with the digest of another path.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
@@ -47,7 +47,8 @@ pub fn is_directory_of(directory: &str, name: &str) -> bool {
     }
 }
 
-/// The absolute path of `file`, which is relative to `directory`. Only the text is normalised.
+/// Returns the absolute path of `file`, which is relative to `directory`. Only the text is
+/// normalised.
 pub fn path_of(file: &Path, directory: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for component in directory.join(file).components() {

@@ -34,8 +34,8 @@ pub(super) struct DeclaredProof {
 }
 
 impl DeclaredProof {
-    /// Directory into which checkpoints are copied. A relative path starts at `directory`, the
-    /// directory of the config.
+    /// Returns the directory into which checkpoints are copied. A relative path starts at
+    /// `directory`, the directory of the config.
     pub fn checkpoints(&self, directory: &Path) -> Option<PathBuf> {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }

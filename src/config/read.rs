@@ -19,7 +19,8 @@ pub(super) struct TableReader<'a> {
     /// Description of the table for messages, such as "listener `search`" in "`peers` of listener
     /// `search`".
     what: String,
-    /// Known keys for which unknown keys of the table were probably meant. They count as written.
+    /// Known keys that the author probably meant by unknown keys of the table. They count as
+    /// written.
     mistyped: Vec<&'static str>,
     /// All keys that the section may have.
     known: Vec<&'static str>,
@@ -60,7 +61,7 @@ impl<'a> TableReader<'a> {
         Self { table, place, what, mistyped, known, problems }
     }
 
-    /// Range of the key in the source, or of the table if the key is missing.
+    /// Returns the range of the key in the source, or of the table if the key is missing.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         entry.map_or(&self.place, |entry| &entry.key.place).clone()
@@ -282,8 +283,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether the value of `key` is an empty list. Invalid entries of a list are reported
-    /// elsewhere.
+    /// Whether the value of `key` is an empty list. Does not report invalid entries.
     pub fn is_empty_list(&self, key: &str) -> bool {
         matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
     }
@@ -316,7 +316,7 @@ impl<'a> TableReader<'a> {
         entries.collect()
     }
 
-    /// The value of a key as it was written.
+    /// Returns the value of a key as it was written.
     pub fn node(&self, key: &str) -> Option<&'a TomlNode> {
         self.table.get(key)
     }
@@ -326,7 +326,7 @@ impl<'a> TableReader<'a> {
         self.wrong::<()>(key, node, wanted, None);
     }
 
-    /// The name of a table within this one, for messages.
+    /// Returns the name of a table within this one, for messages.
     pub fn what_within(&self, key: &str) -> String {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
         format!("{key} of {}", self.what)
@@ -387,8 +387,8 @@ impl<'a> TableReader<'a> {
     }
 }
 
-/// The known key for which an unknown one was probably meant: a similar key, or one that begins
-/// with the unknown key.
+/// Returns the known key that the author probably meant by an unknown one: a similar key, or one
+/// that begins with the unknown key.
 fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)

@@ -1,4 +1,5 @@
-//! Which differences between two configs a running organism can apply, and which need a restart.
+//! Decides which differences between two configs a running organism can apply, and which need a
+//! restart.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use crate::ids::ListenerName;
 
 use super::{ComparedConfig, Config, ConfigChange, config_changes};
 
-/// Sections that take effect at a start alone, as `organism config diff` names them.
+/// Sections that take effect only at a start, as `organism config diff` names them.
 const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",
@@ -20,7 +21,7 @@ const SECTIONS_OF_START: [&str; 10] = [
     "schedules",
 ];
 
-/// Settings of a contract on which the bookkeeping of its work in flight depends.
+/// Settings of a contract that the bookkeeping of work in flight depends on.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
 /// The difference between the config in force and another one.
@@ -69,9 +70,9 @@ fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
     let mut words = key.split('.');
     let section = words.next().unwrap_or_default();
     match section {
-        // The folders from which schemas may import.
+        // The catalogue: folders from which schemas may import.
         "organism" => words.next() != Some("catalogue"),
-        // The connection to the servers was checked against it.
+        // The connection to the NATS servers was checked against the earlier value.
         "payload_bytes" => !before.remotes.is_empty() || before.remote_agents().next().is_some(),
         "contracts" => {
             let name = words.next().and_then(|name| ListenerName::parse(name).ok());
@@ -82,7 +83,7 @@ fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
     }
 }
 
-/// Whether this setting of a listener that stays takes effect at a start alone.
+/// Whether this setting of a listener that both configs have takes effect only at a start.
 fn is_contract_of_start(
     name: &ListenerName,
     setting: &str,

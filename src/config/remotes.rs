@@ -1,4 +1,4 @@
-//! Checks of listeners and agents on NATS, which need configured servers.
+//! Checks listeners and agents on NATS, which need configured servers.
 
 use crate::ids::ListenerName;
 

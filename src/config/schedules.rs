@@ -126,7 +126,7 @@ fn time_of_day(text: &str) -> Option<civil::Time> {
     civil::Time::new(hour, minute, second, 0).ok().filter(|_| is_whole && second < 60)
 }
 
-/// The time zone, and its name as the database spells it.
+/// Reads the time zone, and returns it with its name as the database spells it.
 fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     if !read.has("zone") {
         return Some((TimeZone::UTC, "UTC".to_owned()));
@@ -149,8 +149,8 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     None
 }
 
-/// The schedules, whose clients exist and whose payloads pass the gate. `contracts` are those of
-/// the config, if they have no problem; without them, payloads are not checked.
+/// Resolves the schedules. Each client must exist, and each payload must pass the gate. Without
+/// `contracts`, which have a reported problem, payloads are not checked.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -218,7 +218,7 @@ fn client(
     None
 }
 
-/// Text of the payload's file.
+/// Reads the text of the payload's file.
 fn payload(
     declared: &DeclaredSchedule,
     directory: &Path,
@@ -279,7 +279,7 @@ fn check_payload(
     None
 }
 
-/// Advice with the payloads that the peers of a client accept.
+/// Returns advice with the payloads that the peers of a client accept.
 fn sendable(client: &ListenerName, gate: &Gate) -> String {
     let peers = gate.contracts.get(client).map(|contract| contract.peers.as_slice());
     let peers = peers.unwrap_or_default().iter().filter_map(|peer| gate.contracts.get(peer));

@@ -19,7 +19,7 @@ pub struct ClientSecret {
     pub client: ListenerName,
     /// Environment variable that contains the secret, if it comes from a variable.
     pub variable: Option<String>,
-    /// The secret. `None` if it could not be read, in a process that does not need it.
+    /// The secret. `None` if a process that does not need the secret could not read it.
     secret: Option<SecretValue>,
 }
 
@@ -28,14 +28,14 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Digest of the secret. The digest of a presented secret must be equal.
+    /// Returns the digest of the secret. The digest of a presented secret must be equal.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }
 }
 
 impl Config {
-    /// Secret of this client, if the client has one and this process could read it.
+    /// Returns the secret of this client, if the client has one and this process could read it.
     pub fn secret_of(&self, client: &ListenerName) -> Option<SecretValue> {
         let found = self.client_secrets.iter().find(|known| known.client == *client);
         found.and_then(ClientSecret::secret).cloned()

@@ -52,7 +52,7 @@ pub(super) struct DeclaredSections {
     pub operators: DeclaredOperators,
     pub payloads: DeclaredPayloads,
     pub schedules: Vec<DeclaredSchedule>,
-    /// The section of definitions, as it was written.
+    /// The section of workflows, as it was written.
     pub workflows: Option<TomlEntry>,
     /// All other sections, with overrides applied.
     pub root: TomlTable,
@@ -68,8 +68,8 @@ impl DeclaredSections {
         matches!(table, Some(TomlValue::Table(table)) if table.get(name).is_some())
     }
 
-    /// Directories of the journal of the organism `name` with the config `file`. They are the
-    /// written ones, relative to the config, or the user's default ones.
+    /// Returns the directories of the journal of the organism `name` with the config `file`: those
+    /// that the config states, relative to its file, or else the user's default ones.
     pub fn directories(
         &self,
         name: &str,
@@ -228,7 +228,7 @@ fn unknown_sections(root: &TomlTable, problems: &mut ConfigProblems) {
     }
 }
 
-/// Table of a section, with the range of the section's name.
+/// Returns the table of a section, with the range of the section's name.
 fn section<'t>(
     root: &'t TomlTable,
     section: &KnownSection,

@@ -1,8 +1,8 @@
-//! Paths and words in commands that a text advises.
+//! Quotes paths and words for the shell commands that a text advises.
 
 use crate::xml::invisible_characters::visible;
 
-/// A text as one word of a shell's command, without characters that a terminal would act on.
+/// Quotes a text as one word of a shell command, without characters that a terminal would act on.
 pub fn in_shell(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -11,7 +11,7 @@ use super::file;
 use super::members::DeclaredMember;
 use super::shell_word::in_shell;
 
-/// One note for each installed listener that differs from the one that this program ships.
+/// Makes one note for each installed listener that differs from the one that this program ships.
 pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String> {
     let mut folders = BTreeSet::new();
     for member in members {
@@ -20,8 +20,8 @@ pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String>
     folders.iter().filter_map(|folder| note(folder, directory)).collect()
 }
 
-/// Directories, relative to the config, in which the manifest of this member's listener may be:
-/// those of its program and its schemas, and the ones above these.
+/// Returns the directories, relative to the config, in which the manifest of this member's listener
+/// may be: those of its program and its schemas, and the ones above these.
 fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
     let of_process = member.process.iter().flat_map(|process| &process.command);

@@ -6,7 +6,7 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::nearest;
 use super::tree::{ExpandedText, Located};
 
-/// The shipped schema that `schema` names. Reports a name that a listener cannot use.
+/// Finds the shipped schema that `schema` names. Reports a name that a listener cannot use.
 pub(super) fn find(
     schema: &Located<ExpandedText>,
     problems: &mut ConfigProblems,
@@ -30,7 +30,7 @@ pub(super) fn find(
     None
 }
 
-/// Names of the schemas that a listener may use.
+/// Returns the names of the schemas that a listener may use.
 fn names() -> impl Iterator<Item = &'static str> {
     shipped::SCHEMAS.iter().filter(|schema| !schema.is_core).map(|schema| schema.name)
 }

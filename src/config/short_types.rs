@@ -12,9 +12,10 @@ use super::tree::{ExpandedText, TomlNode, TomlTable, TomlValue};
 #[derive(Default)]
 pub(super) struct DeclaredPayloads {
     pub types: Vec<(String, ShortType)>,
-    /// Where the section stands, if the config has it.
+    /// Range of the section in the source; `None` if the config has no such section.
     pub place: Option<SourceRange>,
-    /// A payload of the section has a reported problem: its name may still be used.
+    /// Whether a payload of the section has a reported problem. Its name may still be used
+    /// elsewhere.
     pub has_unread: bool,
 }
 
@@ -63,7 +64,7 @@ struct ShortTypeReader<'a> {
 }
 
 impl ShortTypeReader<'_> {
-    /// Payloads with their types. Those with a problem are left out.
+    /// Reads payloads with their types. Leaves out those with a problem.
     fn named_types(&mut self, table: &TomlTable, noun: &str) -> Vec<(String, ShortType)> {
         let mut types = Vec::new();
         for entry in &table.entries {
@@ -121,7 +122,7 @@ impl ShortTypeReader<'_> {
         }
     }
 
-    /// All fields of a table; `None` if any of them has a problem.
+    /// Reads all fields of a table; `None` if any of them has a problem.
     fn fields(&mut self, table: &TomlTable, what: &str) -> Option<Vec<ShortField>> {
         let mut fields = Vec::new();
         for entry in &table.entries {
@@ -136,7 +137,7 @@ impl ShortTypeReader<'_> {
         (fields.len() == table.entries.len()).then_some(fields)
     }
 
-    /// The type of the items of a list.
+    /// Reads the type of the items of a list.
     fn item(&mut self, node: &TomlNode, items: &[TomlNode], what: &str) -> Option<ShortType> {
         let [item] = items else {
             let message = format!("a list of {what} has {} types and needs one", items.len());

@@ -1,7 +1,7 @@
 //! Texts that problems point to: config files, override variables, schemas.
 //!
-//! Private parts of a text (environment values, keys, addresses that may hold a password) are masked before a problem can
-//! quote the text. Positions refer to the unmasked text.
+//! Private parts of a text (environment values, keys, addresses that may hold a password) are
+//! masked before a problem can quote the text. Positions refer to the unmasked text.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,12 +19,12 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// A source without private parts.
+    /// Makes a source without private parts.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Self::masking(name, text, &[])
     }
 
-    /// A source with private byte ranges, which are never quoted.
+    /// Makes a source with private byte ranges, which are never quoted.
     pub fn masking(
         name: impl Into<String>,
         text: impl Into<String>,
@@ -36,7 +36,7 @@ impl ConfigSource {
         Arc::new(Self { name, text, masked })
     }
 
-    /// A source that is entirely private, so that nothing of it is ever quoted.
+    /// Makes a source that is entirely private, so that nothing of it is ever quoted.
     pub fn hidden(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         let text = text.into();
         let everything = 0..text.len();
@@ -47,12 +47,13 @@ impl ConfigSource {
         &self.name
     }
 
-    /// The text in which private ranges are masked.
+    /// Returns the text in which private ranges are masked.
     pub fn shown(&self) -> &NamedSource<String> {
         &self.masked
     }
 
-    /// The unmasked text of a range. Must be used to find positions only, never in messages.
+    /// Returns the unmasked text of a range. Must be used to find positions only, never in
+    /// messages.
     pub(super) fn slice(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or_default()
     }
@@ -76,13 +77,13 @@ impl SourceRange {
         Self { source: Arc::clone(source), span }
     }
 
-    /// The start of a source, for problems about missing parts.
+    /// Makes the range at the start of a source, for problems about missing parts.
     pub fn start(source: &Arc<ConfigSource>) -> Self {
         Self::new(source, 0..0)
     }
 
-    /// A line from `column` to its end; both numbers count from 1. A `line` of 0 means the whole
-    /// file, a `column` of 0 the whole line.
+    /// Makes the range from `column` to the end of a line; both numbers count from 1. A `line` of 0
+    /// means the whole file, a `column` of 0 the whole line.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;
@@ -101,7 +102,7 @@ impl SourceRange {
         Self::new(source, start + from..start + line.len())
     }
 
-    /// Line and column, from 1. Columns count characters, without a byte order mark.
+    /// Returns the line and column, from 1. Columns count characters, without a byte order mark.
     pub fn line_and_column(&self) -> (u32, u32) {
         let text = &self.source.text;
         let mark = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };

@@ -221,7 +221,7 @@ impl DeclaredStorage {
 }
 
 impl Config {
-    /// Name of the journal in messages: its directory, or its stream.
+    /// Returns the name of the journal in messages: its directory, or its stream.
     pub fn journal_name(&self) -> String {
         match &self.storage {
             StorageConfig::Embedded => self.data.display().to_string(),

@@ -51,7 +51,7 @@ fn problem(doubled: bool, place: &SourceRange, message: &str, line: &str) -> Con
         .help(help(&message, line))
 }
 
-/// Range of the line that contains `at`, without the line break.
+/// Returns the range of the line that contains `at`, without the line break.
 fn line_around(text: &str, at: usize) -> Range<usize> {
     let before = text.get(..at).unwrap_or(text);
     let start = before.rfind('\n').map_or(0, |i| i + 1);
@@ -59,7 +59,7 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Start of the table header that applies to the line at `start`, or that is this line.
+/// Returns the start of the table header that applies to the line at `start`, or that is this line.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

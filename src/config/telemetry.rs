@@ -27,7 +27,7 @@ pub struct TelemetryConfig {
     /// Headers of every request.
     pub headers: Vec<(String, SecretValue)>,
     pub service: String,
-    /// Share of the traces beginning here that is exported, from 0 to 1.
+    /// Exported share of the traces that begin in this process, from 0 to 1.
     pub sample: f64,
 }
 
@@ -110,8 +110,8 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Names of variables that contain keys of the collector, even if nothing is exported. They are
-    /// hidden from every listener whose config does not request them.
+    /// Returns the names of variables that contain keys of the collector, even if nothing is
+    /// exported. They are hidden from every listener whose config does not request them.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);

@@ -1,5 +1,5 @@
-//! Checks payloads of native agents that JSON cannot express completely. Checks that the final of
-//! an agent whose text is the answer can contain a text.
+//! Checks payloads of native agents that JSON cannot express completely. Checks that the final can
+//! contain a text if the text of a turn ends the agent's call.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -65,7 +65,8 @@ fn words(
     }
 }
 
-/// Checks that the final of an agent whose text is the answer has exactly one place for a text.
+/// Checks that the final has exactly one place for a text if the text of a turn ends the agent's
+/// call.
 fn answer(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

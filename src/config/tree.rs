@@ -37,7 +37,7 @@ pub(super) struct ExpandedText {
 }
 
 impl ExpandedText {
-    /// A string without variables.
+    /// Makes a string without variables.
     pub fn plain(text: &str) -> Self {
         Self { value: text.to_owned(), written: text.to_owned(), failed: false }
     }
@@ -65,7 +65,7 @@ pub(super) enum TomlValue {
 }
 
 impl TomlNode {
-    /// Noun for the type of the value, used in messages.
+    /// Returns the noun for the type of the value, used in messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
             TomlValue::Text(_) => "a string",
@@ -96,7 +96,7 @@ impl TomlTable {
         self.entries.iter().find(|entry| entry.key.value == key).map(|entry| &entry.node)
     }
 
-    /// Takes an entry out of the table.
+    /// Removes an entry from the table and returns it.
     pub fn take(&mut self, key: &str) -> Option<TomlEntry> {
         let at = self.entries.iter().position(|entry| entry.key.value == key)?;
         Some(self.entries.remove(at))
@@ -150,7 +150,7 @@ pub(super) fn parse_verbatim(
 
 struct TomlReader<'a> {
     source: &'a Arc<ConfigSource>,
-    /// Where variables come from; `None` if strings have none.
+    /// Environment with the values of variables; `None` if strings contain no variables.
     around: Option<&'a ConfigEnvironment>,
     problems: &'a mut ConfigProblems,
 }

@@ -1,12 +1,12 @@
-//! The source of an organism that tries its config on recorded threads.
+//! Where a trial's organism gets the recorded threads on which it tries its config.
 
 use std::path::PathBuf;
 
-/// Where the recorded threads are, and whether a trial may call models.
+/// Location of the recorded threads of a trial, and whether the trial may call models.
 #[derive(Debug, Clone)]
 pub struct TrialSource {
     /// Data directory of each journal that has some of the threads.
     pub journals: Vec<PathBuf>,
-    /// Whether a model that uses the network may answer a prompt without an answer on record.
+    /// Whether models on the network may answer prompts that have no recorded answer.
     pub asks_models: bool,
 }

@@ -50,7 +50,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> Vec<DeclaredUndo> {
     declared
 }
 
-/// The undo of a listener, with the names of its payloads.
+/// Resolves the payload names in the undo of a listener.
 pub(super) fn resolve(
     member: &DeclaredMember,
     accepts: &[Located<PayloadName>],

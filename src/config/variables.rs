@@ -52,13 +52,13 @@ pub(super) fn fill(
     ExpandedText { value, written: text.to_owned(), failed }
 }
 
-/// Names of the variables in a string as the config writes it.
+/// Returns the names of the variables in a string as the config writes it.
 pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     let inner = written.split("${").skip(1).filter_map(|inner| Some(inner.split_once('}')?.0));
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
 }
 
-/// Names of the variables in a string that must be set, because they have no default.
+/// Returns the names of the variables in a string that must be set, because they have no default.
 pub(super) fn named_without_default(written: &str) -> impl Iterator<Item = &str> {
     let starts = written.match_indices("${").map(|(at, _)| at);
     let is_escaped = |at: usize| written.get(..at).is_some_and(|before| before.ends_with('$'));
@@ -110,8 +110,8 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Range of the `n`th `${` in a string. If escapes make that ambiguous, the range of the whole
-/// string.
+/// Returns the range of the `n`th `${` in a string. If escapes make that ambiguous, the range of
+/// the whole string.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

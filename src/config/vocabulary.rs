@@ -11,7 +11,8 @@ use super::payloads::ResolvedMember;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::Located;
 
-/// The problem for a vocabulary conflict, at the entry of the config that causes the conflict.
+/// Makes the problem for a vocabulary conflict, at the entry of the config that causes the
+/// conflict.
 pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) -> ConfigProblem {
     let of = |name: &ListenerName| resolved.iter().find(|r| r.member.name.value == *name);
     let place_in = |list: &[Located<PayloadName>], name: &PayloadName| {
@@ -83,7 +84,7 @@ pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut Con
     }
 }
 
-/// Listeners through which a forwarded `name` passes until it returns to `start`.
+/// Returns the listeners through which a forwarded `name` passes until it returns to `start`.
 fn cycle_from<'r>(
     start: &'r ResolvedMember<'_>,
     name: &PayloadName,

@@ -1,7 +1,7 @@
 //! Which calls an operator must approve before they are delivered.
 //!
-//! The bytes of the payload decide. In doubt, approval is required. Must not know the sender: a
-//! sender cannot loosen what the config requires.
+//! The bytes of the payload decide. In doubt, approval is required. The sender must not influence
+//! the decision: a sender cannot loosen what the config requires.
 
 use std::borrow::Cow;
 

@@ -58,12 +58,12 @@ impl Default for TreeLimits {
 }
 
 impl TreeLimits {
-    /// Budget of the tree for the model calls of all agents.
+    /// Returns the budget of the tree for the model calls of all agents.
     pub fn budget(&self) -> Budget {
         Budget { tokens: Some(self.tokens), money: self.money }
     }
 
-    /// Budget of one request for the model calls of all agents.
+    /// Returns the budget of one request for the model calls of all agents.
     pub fn request_budget(&self) -> Budget {
         Budget { tokens: self.per_request_tokens, money: self.per_request_money }
     }

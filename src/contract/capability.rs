@@ -12,8 +12,8 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// The core words that the listener may use: those of the config's list, or, without a list,
-    /// every word of its kind for an agent or a workflow, and none for any other listener.
+    /// Returns the core words that the listener may use: those of the config's list. Without a
+    /// list, an agent or a workflow may use every word of its kind, and any other listener none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -23,8 +23,8 @@ impl Contract {
         })
     }
 
-    /// The core words that the config may allow for a listener of this kind. Only agents may use
-    /// the words that move the window of a prompt.
+    /// Returns the core words that the config may allow for a listener of this kind. Only agents
+    /// may use the words that move the window of a prompt.
     pub fn core_words_of(role: Role) -> impl Iterator<Item = &'static str> {
         Primitive::WORDS.into_iter().filter(move |word| match role {
             Role::Agent => true,

@@ -41,26 +41,27 @@ pub struct GoalRoles {
 /// Local name of each payload that delegates.
 const DELEGATE: &str = "delegate";
 
-/// Name of the payload that delegates the goal `goal` of `workflow`.
+/// Returns the name of the payload that delegates the goal `goal` of `workflow`.
 pub fn delegate_name(workflow: &ListenerName, goal: &str) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}{ROLES}{goal}"), DELEGATE)
 }
 
 const ROLES: &str = "/roles/";
 
-/// Name of the goal that a payload with this name delegates; `None` for any other payload.
+/// Returns the name of the goal that a payload with this name delegates; `None` for any other
+/// payload.
 pub fn delegated_goal(name: &PayloadName) -> Option<&str> {
     let rest = name.namespace.strip_prefix(WORKFLOW_NAMESPACE)?.strip_prefix('/')?;
     let (_, goal) = rest.split_once(ROLES)?;
     (*name.local == *DELEGATE).then_some(goal)
 }
 
-/// Name of a workflow's reply to a delegation that succeeded.
+/// Returns the name of a workflow's reply to a delegation that succeeded.
 pub fn delegate_output_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, "delegate-output")
 }
 
-/// Name of a workflow's reply to a delegation that failed.
+/// Returns the name of a workflow's reply to a delegation that failed.
 pub fn delegate_failed_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, "delegate-failed")
 }
@@ -81,14 +82,14 @@ impl GoalRoles {
         })
     }
 
-    /// Roles of a task that is delegated from a goal with these roles; `None` if the task cannot be
-    /// delegated further.
+    /// Returns the roles of a task that is delegated from a goal with these roles; `None` if the
+    /// task cannot be delegated further.
     pub fn beneath(&self) -> Option<Self> {
         let depth = self.depth.checked_sub(1).filter(|depth| *depth > 0)?;
         Some(Self { max: None, depth, ..self.clone() })
     }
 
-    /// Attributes of a goal element that state these roles.
+    /// Returns the attributes of a goal element that state these roles.
     pub(super) fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut out = vec![
             ("delegate", self.payload.to_string()),
@@ -101,7 +102,8 @@ impl GoalRoles {
 }
 
 impl Contract {
-    /// Payloads with which this agent may delegate, each with the workflow that receives it.
+    /// Returns the payloads with which this agent may delegate, each with the workflow that
+    /// receives it.
     pub(super) fn delegations<'a>(
         &'a self,
         contracts: &'a [Self],
@@ -112,7 +114,7 @@ impl Contract {
         own.map(|(of, workflow)| (&of.payload, workflow))
     }
 
-    /// Replies to delegations; empty if no goal of the workflow can be delegated.
+    /// Returns the replies to delegations; empty if no goal of the workflow can be delegated.
     pub(super) fn delegation_replies(&self) -> Vec<PayloadName> {
         if self.delegations.is_empty() {
             Vec::new()

@@ -18,7 +18,8 @@ use crate::xml::scan::attributes;
 /// extend it by `/` and a name.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
-/// Namespace of payloads of agents that are neither declared by a listener nor by the core.
+/// Namespace of agents' payloads that this program declares itself, apart from the payloads of the
+/// core.
 pub const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 
 /// Part of the namespace of goals between that of workflows and the name of the agent.
@@ -36,7 +37,7 @@ pub struct TypedAnswer {
     pub payload: PayloadName,
 }
 
-/// Name of the payload that gives a goal to `agent`.
+/// Returns the name of the payload that gives a goal to `agent`.
 pub fn goal_name(agent: &ListenerName) -> PayloadName {
     PayloadName::new(&goal_namespace(agent), GOAL)
 }
@@ -48,24 +49,24 @@ pub fn is_goal_of(agent: &ListenerName, name: &PayloadName) -> bool {
     given_to == Some(agent.as_str()) && *name.local == *GOAL
 }
 
-/// Name of an agent's answer to a goal without a type. Also the final of agents that declare no
-/// final.
+/// Returns the name of an agent's answer to a goal without a type. It is also the final of agents
+/// that declare none.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
 
-/// Name of the payload with which a run of a workflow records its definition.
+/// Returns the name of the payload with which a run of a workflow records its definition.
 pub fn run_definition_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, "run-definition")
 }
 
-/// Name of the payload with which a client retries an earlier run of `workflow`.
+/// Returns the name of the payload with which a client retries an earlier run of `workflow`.
 pub fn retry_name(workflow: &ListenerName) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}"), &format!("{workflow}-retry"))
 }
 
-/// Schema of the goal payload of `agent`: its text, the name of the answer to a typed goal, and the
-/// roles to which the goal may be delegated.
+/// Writes the schema of the goal payload of `agent`: its text, the name of the answer to a typed
+/// goal, and the roles to which the goal may be delegated.
 pub fn goal_schema(agent: &ListenerName) -> String {
     let namespace = goal_namespace(agent);
     format!(
@@ -81,18 +82,19 @@ pub fn goal_schema(agent: &ListenerName) -> String {
     )
 }
 
-/// Payload of a goal for `agent` with this document.
+/// Writes the payload of a goal for `agent` with this document.
 pub fn write_goal(agent: &ListenerName, document: &str) -> String {
     write_goal_request(agent, document, None, None)
 }
 
-/// Payload of a goal for `agent` with this document, which only the payload `answer` answers.
+/// Writes the payload of a goal for `agent` with this document, which only the payload `answer`
+/// answers.
 pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadName) -> String {
     write_goal_request(agent, document, Some(answer), None)
 }
 
-/// Payload of a goal for `agent` with this document. If `answer` is set, only that payload answers
-/// the goal. If `roles` is set, the agent may delegate the goal to them.
+/// Writes the payload of a goal for `agent` with this document. If `answer` is set, only that
+/// payload answers the goal. If `roles` is set, the agent may delegate the goal to them.
 pub fn write_goal_request(
     agent: &ListenerName,
     document: &str,
@@ -109,14 +111,15 @@ pub fn write_goal_request(
     out
 }
 
-/// Name of the only payload that answers the goal in `payload`; `None` for a goal without a type.
+/// Reads the name of the only payload that answers the goal in `payload`; `None` for a goal without
+/// a type.
 pub fn read_goal_answer(payload: &str) -> Option<PayloadName> {
     let attributes = attributes(payload);
     let (_, answer) = attributes.into_iter().find(|(name, _)| *name == "answer")?;
     PayloadName::parse(&answer).ok()
 }
 
-/// The document in the payload of a goal.
+/// Reads the document in the payload of a goal.
 pub fn read_goal(payload: &str) -> Option<String> {
     Element::read(payload).map(|goal| goal.text())
 }
@@ -126,14 +129,15 @@ fn goal_namespace(agent: &ListenerName) -> String {
 }
 
 impl Contract {
-    /// Name of the goal payload that this agent accepts from `sender`; `None` unless `sender` is a
-    /// workflow.
+    /// Returns the name of the goal payload that this agent accepts from `sender`; `None` unless
+    /// `sender` is a workflow.
     pub(super) fn goal_from(&self, sender: &Self) -> Option<PayloadName> {
         let may_send = sender.role == Role::Workflow || mutant("take-goals-from-anybody");
         (self.role == Role::Agent && may_send).then(|| goal_name(&self.name))
     }
 
-    /// Payloads with which this agent answers typed goals of workflows, without duplicates.
+    /// Returns the payloads with which this agent answers typed goals of workflows, without
+    /// duplicates.
     pub(super) fn typed_answers(&self, contracts: &[Self]) -> Vec<PayloadName> {
         let all = contracts.iter().filter(|one| one.role == Role::Workflow);
         let own = all.flat_map(|one| &one.answers).filter(|answer| answer.agent == self.name);
@@ -143,8 +147,8 @@ impl Contract {
         names
     }
 
-    /// Name of the retry payload that this workflow accepts from `sender`; `None` if it accepts
-    /// none. A workflow that only continues its open runs accepts nothing.
+    /// Returns the name of the retry payload that this workflow accepts from `sender`; `None` if it
+    /// accepts none. A workflow that only continues its open runs accepts nothing.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

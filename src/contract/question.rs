@@ -20,7 +20,8 @@ pub struct WorkflowQuestion {
 }
 
 impl Contract {
-    /// The questions that `sender` may ask this listener. Empty unless this listener is a person.
+    /// Returns the questions that `sender` may ask this listener. Empty unless this listener is a
+    /// person.
     pub(super) fn questions_from<'a>(
         &'a self,
         sender: &'a Self,
@@ -29,8 +30,8 @@ impl Contract {
         to_self.filter(|_| self.is_human()).map(|question| &question.question)
     }
 
-    /// The payloads with which this listener may answer questions of workflows. Empty unless it is
-    /// a person.
+    /// Returns the payloads with which this listener may answer questions of workflows. Empty
+    /// unless it is a person.
     pub(super) fn answers_to_workflows<'a>(
         &'a self,
         contracts: &'a [Self],
@@ -42,7 +43,7 @@ impl Contract {
 }
 
 impl Contracts {
-    /// The payloads with which `human` may answer this question: the answer that a workflow
+    /// Returns the payloads with which `human` may answer this question: the answer that a workflow
     /// declares for it, or otherwise the person's declared replies.
     pub fn answers_to(&self, human: &ListenerName, question: &PayloadName) -> Vec<PayloadName> {
         let all = self.iter().flat_map(|contract| &contract.questions);

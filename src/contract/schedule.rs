@@ -29,7 +29,7 @@ pub struct Schedule {
 /// Policy for times at which the payload could not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedPolicy {
-    /// One run replaces all missed ones.
+    /// One run replaces all missed runs.
     #[default]
     Once,
     /// Missed runs are not replaced.
@@ -64,7 +64,7 @@ pub struct DailyTime {
     pub zone_name: String,
 }
 
-/// The times of a schedule that have come, from the planned time to now.
+/// Scheduled times that have passed, from the planned time to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
@@ -85,7 +85,7 @@ pub const WEEKDAYS: [(&str, Weekday); 7] = [
 ];
 
 impl ScheduleTimes {
-    /// The first time after `time`. Intervals are counted from `time`.
+    /// Returns the first time after `time`. Intervals are counted from `time`.
     pub fn after(&self, time: Time) -> Time {
         match self {
             Self::Every(interval) => time.plus(*interval),
@@ -93,8 +93,8 @@ impl ScheduleTimes {
         }
     }
 
-    /// The times that have come by `now`. `due` is the planned time; it must not be later than
-    /// `now`.
+    /// Returns the times that have come by `now`. `due` is the planned time, which must not be
+    /// later than `now`.
     pub fn passed(&self, due: Time, now: Time) -> PassedTimes {
         match self {
             Self::Every(interval) => {
@@ -126,7 +126,7 @@ impl ScheduleTimes {
 }
 
 impl DailyTime {
-    /// The first time after `time`, or `i64::MAX` if there is none.
+    /// Returns the first time after `time`, or `i64::MAX` if there is none.
     fn after(&self, time: Time) -> Time {
         self.first_after(time).unwrap_or(Time(i64::MAX))
     }
@@ -148,8 +148,8 @@ impl DailyTime {
         }
     }
 
-    /// The scheduled time on `date`. If the clock repeats that hour, the first occurrence; if the
-    /// clock skips it, the time is later by the length of the gap.
+    /// Returns the scheduled time on `date`. If the clock repeats that hour, returns the first
+    /// occurrence; if the clock skips it, returns a time that is later by the length of the gap.
     fn on(&self, date: civil::Date) -> Option<Time> {
         let local = date.to_datetime(self.at);
         let found = self.zone.to_ambiguous_timestamp(local).compatible().ok()?;
@@ -157,8 +157,8 @@ impl DailyTime {
     }
 }
 
-/// Text form of the times, in one line. It is recorded, and a schedule whose text differs is
-/// planned anew.
+/// Writes the times on one line. The text is recorded, and a schedule with another text is planned
+/// anew.
 impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -193,7 +193,7 @@ mod tests {
         })
     }
 
-    /// The first `count` times after `from`, in UTC.
+    /// Returns the first `count` times after `from`, in UTC.
     fn times(schedule: &ScheduleTimes, from: &str, count: usize) -> Vec<String> {
         let next = |after: &Time| Some(schedule.after(*after));
         let found = std::iter::successors(Some(time(from)), next).skip(1).take(count);

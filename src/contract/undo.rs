@@ -22,7 +22,7 @@ pub struct UndoRule {
 }
 
 impl Contract {
-    /// The rule that undoes calls with this request, or `None` if they cannot be undone.
+    /// Returns the rule that undoes calls with this request, or `None` if they cannot be undone.
     pub fn undo_of(&self, request: &PayloadName) -> Option<&UndoRule> {
         self.undo.iter().find(|rule| rule.request == *request)
     }
@@ -32,8 +32,8 @@ impl Contract {
         self.undo.iter().any(|rule| rule.payload == *payload)
     }
 
-    /// Maximum attempts of a call with this request. A payload that undoes is attempted once,
-    /// whatever the listener's setting.
+    /// Returns the maximum attempts of a call with this request. A payload that undoes is attempted
+    /// once, whatever the listener's setting.
     pub fn attempts_of(&self, request: Option<&PayloadName>) -> u32 {
         let is_undo = request.is_some_and(|request| self.is_undo(request));
         if is_undo && !mutant("undo-once-more") { 1 } else { self.attempts }

@@ -23,10 +23,10 @@ pub enum Meaning {
     Reply,
     /// An agent's answer to a goal. It is refused in any other call.
     GoalAnswer,
-    /// The preview of a held call. It is refused in any answer but to the request for a preview.
+    /// The preview of a held call. It is accepted only in the answer to a request for a preview.
     Preview,
-    /// The refusal of a call whose approved preview holds no more. It is refused in any answer but
-    /// to the delivery of such a call.
+    /// The refusal of a call whose approved preview is no longer valid. It is accepted only in the
+    /// answer to the delivery of such a call.
     StalePreview,
     /// A call of an agent to the workflow that gave the agent its goal. Delegates a task to a role.
     Delegate { workflow: ListenerName },
@@ -57,8 +57,8 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Keeps of each call the listeners for which `is_kept` holds. A call without any is no payload
-    /// of this sender any more.
+    /// Keeps in each call only the listeners for which `is_kept` holds. Removes the calls that are
+    /// left without a listener.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {
             Meaning::Call { peers, .. } => {
@@ -74,13 +74,13 @@ impl Vocabulary {
         self.names.iter()
     }
 
-    /// Payloads that answer typed goals. Each may be used only in goals that name it as their
-    /// answer.
+    /// Returns the payloads that answer typed goals. Each may be used only in goals that name it as
+    /// their answer.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
     }
 
-    /// Payloads that delegate goals. Each may be used only in goals that name it.
+    /// Returns the payloads that delegate goals. Each may be used only in goals that name it.
     pub fn delegates(&self) -> &[PayloadName] {
         &self.delegates
     }

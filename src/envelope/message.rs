@@ -16,7 +16,8 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId}
 pub struct Payload {
     pub digest: Digest,
     pub bytes: Arc<str>,
-    /// Length of the recorded payload in bytes; known before the bytes are read from the journal.
+    /// Length of the recorded payload in bytes; known even while the bytes are not read from the
+    /// journal.
     len: usize,
 }
 
@@ -33,7 +34,7 @@ impl Payload {
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
     }
 
-    /// A payload of this digest and length whose bytes were not read.
+    /// Returns a payload of this digest and length whose bytes were not read.
     pub fn unread(digest: Digest, len: usize) -> Self {
         Self { digest, bytes: Arc::default(), len }
     }
@@ -42,7 +43,7 @@ impl Payload {
         &self.bytes
     }
 
-    /// Length of the payload in bytes; known before the bytes are restored.
+    /// Returns the length of the payload in bytes; known even while the bytes are not restored.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -106,7 +107,7 @@ pub enum MessageKind {
     /// The message opens a call; its receiver owes exactly one result.
     #[serde(rename = "call")]
     Call,
-    /// The message is a part of a call's result. The caller receives it in the caller's own call.
+    /// The message is a part of a call's result and is delivered in the caller's own call.
     #[serde(rename = "reply")]
     Reply,
     /// The message continues an agent's own call.
@@ -192,7 +193,8 @@ pub struct Message {
     /// Message that this message answers, or that caused it.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// Call that the message is delivered in. A message that opens a call has its own id here.
+    /// Call in which the message is delivered. For a message that opens a call, this is the
+    /// message's own id.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

@@ -1,6 +1,6 @@
 //! Messages: a payload and the envelope that the pump writes around it. Plain values.
 //!
-//! Must not know I/O or the state of threads.
+//! This module must not know I/O or the state of threads.
 
 mod message;
 mod outcome;

@@ -6,7 +6,7 @@ use super::{Money, RefusalRule, Spending};
 use crate::ids::{Digest, Position};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// The record of one model call. The agent's outcome carries it, and the core writes it down.
+/// One model call as it is recorded. The agent's outcome carries it, and the core records it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
@@ -27,8 +27,8 @@ pub struct Turn {
     /// Price of the turn; zero if the config has no prices.
     #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
     pub money: Money,
-    /// Why the agent may take no further turn in this call. `None` if it may, or if this turn ended
-    /// the call.
+    /// Reason why the agent may take no further turn in this call. `None` if it may, or if this
+    /// turn ended the call.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
     /// Locations of the turn's payloads in the model's text. The record of the turn leaves them
@@ -39,8 +39,8 @@ pub struct Turn {
     /// turn leaves them out; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position of the turn in the source of a fork whose recorded answer this turn has; `None` if a
-    /// model answered. Not recorded.
+    /// Position of the recorded turn in the fork's source that this turn repeats; `None` if a model
+    /// answered. Not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
@@ -51,7 +51,7 @@ pub struct Turn {
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
     pub payload: Digest,
-    /// Location of the payload in the model's text; without a line if the model wrote no XML.
+    /// Location of the payload in the model's text; has no line if the model wrote no XML.
     #[serde(rename = "place")]
     pub place: TextLocation,
     /// The form that the model should have written, if it differs from the payload's own form.
@@ -83,7 +83,7 @@ pub struct RouteTry {
 }
 
 impl BrokenPayload {
-    /// The rule under which the action is refused.
+    /// Returns the rule under which the action is refused.
     pub fn rule(&self) -> RefusalRule {
         RefusalRule::of_finding(&self.finding.code)
     }
@@ -220,7 +220,7 @@ impl AttemptFailure {
         "garbage",
     ];
 
-    /// The kind of the failure in one word, from [`AttemptFailure::WORDS`].
+    /// Returns the kind of the failure in one word, from [`AttemptFailure::WORDS`].
     pub const fn word(&self) -> &'static str {
         let [crashed, unreachable, lost, refused, cut_short, model, spent, too_large, garbage] =
             Self::WORDS;
@@ -237,7 +237,7 @@ impl AttemptFailure {
         }
     }
 
-    /// Tokens and money that the attempt used, if known.
+    /// Returns the tokens and money that the attempt used, if known.
     pub fn spent(&self) -> Option<Spending> {
         match self {
             Self::CutShort { spent, .. } | Self::Model { spent, .. } => Some(*spent),

@@ -42,7 +42,7 @@ pub enum RefusalRule {
     #[serde(rename = "budget-spent")]
     BudgetSpent,
     // The pump checks the rules from here on, after the gate.
-    /// The outcome already contains as many actions as it may.
+    /// The outcome already contains the maximum number of actions.
     #[serde(rename = "excess-action")]
     ExcessAction,
     /// The goal of the workflow has used up its delegations.
@@ -57,7 +57,7 @@ pub enum RefusalRule {
     /// The answer belongs to an outdated attempt.
     #[serde(rename = "stale-attempt")]
     StaleAttempt,
-    /// The answer names an attempt that its listener instance is not handling.
+    /// The answer names an attempt that the answering listener instance is not handling.
     #[serde(rename = "stray-answer")]
     StrayAnswer,
     /// The journal or a queue is full; the sender should try again.
@@ -162,7 +162,7 @@ impl RefusalRule {
         }
     }
 
-    /// The code of the rule in records, feedback and docs.
+    /// Returns the code of the rule in records, feedback and docs.
     pub const fn code(self) -> &'static str {
         match self {
             Self::TooLarge => "too-large",
@@ -210,8 +210,8 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// The defect and the expected form. The text is the same in every case in which more detail
-    /// would reveal the topology.
+    /// Description of the defect and of the expected form. It is the same text for all cases in
+    /// which more detail would reveal the topology.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]

@@ -58,8 +58,8 @@ impl Spending {
     }
 }
 
-/// Tokens and money that the next request of a model call may use. They are reserved before the
-/// request is sent.
+/// Tokens and money that the next request of a model call may use. The pump reserves them before
+/// the request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     /// Maximum tokens and money, including everything that earlier requests of the same attempt

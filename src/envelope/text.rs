@@ -83,8 +83,8 @@ pub fn close_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     put(out, format_args!("</e:{}>", frame_name(head)));
 }
 
-/// Name of the frame's element. A request for a preview has a name of its own, so that a program that
-/// does not know it does not carry out the call.
+/// Returns the name of the frame's element. A preview request has an element name of its own, so
+/// that a program without previews cannot mistake it for the call.
 fn frame_name(head: &DeliveryHead<'_>) -> &'static str {
     if head.asks_preview { "preview" } else { "delivery" }
 }

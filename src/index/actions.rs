@@ -1,4 +1,4 @@
-//! The rows of what people decided and did.
+//! The rows of people's decisions and actions.
 
 use rusqlite::params;
 
@@ -25,7 +25,7 @@ struct PersonAction<'r> {
     details: Option<String>,
 }
 
-/// Adds the action of a person that is the input of `record`, if it is one.
+/// Adds the person's action that is the input of `record`, if there is one.
 pub fn take(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<()> {
     match &record.input {
         Input::Decided { message, by, decision, origin } => {
@@ -128,7 +128,7 @@ fn add(
 ) -> rusqlite::Result<()> {
     let person = action.person.map_or(ListenerName::CORE, ListenerName::as_str);
     let person = fold.names.number(person)?;
-    // A fork may begin with a refusal of what its operator wrote.
+    // A fork may begin with a refusal of the payload that its operator wrote.
     let is_forked = record.facts.iter().any(|fact| matches!(fact, Fact::Forked { .. }));
     let is_refused =
         !is_forked && record.facts.iter().any(|fact| matches!(fact, Fact::Refused { .. }));

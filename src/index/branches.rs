@@ -10,15 +10,15 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadBranch {
     pub thread: String,
-    /// Phase of the thread itself, as the view `thread` names it.
+    /// Phase of the thread itself, with the name that the view `thread` uses.
     pub status: String,
     pub opened_by: String,
     pub opened: Time,
-    /// Time of the last record of the thread, or of one beneath it.
+    /// Time of the last record of the thread, or of a thread beneath it.
     pub updated: Time,
-    /// Number of threads that it opened.
+    /// Number of threads that the thread opened.
     pub children: u64,
-    /// Number of all threads beneath it.
+    /// Number of all threads beneath the thread.
     pub beneath: u64,
     pub messages: u64,
     pub refusals: u64,
@@ -26,12 +26,12 @@ pub struct ThreadBranch {
     pub turns: u64,
     pub tokens: u64,
     pub cost: Money,
-    /// Calls that wait for a person.
+    /// Number of calls that wait for a person.
     pub held: u64,
 }
 
-/// Sums of the threads that `picked` selects, each with everything beneath it: the ids beneath a
-/// thread are those between `id.` and `id/`.
+/// Builds the query for the sums of the threads that `picked` selects, each with everything beneath
+/// it. The ids beneath a thread sort between `id.` and `id/`.
 fn branch_sql(picked: &str) -> String {
     format!(
         "SELECT t.id, CASE WHEN t.n = t.tree THEN r.status WHEN t.open_calls > 0 THEN 'running' \
@@ -51,20 +51,21 @@ fn branch_sql(picked: &str) -> String {
 }
 
 impl IndexReader {
-    /// A thread with its sums; `None` if there is no such thread.
+    /// Returns a thread with its sums; `None` if there is no such thread.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn branch(&self, thread: &ThreadId) -> Result<Option<ThreadBranch>, Error> {
         Ok(self.branches("id = ?1", &[&thread.as_str()])?.pop())
     }
 
-    /// Threads that a thread opened, in the order of their opening, without the first `skip`.
+    /// Returns the threads that a thread opened, in the order of their opening, without the first
+    /// `skip`.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn child_branches(
         &self,
         thread: &ThreadId,
@@ -81,7 +82,7 @@ impl IndexReader {
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn has_payload(&self, thread: &ThreadId, name: &PayloadName) -> Result<bool, Error> {
         let sql = "SELECT 1 FROM message_row WHERE name = (SELECT n FROM name WHERE text = ?1) \
                    AND thread = (SELECT n FROM thread_row WHERE id = ?2) LIMIT 1";

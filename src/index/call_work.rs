@@ -1,5 +1,5 @@
-//! Where the time of the calls on a page of a thread went: their attempts, the model calls in them,
-//! and their waits for people.
+//! How the time of the calls on a page of a thread was spent: attempts, model calls in them, and
+//! waits for people.
 
 use crate::clock::Time;
 use crate::ids::{MessageId, ThreadId};
@@ -17,38 +17,38 @@ pub struct CallWork {
     pub listener: String,
     /// Local name of the payload that opened the call.
     pub payload: String,
-    /// How the call ended.
+    /// How the call ended; `None` while it is open.
     pub outcome: Option<String>,
     /// Payload of the core that ended the call, such as `timed-out`.
     pub fault: Option<String>,
-    /// Stretches of work in the call on this page, by their beginning.
+    /// Stretches of work in the call on this page, in order of their beginning.
     pub spans: Vec<WorkSpan>,
     /// Whether the call has more attempts, waits or turns than a page shows.
     pub is_cut: bool,
-    /// Attempts on this page that failed.
+    /// Number of failed attempts on this page.
     pub failed_attempts: u64,
-    /// Requests to models that failed before the answer.
+    /// Number of requests to models that failed before an answer.
     pub failovers: u64,
 }
 
-/// A stretch of time of a call.
+/// A stretch of time in a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkSpan {
     pub kind: WorkKind,
     pub begin: Time,
-    /// `None` while it lasts.
+    /// End of the stretch; `None` while it lasts.
     pub end: Option<Time>,
 }
 
-/// Use of a call's time. A model's time is part of the work of its agent.
+/// How a call spends its time. A model's time is part of the work of its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKind {
-    /// Ready, and not handed over yet.
+    /// The call is ready, and not handed over yet.
     Queue,
-    /// With its listener.
+    /// The call is with its listener.
     Work,
     Model,
-    /// Waits for a person.
+    /// The call waits for a person.
     Person,
 }
 
@@ -65,23 +65,23 @@ impl WorkKind {
     }
 }
 
-/// Messages of a thread from one sequence number up to another, which is not included.
+/// Messages of a thread from one sequence number up to, but not including, another.
 struct MessageWindow {
     thread: i64,
     from_seq: i64,
     end_seq: i64,
-    /// Positions of the first message and of the first one after the window.
+    /// Position of the first message, and position of the first message after the window.
     from: i64,
     end: i64,
 }
 
 impl IndexReader {
-    /// The calls that messages of a thread opened or belong to, with the work on them between these
-    /// messages: from the sequence number `from_seq` up to `end_seq`, or to the last one.
+    /// Returns the calls that a range of messages opened or belong to, with the work on them within
+    /// that range: from the sequence number `from_seq` up to `end_seq`, or up to the last message.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn call_work(
         &self,
         thread: &ThreadId,
@@ -205,7 +205,7 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Adds the model's time of each turn, which ends when the turn is on record.
+    /// Adds the model's time of each turn. This time ends when the turn is recorded.
     fn add_turns(&self, window: &MessageWindow, calls: &mut [CallWork]) -> Result<(), Error> {
         let sql = "SELECT u.call, u.time, u.latency, u.failovers FROM message_row m \
                    CROSS JOIN turn_row u ON u.n = m.n \

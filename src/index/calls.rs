@@ -1,4 +1,4 @@
-//! The rows of calls, with their deliveries and their waits for people.
+//! The rows of calls, with their attempts and their waits for people.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub const NOT_TAKEN: &str = "not-taken";
 pub struct OpenDelivery {
     pub attempt: Attempt,
     pub position: u64,
-    /// When the call became ready for this attempt.
+    /// Time at which the call became ready for this attempt.
     pub ready: i64,
     pub handed_over: i64,
 }
@@ -44,12 +44,12 @@ pub struct CallRow {
     /// Whether a client or another thread opened the call.
     pub outside: bool,
     pub opened: i64,
-    /// When something happened last after which the call may be delivered.
+    /// Time of the last event after which the call may be delivered.
     pub ready: i64,
     pub attempts: i64,
-    /// When and how the call ended.
+    /// Time and manner of the call's end.
     pub closed: Option<(i64, &'static str)>,
-    /// Payload of the core that ended the call.
+    /// Number of the payload name of the core's message that ended the call.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
@@ -59,7 +59,7 @@ pub struct CallRow {
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
 type EndedHold = (i64, OpenHold, i64, &'static str);
 
-/// Rows of open calls, and what ended since the last flush.
+/// Rows of open calls, and the attempts and waits that ended since the last flush.
 pub struct CallRows<'d> {
     db: &'d Connection,
     calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
@@ -76,12 +76,12 @@ impl<'d> CallRows<'d> {
         self.calls.insert(call.id, call);
     }
 
-    /// Number of a call, if its row is in memory.
+    /// Returns the number of a call if its row is in memory.
     pub fn number_in_memory(&self, id: CallId) -> Option<i64> {
         self.calls.get(&id).map(|row| row.n)
     }
 
-    /// The row of a call that is on record, which the caller may change.
+    /// Returns the row of a recorded call for a change.
     pub fn get(&mut self, id: CallId) -> rusqlite::Result<Option<&mut CallRow>> {
         if !self.calls.contains_key(&id)
             && let Some(row) = load(self.db, id)?
@@ -95,7 +95,7 @@ impl<'d> CallRows<'d> {
         Ok(row)
     }
 
-    /// Ends the open attempt of a call. With `attempt`, only if it is that one.
+    /// Ends the open attempt of a call. If `attempt` is given, ends only that attempt.
     pub fn end_delivery(
         &mut self,
         hours: &mut HourRows<'_>,
@@ -124,7 +124,7 @@ impl<'d> CallRows<'d> {
         Ok(())
     }
 
-    /// Ends the wait of a call for a person. Returns whether the call waited.
+    /// Ends the wait of a call for a person. Returns whether the call was waiting.
     pub fn end_hold(
         &mut self,
         id: CallId,
@@ -138,7 +138,7 @@ impl<'d> CallRows<'d> {
         Ok(true)
     }
 
-    /// Writes all changed rows, and forgets the calls that ended.
+    /// Writes all changed rows, and removes ended calls from memory.
     pub fn flush(&mut self) -> rusqlite::Result<()> {
         for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
             let end = Some((ended, outcome));
@@ -214,7 +214,8 @@ fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
     })
 }
 
-/// The words of these columns are a closed list, so that rows in memory need no copies.
+/// Returns the static text of a word. The words of these columns are a closed list, so that rows in
+/// memory need no copies.
 fn known(text: &str) -> &'static str {
     let words = ["approval", "answer", "completed", "failed", "cancelled"];
     words.into_iter().find(|word| *word == text).unwrap_or("unknown")

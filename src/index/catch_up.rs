@@ -22,9 +22,9 @@ pub struct IndexWriter<'d> {
     db: &'d Connection,
     journal: &'d JournalReader,
     fold: IndexFold<'d>,
-    /// Last record that was folded.
+    /// Position and hash of the last folded record.
     end: Option<(Position, Digest)>,
-    /// Number of records that are folded and not committed.
+    /// Number of records that are folded but not committed.
     uncommitted: u64,
 }
 
@@ -38,8 +38,8 @@ impl<'d> IndexWriter<'d> {
         Ok(Self { path, db, journal, fold, end: None, uncommitted: 0 })
     }
 
-    /// Folds and commits the records up to `last`. Passes the number of records that are done, and
-    /// of all records, to `progress`.
+    /// Folds and commits the records up to `last`. Passes the number of finished records, and the
+    /// number of all records, to `progress`.
     pub fn catch_up(
         &mut self,
         last: Position,
@@ -78,7 +78,7 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Commits what is folded, together with its position.
+    /// Commits the folded records, together with their position.
     fn commit(&mut self) -> Result<(), Error> {
         if self.uncommitted == 0 {
             return Ok(());
@@ -99,8 +99,8 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Refuses to go on where an operator redacted payloads that the index has read before, because
-    /// their words must not stay anywhere in its file.
+    /// Fails if an operator redacted payloads that the index has already read, because their words
+    /// must not remain anywhere in its file.
     fn refuse_redacted(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let Input::Operator(action) = &sealed.record.input else { return Ok(()) };
         let redacted: Vec<Position> =
@@ -125,8 +125,8 @@ impl<'d> IndexWriter<'d> {
     }
 }
 
-/// Folds the records up to `last` into `db`. Passes the number of records that are done, and of all
-/// records, to `progress`.
+/// Folds the records up to `last` into `db`. Passes the number of finished records, and the number
+/// of all records, to `progress`.
 pub fn catch_up(
     path: &Path,
     db: &Connection,
@@ -137,7 +137,7 @@ pub fn catch_up(
     IndexWriter::new(path, db, journal)?.catch_up(last, progress)
 }
 
-/// Makes the index at `path` complete up to `last`. One that is damaged is made anew.
+/// Completes the index at `path` up to `last`. Makes a damaged index again.
 pub fn update(
     path: &Path,
     journal: &JournalReader,

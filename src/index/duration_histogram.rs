@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// Ratio of the bounds of a bucket. A percentile is the middle of a bucket, so it is off by at most
-/// 2 %.
+/// Ratio between the bounds of a bucket. A percentile is reported as the middle of a bucket, so its
+/// error is at most 2 %.
 const BUCKET_RATIO: f64 = 1.04;
 
-/// The bucket of the longest duration that has a number.
+/// Number of the last bucket, for the longest durations.
 pub const LAST_BUCKET: u16 = 1114;
 
 /// Durations in microseconds, counted in buckets whose bounds grow by 4 %.
@@ -17,18 +17,18 @@ pub struct DurationHistogram {
 }
 
 impl DurationHistogram {
-    /// Counts a duration. A negative one, after a clock was set back, counts as zero.
+    /// Counts a duration. A negative one, caused by a clock that was set back, counts as zero.
     pub fn count(&mut self, micros: i64) {
         self.count_in(bucket(micros), 1);
     }
 
-    /// Counts durations of one bucket.
+    /// Adds `count` durations to one bucket.
     pub fn count_in(&mut self, bucket: u16, count: u64) {
         *self.buckets.entry(bucket).or_default() += count;
         self.total += count;
     }
 
-    /// The buckets that hold durations, with their numbers.
+    /// Returns the buckets that contain durations, each with its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> {
         self.buckets.iter().map(|(bucket, count)| (*bucket, *count))
     }
@@ -40,8 +40,8 @@ impl DurationHistogram {
         self.total += other.total;
     }
 
-    /// The duration in microseconds that a share of all durations does not exceed, within 2 %. `None`
-    /// if nothing was counted.
+    /// Returns the duration in microseconds that a share of all durations does not exceed, within 2
+    /// %; `None` if nothing was counted.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let rank = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -55,7 +55,8 @@ impl DurationHistogram {
     }
 }
 
-/// Bucket 0 holds durations up to a microsecond; bucket n those up to the ratio to the power of n.
+/// Returns the bucket of a duration. Bucket 0 is for durations up to a microsecond, bucket n for
+/// those up to the ratio to the power of n.
 fn bucket(micros: i64) -> u16 {
     if micros <= 1 {
         return 0;
@@ -63,7 +64,8 @@ fn bucket(micros: i64) -> u16 {
     (micros as f64).log(BUCKET_RATIO).ceil() as u16
 }
 
-/// The durations of a bucket, in microseconds: those above the first number, up to the second one.
+/// Returns the bounds of a bucket in microseconds: its durations are above the first, and at most
+/// the second.
 pub fn bucket_bounds(bucket: u16) -> (u64, u64) {
     let upper = |bucket: u16| BUCKET_RATIO.powi(i32::from(bucket)) as u64;
     let above = bucket.checked_sub(1).map_or(0, upper);
@@ -99,7 +101,7 @@ mod tests {
             for share in [0.5, 0.95, 0.99, 1.0] {
                 let exact = values[(share * 2_000.0) as usize - 1] as f64;
                 let found = histogram.percentile(share).unwrap() as f64;
-                // Half a microsecond comes from rounding.
+                // The half microsecond allows for rounding.
                 let bound = 0.02 * exact + 0.5;
                 assert!((found - exact).abs() <= bound, "{range} {share}: {found} {exact}");
             }

@@ -1,5 +1,5 @@
-//! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`), so that a page of a
-//! long thread can state how many are left without reading them.
+//! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`). With these counts,
+//! a page of a long thread can state how many entries follow, without reading them.
 
 use crate::envelope::RefusalRule;
 use crate::ids::CallId;
@@ -7,8 +7,9 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Number of the thread in whose timeline the entries of a record stand, unless a fact names another
-/// thread. Must be called before the facts of the record are taken.
+/// Returns the number of the thread to whose timeline a record's entries belong, unless a fact
+/// names another thread. Call it before the facts of the record are applied, because they may close
+/// the call.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }
@@ -27,7 +28,8 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
     fold.thread_of_call(call)
 }
 
-/// Counts the entries of a record whose own thread is `thread`; without one, it is the tree's root.
+/// Counts the entries of a record whose own thread is `thread`, or the root of its tree if `thread`
+/// is `None`.
 pub fn count(
     fold: &mut IndexFold<'_>,
     record: &Record,
@@ -41,7 +43,7 @@ pub fn count(
                 fold.threads.count_events(n, record, 1)?;
             }
             Fact::Refused { thread: named, .. } => {
-                // A refusal that names a thread that does not exist stands in no timeline.
+                // A refusal that names a thread that does not exist appears in no timeline.
                 if let Some(n) = fold.threads.find(named.as_ref().unwrap_or(&record.tree))? {
                     fold.threads.count_events(n, record, 1)?;
                 }
@@ -67,7 +69,7 @@ pub fn count(
     fold.threads.count_events(n, record, own)
 }
 
-/// Number of entries for the input of a record.
+/// Returns the number of entries for the input of a record.
 fn of_input(record: &Record) -> i64 {
     let is_shown = match &record.input {
         Input::Fork(action) => action.origin.is_some(),
@@ -75,7 +77,8 @@ fn of_input(record: &Record) -> i64 {
         Input::Decided { origin, .. } | Input::Pause(PauseAction { origin, .. }) => {
             origin.is_some()
         }
-        // A cancellation that is refused is a decision, if a person made it, and nothing else.
+        // The decision counts if a person made it, and the cancellation counts if it was not
+        // refused.
         Input::Cancel { origin, .. } => {
             return i64::from(origin.is_some()) + i64::from(!is_cancel_refused(record));
         }

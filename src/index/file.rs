@@ -1,4 +1,4 @@
-//! The file of an index: creation, the checks before its use, and removal.
+//! The file of an index: its creation, removal, and the checks before its use.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -20,26 +20,27 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, hours, views};
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of a file with which a reader asks the writer to make a damaged index again.
+/// Suffix of a file by which a reader requests that the writer makes a damaged index again.
 const REBUILD_REQUEST: &str = "-rebuild";
 
-/// The right to write the index. The operating system releases it with the process.
+/// The right to write the index. The operating system releases it when the process ends.
 #[derive(Debug)]
 pub struct IndexLock {
     _file: File,
 }
 
-/// Result of an attempt to get the right to write.
+/// Result of an attempt to become the writer.
 pub enum LockResult {
     Locked(IndexLock),
-    /// Another process writes.
+    /// Another process is the writer.
     Busy,
-    /// This process may not write in the directory.
+    /// This process has no permission to write in the directory.
     ReadOnly,
 }
 
 impl IndexLock {
-    /// Takes the lock. Waits up to `wait` for another writer, unless `is_enough` becomes true.
+    /// Takes the lock. Waits up to `wait` for another writer, but not longer than until `is_enough`
+    /// returns true.
     pub fn take(
         data: &Path,
         wait: Duration,
@@ -77,9 +78,9 @@ pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     move |source| Error::Sqlite { path: path.clone(), source }
 }
 
-/// Opens the index of `journal` for writing. An index that cannot be used is made anew.
+/// Opens the index of `journal` for writing. An unusable index is made again.
 pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
-    // A process that ended while it removed an index may have left one with redacted words.
+    // A process that ended during the removal of an index may have left a file with redacted words.
     remove_renamed(path)?;
     if is_rebuild_requested(path) {
         remove(path)?;
@@ -102,7 +103,7 @@ pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection,
     Ok(db)
 }
 
-/// An index in a temporary file, which SQLite deletes.
+/// Creates an index in a temporary file, which SQLite deletes.
 pub fn open_temporary(journal: &JournalReader) -> Result<Connection, Error> {
     let path = PathBuf::from("(temporary)");
     let db = Connection::open("").map_err(failed(&path))?;
@@ -121,9 +122,9 @@ fn connect(path: &Path) -> Result<Connection, Error> {
         let db = Connection::open_with_flags(path, flags)?;
         db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
-        // Readers go on while a batch is committed.
+        // With a write-ahead log, readers can continue while a batch is committed.
         db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
-        // After a power cut the file may lack its last batches, but it is whole.
+        // After a power cut, the file may lack its last batches, but it is consistent.
         db.pragma_update(None, "synchronous", "normal")?;
         db.pragma_update(None, "cache_size", -i64::from(limits::INDEX_CACHE_KIB))?;
         db.set_prepared_statement_cache_capacity(64);
@@ -143,7 +144,7 @@ fn create(db: &Connection, journal: &JournalReader) -> Result<(), CreateError> {
         db.execute_batch("BEGIN IMMEDIATE")?;
         db.execute_batch(SCHEMA)?;
         db.execute_batch(&views::definitions())?;
-        // Few large segments of words need fewer merges than many small ones.
+        // A few large segments of words need fewer merges than many small ones.
         let sql = "INSERT INTO word(word, rank) VALUES ('hashsize', ?1)";
         db.execute(sql, [limits::INDEX_WORDS_BYTES])?;
         hours::create_buckets(db)?;
@@ -167,7 +168,7 @@ pub fn meta(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     find.query_row([key], |row| row.get(0)).optional()
 }
 
-/// Position up to which the index is complete.
+/// Returns the position up to which the index is complete.
 pub fn position(db: &Connection) -> rusqlite::Result<Position> {
     let text = meta(db, "position")?;
     Ok(Position(text.and_then(|text| text.parse().ok()).unwrap_or_default()))
@@ -236,7 +237,7 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// Names and definitions of tables, indexes and views.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
-/// The catalogue that this program makes.
+/// The catalogue of an index that this program creates.
 static CATALOGUE: LazyLock<IndexCatalogue> = LazyLock::new(|| {
     let made = || -> rusqlite::Result<IndexCatalogue> {
         let db = Connection::open_in_memory()?;
@@ -260,7 +261,7 @@ fn remove_renamed(path: &Path) -> Result<(), Error> {
     gone(path, std::fs::remove_file(with_suffix(path, RENAMED)))
 }
 
-/// The result of removing a file that may not exist.
+/// Maps the removal of a file that does not exist to success.
 fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(source) if source.kind() != ErrorKind::NotFound => {
@@ -270,8 +271,8 @@ fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     }
 }
 
-/// Asks the process that holds the lock to make a damaged index again. A process that may not write
-/// there asks nothing.
+/// Requests that the process with the lock makes a damaged index again. Does nothing if this
+/// process may not write in the directory.
 pub fn request_rebuild(path: &Path) -> Result<(), Error> {
     let path = with_suffix(path, REBUILD_REQUEST);
     match File::create(&path) {
@@ -284,9 +285,10 @@ pub fn is_rebuild_requested(path: &Path) -> bool {
     with_suffix(path, REBUILD_REQUEST).exists()
 }
 
-/// Deletes an index. The caller holds its lock.
+/// Deletes an index. The caller must hold its lock.
 pub fn remove(path: &Path) -> Result<(), Error> {
-    // A reader must never meet the file without its write-ahead log, so the file goes first.
+    // Ordering rule: the database file is removed first, because a reader must never find it
+    // without its write-ahead log.
     gone(path, std::fs::rename(path, with_suffix(path, RENAMED)))?;
     for suffix in ["-wal", "-shm", REBUILD_REQUEST] {
         gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;

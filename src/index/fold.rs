@@ -1,5 +1,5 @@
-//! Turns records into rows. The facts of a record are the same ones from which the pump's state
-//! follows, so every row can be made again from the journal.
+//! Turns records into rows. The rows follow from the same facts as the pump's state, so every row
+//! can be made again from the journal.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl<'d> IndexFold<'d> {
 
     pub fn take(&mut self, record: &Record) -> rusqlite::Result<()> {
         self.threads.count_record(record)?;
-        // Before the facts, because a timeline attributes a record to the calls before it.
+        // The thread is determined before the facts are applied, because a timeline attributes a
+        // record to the calls before it.
         let thread = events::thread_of(self, record)?;
         for fact in &record.facts {
             self.take_fact(record, fact)?;
@@ -107,7 +108,7 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Writes everything that is only in memory.
+    /// Writes all rows that are only in memory.
     pub fn flush(&mut self) -> rusqlite::Result<()> {
         self.messages.flush()?;
         self.calls.flush()?;
@@ -175,7 +176,7 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Facts about the deliveries and the end of a call.
+    /// Applies a fact about the deliveries or the end of a call.
     fn take_call_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
         let time = record.time.0;
         match fact {
@@ -235,7 +236,7 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds what a model call cost that has no turn: its result is lost, or it failed.
+    /// Adds the cost of a model call without a turn: its result is lost, or it failed.
     fn charge(
         &mut self,
         record: &Record,
@@ -322,10 +323,11 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Number of the message that caused another, or its id if it is not on record.
+    /// Returns the number of the message that caused another, or the id of a cause that is not on
+    /// record.
     fn cause_of(&self, message: &Message) -> rusqlite::Result<Option<Value>> {
         let Some(cause) = message.cause else { return Ok(None) };
-        // Most causes are open calls.
+        // Most causes opened a call that is still open, so the number is in memory.
         let number = match self.calls.number_in_memory(CallId(cause)) {
             Some(number) => Some(number),
             None => self.messages.number_of(cause)?,
@@ -343,7 +345,7 @@ impl<'d> IndexFold<'d> {
         refusal: &Refusal,
     ) -> rusqlite::Result<()> {
         self.last += 1;
-        // A refusal may name a thread that does not exist. It counts for the tree all the same.
+        // A refusal may name a thread that does not exist. It still counts for the tree.
         let thread = match thread {
             Some(thread) => self.threads.find(thread)?,
             None => None,
@@ -403,7 +405,7 @@ impl<'d> IndexFold<'d> {
 
     fn close(&mut self, record: &Record, id: CallId, how: Closing) -> rusqlite::Result<()> {
         let time = record.time.0;
-        // The calls beneath it are cancelled.
+        // Only the call with the deadline has timed out. The calls beneath it are cancelled.
         let is_late = matches!(&record.input, Input::Deadline { call, .. } if *call == id);
         let end = if is_late { "timed-out" } else { closing(how) };
         self.calls.end_delivery(&mut self.hours, id, None, time, end)?;
@@ -524,8 +526,8 @@ fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
     }
 }
 
-/// The payload of the core with which this record ends the call. A `thread-result`, which the opener
-/// of a thread gets in addition, only names it.
+/// Returns the core's message that ends the call in this record. Ignores a `thread-result`, which
+/// the opener of a thread gets in addition, and which only names that message.
 fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),
@@ -541,17 +543,17 @@ fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     messages.rev().find(is_fault)
 }
 
-/// Detail of a call that failed without a fault of the core.
+/// Error text for a call that failed without a fault of the core.
 const NO_FAULT: &str = "the call ended with this fault";
 
-/// The code of a fault, such as `timeout`, or the name of a fault without one.
+/// Returns the code of a fault, such as `timeout`, or the name of a fault without a code.
 fn fault_word(fault: &Message) -> Cow<'_, str> {
     let attributes = attributes(fault.payload.as_str());
     let code = attributes.into_iter().find(|(name, _)| *name == "code").map(|(_, code)| code);
     code.unwrap_or(Cow::Borrowed(&*fault.name.local))
 }
 
-/// The text of a fault.
+/// Returns the text of a fault.
 fn fault_detail(fault: &Message) -> String {
     words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
 }

@@ -1,8 +1,9 @@
 //! Keeps an index up to date while its journal grows.
 //!
-//! A session holds the lock of the index, so that no other process writes, and keeps the rows of
-//! open calls and of recent threads in memory between commits. It ends when the journal is quiet:
-//! commands then find the lock free, and make a deleted or damaged index again themselves.
+//! A session holds the lock of the index, so that no other process writes. Between commits, it
+//! keeps the rows of open calls and of recent threads in memory. A session ends when the journal is
+//! quiet, so that commands find the lock free and can make a deleted or damaged index again
+//! themselves.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -18,7 +19,7 @@ use super::Error;
 use super::catch_up::IndexWriter;
 use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
 
-/// Returns the position to reach next, after the index has reached the given one. `None` ends the
+/// Returns the next position to reach, after the index has reached the given one; `None` ends the
 /// session.
 pub type NextPosition<'n> = dyn FnMut(Position) -> Option<Position> + 'n;
 
@@ -30,7 +31,7 @@ pub enum FollowResult {
     Busy,
 }
 
-/// Why the present file is not written any more.
+/// Why a session stops writing the present file.
 enum RoundsEnd {
     Ended,
     /// The file was deleted or replaced, or a reader found it damaged.
@@ -38,12 +39,12 @@ enum RoundsEnd {
 }
 
 /// Brings the index of the journal in `data` to one position after another, as `next` returns them.
-/// Waits a short time for another writer, unless `is_stopped`. An index that is deleted or damaged
-/// meanwhile is made anew.
+/// Waits a short time for another writer, unless `is_stopped` returns true. Makes an index again
+/// that is deleted or damaged meanwhile.
 ///
 /// # Errors
 ///
-/// Those of the journal and of the index's file. The caller may try again.
+/// Returns errors of the journal and of the index's file. The caller may try again.
 pub fn follow(
     data: &Path,
     is_stopped: &mut dyn FnMut() -> bool,
@@ -64,7 +65,7 @@ pub fn follow(
     loop {
         let db = file::open_writable(&path, &journal)?;
         let result = match write_rounds(&path, &db, &journal, next) {
-            // An index that was just made again and is damaged once more stays for the caller.
+            // Damage that occurs again after the index was made again is returned to the caller.
             Err(error) if error.is_damage() && !was_damaged => {
                 was_damaged = true;
                 Ok(RoundsEnd::Unusable)
@@ -97,7 +98,8 @@ fn write_rounds(
         }
         let Some(wanted) = wanted else { return Ok(RoundsEnd::Ended) };
 
-        // A stop is noticed between the rounds.
+        // The number of records in a round is limited, because a stop takes effect only between
+        // rounds.
         let last = Position(wanted.0.min(reached.0 + limits::INDEX_COMMIT_RECORDS));
         writer.catch_up(last, &mut |_, _| {})?;
     }
@@ -107,7 +109,7 @@ fn inode(path: &Path) -> Option<u64> {
     path.metadata().ok().map(|file| file.ino())
 }
 
-/// Closes a connection without a change to any file: at its path may be another database by now.
+/// Closes a connection without changing any file, because another database may now be at its path.
 fn abandon(path: &Path, db: Connection) -> Result<(), Error> {
     let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     db.set_db_config(config, true).map_err(failed(path))?;

@@ -1,5 +1,5 @@
-//! Roll-ups: counts, sums and durations of what happened in each hour in UTC, by agent, model,
-//! listener and rule. Statistics about any range of time read these instead of every event.
+//! Roll-ups: counts, sums and durations of the events in each hour in UTC, by agent, model,
+//! listener and rule. Statistics about a time range read these instead of every event.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use super::duration_histogram::{DurationHistogram, LAST_BUCKET, bucket_bounds};
 
 /// Microseconds of an hour.
 pub const HOUR_MICROS: i64 = 3_600_000_000;
-/// Value of a key that an event does not have.
+/// Number that stands for a key that an event does not have.
 pub const NO_NAME: i64 = -1;
 
-/// Names by which an event is counted: their numbers, or [`NO_NAME`].
+/// Numbers of the names by which an event is counted; [`NO_NAME`] if it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventNames {
     /// The agent of a model call, or the sender of a refused payload.
@@ -44,22 +44,22 @@ impl EventNames {
 #[derive(Debug, Clone, Default)]
 pub struct EventTotals {
     pub turns: u64,
-    /// Requests to a model that failed before another one answered.
+    /// Number of requests to a model that failed before another one answered.
     pub failovers: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,
     /// Cost in billionths of the currency unit.
     pub cost_nano: u64,
-    /// Times from the request of a model call to its answer.
+    /// Durations from the request of a model call to its answer.
     pub latency: DurationHistogram,
     pub refusals: u64,
-    /// Attempts of listeners to handle a call that have ended.
+    /// Number of listeners' attempts that have ended.
     pub attempts: u64,
-    /// Attempts that ended without an answer.
+    /// Number of attempts that ended without an answer.
     pub failed: u64,
-    /// Times from when a call was ready until its listener got it.
+    /// Durations from the readiness of a call to its hand-over to the listener.
     pub queued: DurationHistogram,
-    /// Times from then until the attempt ended.
+    /// Durations from the hand-over to the end of the attempt.
     pub worked: DurationHistogram,
 }
 
@@ -87,7 +87,7 @@ impl EventTotals {
     }
 }
 
-/// A kind of duration. The word stands in the rows.
+/// A kind of duration, with the word that the rows use for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measure {
     Latency,
@@ -107,13 +107,13 @@ impl Measure {
     }
 }
 
-/// Where the rows of an hour's events stand, so that a part of the hour can be read without all
-/// other rows.
+/// The numbers of the rows with an hour's events, so that a part of the hour can be read without
+/// all other rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HourSpan {
-    /// Lowest and highest number of the turns and refusals.
+    /// Lowest and highest row number of turns and refusals.
     pub events: (i64, i64),
-    /// Lowest and highest number of the calls whose attempts ended.
+    /// Lowest and highest row number of the calls whose attempts ended.
     pub calls: (i64, i64),
 }
 
@@ -125,7 +125,7 @@ fn widen(span: &mut (i64, i64), n: i64) {
     *span = (span.0.min(n), span.1.max(n));
 }
 
-/// An attempt of a listener that has ended.
+/// An ended attempt of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptTimes {
     pub call: i64,
@@ -136,7 +136,7 @@ pub struct AttemptTimes {
     pub is_handled: bool,
 }
 
-/// Numbers of a model call for its hour.
+/// Figures of a model call that are added to its hour.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnUsage {
     pub failovers: i64,
@@ -164,7 +164,7 @@ impl<'d> HourRows<'d> {
         self.sums(time, names).add_turn(turn);
     }
 
-    /// Counts refusals; `n` is the number of the row of one that is recorded by itself.
+    /// Counts refusals. `n` is the row number of a refusal that is recorded individually.
     pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
         let span = self.span(time);
         if let Some(n) = n {
@@ -186,7 +186,7 @@ impl<'d> HourRows<'d> {
         self.spans.entry(hour_of(time)).or_insert(HourSpan::EMPTY)
     }
 
-    /// Adds everything to the rows of its hour.
+    /// Adds all sums to the rows of their hours.
     pub fn flush(&mut self) -> rusqlite::Result<()> {
         for ((hour, names), mut sums) in self.sums.drain() {
             save(self.db, hour, names, &sums)?;
@@ -280,7 +280,7 @@ fn save_durations(
     Ok(())
 }
 
-/// Writes the bounds of all buckets.
+/// Writes the table with the bounds of all buckets.
 pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     let sql = "INSERT INTO duration_bucket(bucket, above, up_to) VALUES (?1, ?2, ?3)";
     let mut statement = db.prepare(sql)?;
@@ -291,7 +291,7 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Hands the sums of each of these hours to `take`, more than once for the same names.
+/// Passes the sums of each of these hours to `take`, which may get the same names more than once.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,
@@ -338,7 +338,7 @@ fn names_of(row: &Row<'_>) -> rusqlite::Result<EventNames> {
     Ok(EventNames { agent, model, listener: row.get(3)?, rule: row.get(4)? })
 }
 
-/// Where the events of an hour stand. `None` if nothing happened in it.
+/// Returns the row numbers of an hour's events; `None` if the hour has no events.
 pub fn hour_span(db: &Connection, hour: i64) -> rusqlite::Result<Option<HourSpan>> {
     let sql = "SELECT first_event, last_event, first_call, last_call FROM hour_span_row \
                WHERE hour = ?1";

@@ -1,4 +1,4 @@
-//! How busy listeners are: messages a minute, calls in their queues, and failures.
+//! The load of listeners: messages a minute, calls in their queues, and failures.
 
 use crate::clock::Time;
 use crate::ids::{Position, ThreadId};
@@ -10,11 +10,11 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListenerLoad {
     pub listener: String,
-    /// Messages to it in the time of the query.
+    /// Number of messages to the listener in the queried time.
     pub messages: u64,
-    /// Calls that are ready for it and not handed over.
+    /// Number of calls that are ready for the listener and not handed over.
     pub queued: u64,
-    /// Since when the first of these calls is ready.
+    /// Time since which the first of these calls is ready.
     pub queued_since: Option<Time>,
     /// Failures of its attempts and calls, of the whole record. A call that the failure of its attempt
     /// ended counts once.
@@ -33,13 +33,13 @@ pub struct ListedRefusal {
 }
 
 impl IndexReader {
-    /// The load of each listener. `since` begins the time in which messages count; at most
-    /// [`limits::WEB_RATE_MESSAGES`] of them, the newest. Also returns the time of the first that
-    /// counts, if there are more.
+    /// Returns the load of each listener. Counts the messages since `since`, but at most the newest
+    /// [`limits::WEB_RATE_MESSAGES`]. If this limit is reached, also returns the time of the first
+    /// counted message.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn listener_loads(&self, since: Time) -> Result<(Vec<ListenerLoad>, Option<Time>), Error> {
         let newest = "SELECT recipient, time FROM message_row WHERE time >= ?1 \
                       ORDER BY time DESC LIMIT ?2";
@@ -80,11 +80,11 @@ impl IndexReader {
         Ok((loads, first))
     }
 
-    /// The newest refusals, up to `limit`.
+    /// Returns the newest refusals, up to `limit`.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn newest_refusals(&self, limit: usize) -> Result<Vec<ListedRefusal>, Error> {
         let sql = "SELECT r.position, r.time, s.text, t.id, u.text, r.message FROM refusal_row r \
                    JOIN name s ON s.n = r.sender JOIN name u ON u.n = r.rule \

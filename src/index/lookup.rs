@@ -1,4 +1,4 @@
-//! Finds one message by its id, with the rows that belong to it. Each query is bounded and uses an
+//! Finds one message by its id, with its related rows. Each query is bounded and uses a SQLite
 //! index.
 
 use rusqlite::Row;
@@ -16,7 +16,7 @@ use super::search::HitCount;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
-/// The first hexadecimal digits of the id of a message, or all of them.
+/// All hexadecimal digits of a message's id, or only the first ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageSelector {
     first: Uuid,
@@ -24,12 +24,12 @@ pub struct MessageSelector {
 }
 
 impl MessageSelector {
-    /// Number of digits that a prefix needs at least.
+    /// Minimum number of digits in a prefix.
     pub const DIGITS_MIN: usize = 8;
     const DIGITS_MAX: usize = 32;
 
-    /// Reads digits, with or without the hyphens of an id. Returns `None` for another text, and for
-    /// fewer than 8 digits.
+    /// Parses digits, with or without the hyphens of an id. Returns `None` for any other text, and
+    /// for fewer than 8 digits.
     pub fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| *c != '-').collect();
         let is_length = (Self::DIGITS_MIN..=Self::DIGITS_MAX).contains(&digits.len());
@@ -44,7 +44,7 @@ impl MessageSelector {
         Some(Self { first: filled("0")?, last: filled("f")? })
     }
 
-    /// The first and the last id with these digits.
+    /// Returns the first and the last id with these digits.
     pub(super) fn range(&self) -> [&[u8]; 2] {
         [self.first.as_bytes().as_slice(), self.last.as_bytes().as_slice()]
     }
@@ -53,7 +53,7 @@ impl MessageSelector {
 /// A message without its payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IndexedMessage {
-    /// Number among messages and refusals, in the order of the journal.
+    /// Number of the message among all messages and refusals, in the order of the journal.
     #[serde(skip)]
     pub n: i64,
     #[serde(rename = "position")]
@@ -78,7 +78,7 @@ pub struct IndexedMessage {
     pub time: String,
     #[serde(rename = "disposition")]
     pub disposition: Option<Disposition>,
-    /// Record with the disposition.
+    /// Position of the record with the disposition.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
     /// The decision for which its call waits.
@@ -87,7 +87,7 @@ pub struct IndexedMessage {
     /// Number of the message that caused it, if that is on record.
     #[serde(skip)]
     pub cause: Option<i64>,
-    /// Call that it is delivered in.
+    /// Call in which the message is delivered.
     #[serde(skip)]
     pub call: Option<MessageId>,
 }
@@ -103,7 +103,7 @@ pub struct IndexedCall {
     pub closed: Option<String>,
     #[serde(rename = "duration_us")]
     pub duration_us: Option<i64>,
-    /// `completed`, `failed` or `cancelled`. `None` while the call is open.
+    /// How the call ended: `completed`, `failed` or `cancelled`; `None` while it is open.
     #[serde(rename = "outcome")]
     pub outcome: Option<String>,
     /// Payload of the core that ended the call.
@@ -121,17 +121,17 @@ pub struct IndexedAttempt {
     pub attempt: Attempt,
     #[serde(rename = "listener")]
     pub listener: String,
-    /// Record of the hand-over.
+    /// Position of the record of the hand-over.
     #[serde(rename = "position")]
     pub position: Position,
     #[serde(rename = "handed_over")]
     pub handed_over: String,
     #[serde(rename = "ended")]
     pub ended: Option<String>,
-    /// Time from when the call was ready to the hand-over.
+    /// Microseconds from the readiness of the call to the hand-over.
     #[serde(rename = "queue_us")]
     pub queue_us: i64,
-    /// Time from the hand-over to the end.
+    /// Microseconds from the hand-over to the end of the attempt.
     #[serde(rename = "work_us")]
     pub work_us: Option<i64>,
     #[serde(rename = "outcome")]
@@ -166,7 +166,7 @@ pub struct IndexedHold {
     pub ended: Option<String>,
     #[serde(rename = "waited_us")]
     pub waited_us: Option<i64>,
-    /// `None` while the call waits.
+    /// How the wait ended; `None` while the call waits.
     #[serde(rename = "outcome")]
     pub outcome: Option<String>,
 }
@@ -179,7 +179,7 @@ pub struct IndexedTurn {
     pub note: MessageId,
     #[serde(rename = "agent")]
     pub agent: String,
-    /// Number among the agent's turns in the thread.
+    /// Number of the turn among the agent's turns in the thread.
     #[serde(rename = "turn")]
     pub turn: u64,
     #[serde(rename = "provider")]
@@ -201,7 +201,7 @@ pub struct IndexedTurn {
     pub currency: Option<String>,
     #[serde(rename = "latency_us")]
     pub latency_us: i64,
-    /// Requests that failed before the answer.
+    /// Number of requests that failed before the answer.
     #[serde(rename = "failovers")]
     pub failovers: u64,
     #[serde(rename = "prompt_digest")]
@@ -228,7 +228,7 @@ const TURN: &str = "SELECT m.id, (SELECT text FROM name WHERE n = u.agent), u.tu
                     FROM message_row m CROSS JOIN turn_row u ON u.n = m.n";
 
 impl IndexReader {
-    /// The messages whose ids begin with these digits, up to `limit`.
+    /// Returns the messages whose ids begin with these digits, up to `limit`.
     pub fn messages_with_id(
         &self,
         prefix: &MessageSelector,
@@ -240,7 +240,7 @@ impl IndexReader {
         self.rows(&sql, &[&first, &last, &limit], message)
     }
 
-    /// The messages that caused this one, from its own cause up to the message of a client.
+    /// Returns the messages that caused this one, from its direct cause up to the client's message.
     pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!("{MESSAGE} WHERE m.n = ?1");
         let mut chain: Vec<IndexedMessage> = Vec::new();
@@ -253,8 +253,8 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// The first and the last messages that this one caused, up to `limit` in all, and how many
-    /// there are.
+    /// Returns the first and the last messages that this one caused, up to `limit` together, and
+    /// the number of all of them.
     pub fn effects(
         &self,
         of: &IndexedMessage,
@@ -281,7 +281,7 @@ impl IndexReader {
         Ok((messages, count))
     }
 
-    /// The previews of a held call, which are notes that it caused.
+    /// Returns the previews of a held call. They are notes that the call's message caused.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!(
             "{MESSAGE} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
@@ -290,13 +290,13 @@ impl IndexReader {
         self.rows(&sql, &[&of.n, &name, &limits::MESSAGE_ROWS_MAX], message)
     }
 
-    /// The turn whose record is at `position`.
+    /// Returns the turn whose record is at `position`.
     pub fn turn_at(&self, position: Position) -> Result<Option<IndexedTurn>, Error> {
         let sql = format!("{TURN} WHERE m.position = ?1");
         Ok(self.rows(&sql, &[&position.0], turn)?.pop())
     }
 
-    /// The call that a message opened.
+    /// Returns the call that a message opened.
     pub fn opened_call(&self, of: &IndexedMessage) -> Result<Option<IndexedCall>, Error> {
         let sql = "SELECT l.text, c.opened, c.closed, c.how, \
                    (SELECT local FROM name WHERE n = c.fault), c.attempts \
@@ -304,8 +304,8 @@ impl IndexReader {
         Ok(self.rows(sql, &[&of.n], call)?.pop())
     }
 
-    /// The attempts of the call that a message opened, or those that another message was delivered
-    /// with. At most [`limits::MESSAGE_ROWS_MAX`], the newest.
+    /// Returns the newest attempts of the call that a message opened, or the attempts with which
+    /// another message was delivered; at most [`limits::MESSAGE_ROWS_MAX`].
     pub fn attempts(&self, of: &IndexedMessage) -> Result<Vec<IndexedAttempt>, Error> {
         let is_request = of.call == Some(of.id);
         let first = if is_request { Position(0) } else { of.position };
@@ -324,7 +324,7 @@ impl IndexReader {
         Ok(found)
     }
 
-    /// Failures of the call that a message opened.
+    /// Returns the failures of the call that a message opened.
     pub fn errors_of(&self, of: &IndexedMessage) -> Result<Vec<IndexedError>, Error> {
         let sql = "SELECT e.position, e.time, k.text, e.detail FROM error_row e \
                    JOIN name k ON k.n = e.kind WHERE e.call = ?1 ORDER BY e.n LIMIT ?2";
@@ -339,7 +339,7 @@ impl IndexReader {
         })
     }
 
-    /// Waits for a person of the call that a message opened.
+    /// Returns the waits for a person of the call that a message opened.
     pub fn holds(&self, of: &IndexedMessage) -> Result<Vec<IndexedHold>, Error> {
         let sql = "SELECT hold, position, since, until, ended, ended - since, outcome \
                    FROM hold_row WHERE call = ?1 ORDER BY position LIMIT ?2";
@@ -356,7 +356,7 @@ impl IndexReader {
         })
     }
 
-    /// Records of the decisions about a message, and whether each was carried out.
+    /// Returns the positions of the decisions about a message, and whether each was carried out.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<Vec<(Position, bool)>, Error> {
         let sql = "SELECT position, accepted FROM action_row WHERE message = ?1 \
                    ORDER BY position LIMIT ?2";
@@ -366,8 +366,8 @@ impl IndexReader {
         })
     }
 
-    /// Records with refusals of what was written while the call of a message was handled, and the
-    /// number of these refusals.
+    /// Returns the records with refusals of payloads that were written during the call of a
+    /// message, and the number of these refusals.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";
@@ -379,7 +379,7 @@ impl IndexReader {
         Ok((records, count.first().copied().unwrap_or_default()))
     }
 
-    /// The start or reload of the pump whose config was in force at `position`.
+    /// Returns the start or reload of the pump whose config was in force at `position`.
     pub fn boot_before(&self, position: Position) -> Result<Option<Position>, Error> {
         let sql = "SELECT position FROM config_row WHERE position <= ?1 \
                    ORDER BY position DESC LIMIT 1";

@@ -1,4 +1,4 @@
-//! The rows of messages. A message is written at the end of its batch, most often with its
+//! The rows of messages. A message is written at the end of its batch, usually with its
 //! disposition.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub struct MessageRows<'d> {
     db: &'d Connection,
     new: Vec<UnwrittenMessage>,
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
-    /// Number and thread of messages in flight.
+    /// Number and thread of each message in flight.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
 }
 
@@ -44,7 +44,7 @@ impl<'d> MessageRows<'d> {
         self.new.push(row);
     }
 
-    /// Records a disposition. Returns the thread of the message, if the message is on record.
+    /// Records a disposition. Returns the thread of the message, if it is on record.
     pub fn dispose(
         &mut self,
         id: MessageId,
@@ -66,7 +66,7 @@ impl<'d> MessageRows<'d> {
         Ok(Some(thread))
     }
 
-    /// Thread of a message that is on record.
+    /// Returns the thread of a recorded message.
     pub fn thread_of(&self, id: MessageId) -> rusqlite::Result<Option<i64>> {
         if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get(*at)) {
             return Ok(Some(row.thread));
@@ -74,7 +74,7 @@ impl<'d> MessageRows<'d> {
         Ok(self.stored(id)?.map(|(_, thread)| thread))
     }
 
-    /// Number of a message that is on record.
+    /// Returns the number of a recorded message.
     pub fn number_of(&self, id: MessageId) -> rusqlite::Result<Option<i64>> {
         if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get(*at)) {
             return Ok(Some(row.n));
@@ -113,7 +113,7 @@ fn save(db: &Connection, row: &UnwrittenMessage) -> rusqlite::Result<()> {
                call, position, time, bytes, redacted, disposition, disposed) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
     let message = &*row.message;
-    // Most messages that open a call are delivered in that call, so their own id is left out.
+    // Most messages with a call open it themselves, so their own id is left out.
     let is_own = |call: &CallId| *call == CallId(message.id);
     let call = message.call.map(|call| if is_own(&call) { Vec::new() } else { call.0.0.into() });
     db.prepare_cached(sql)?.execute(params![

@@ -1,13 +1,11 @@
-//! The index of a journal: a SQLite database beside the journal's files, from which queries about
-//! the past are answered. It is the same for an embedded journal and for the projection of a
-//! stream.
+//! The index of a journal: a SQLite database beside the journal's files that answers queries about
+//! the past. Embedded journals and projections of streams have the same index.
 //!
-//! While an organism runs, its follower writes the index; otherwise the next query brings it up to
-//! date. The index is derived data. It may be deleted at any time and is then made again, as is a
-//! damaged index, one of another format, and one of another journal.
+//! While an organism runs, its follower writes the index; otherwise, the next query brings it up to
+//! date. The index is derived data. It may be deleted at any time. It is made again if it is
+//! missing or damaged, or if it has another format or belongs to another journal.
 //!
-//! **Invariant:** nothing here writes to a journal, and nothing that the pump does depends on an
-//! index.
+//! **Invariant:** nothing here writes to a journal, and the pump does not depend on an index.
 
 mod actions;
 mod branches;
@@ -75,7 +73,7 @@ const FORMAT_VERSION: u32 = 11;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// Why an index cannot answer.
+/// Why an index cannot answer a query.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -87,16 +85,16 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process makes the index, and has not committed anything yet.
+    /// Another process is making the index, and has not committed anything yet.
     #[error(
         "another process makes the index {} just now, and nothing of it is readable yet; try again",
         path.display()
     )]
     Building { path: PathBuf },
-    /// The statement of a person is wrong, or is not permitted.
+    /// The SQL statement of a person is wrong, or is not permitted.
     #[error("{detail}")]
     Query { detail: String },
-    /// The statement of a person ran too long.
+    /// The SQL statement of a person took too long.
     #[error("the query was stopped after {seconds} s; narrow it, or pass a longer --timeout")]
     TimedOut { seconds: u64 },
 }
@@ -109,10 +107,10 @@ impl Error {
             Self::Redacted { .. } => true,
             Self::Sqlite { source, .. } => match source.sqlite_error_code() {
                 Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => true,
-                // Tables of another format, or rows that contradict each other.
+                // The tables have another format, or rows contradict each other.
                 Some(ErrorCode::Unknown | ErrorCode::ConstraintViolation) => true,
                 Some(_) => false,
-                // Not an error of SQLite: a value had the wrong type.
+                // The error is not from SQLite: a value had the wrong type.
                 None => true,
             },
             _ => false,

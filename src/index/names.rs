@@ -9,7 +9,7 @@ use crate::limits;
 
 type NumberedNames<K> = HashMap<K, i64, foldhash::fast::RandomState>;
 
-/// Numbers of names, kept in memory once they were used.
+/// Numbers of names, kept in memory after their first use.
 pub struct NameTable<'d> {
     db: &'d Connection,
     texts: NumberedNames<Box<str>>,
@@ -21,7 +21,7 @@ impl<'d> NameTable<'d> {
         Self { db, texts: NumberedNames::default(), payloads: NumberedNames::default() }
     }
 
-    /// Number of a name that is no payload's.
+    /// Returns the number of a name other than a payload name.
     pub fn number(&mut self, text: &str) -> rusqlite::Result<i64> {
         if let Some(n) = self.texts.get(text) {
             return Ok(*n);
@@ -31,7 +31,7 @@ impl<'d> NameTable<'d> {
         Ok(n)
     }
 
-    /// As [`NameTable::number`], for a name that may be missing.
+    /// Returns the number of a name like [`NameTable::number`], or `None` for a missing name.
     pub fn optional(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
         text.map(|text| self.number(text)).transpose()
     }
@@ -54,7 +54,7 @@ impl<'d> NameTable<'d> {
         insert.insert((text, local))
     }
 
-    /// Forgets names beyond the bound. They are read again when they are used.
+    /// Removes names beyond the maximum from memory. They are read again when they are used.
     pub fn trim(&mut self) {
         if self.texts.len() + self.payloads.len() > limits::INDEX_ROWS_KEPT {
             self.texts.clear();

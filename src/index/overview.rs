@@ -1,4 +1,4 @@
-//! Lists of a whole journal: what failed, what people did, who called whom, and what is open.
+//! Lists for a whole journal: failures, actions of people, callers and their peers, and open work.
 
 use rusqlite::Row;
 use uuid::Uuid;
@@ -28,7 +28,7 @@ pub struct ListedAction {
     pub time: Time,
     pub action: String,
     pub person: String,
-    /// User of the command, and its host, as far as the host states them.
+    /// User of the command and its host, if the host states them.
     pub login: Option<String>,
     pub host: Option<String>,
     pub is_signed: bool,
@@ -55,12 +55,12 @@ pub struct CalledPeer {
     pub caller: String,
     pub listener: String,
     pub calls: u64,
-    /// Calls without a result.
+    /// Number of calls without a result.
     pub open: u64,
 }
 
 impl IndexReader {
-    /// The newest failures, up to `limit`.
+    /// Returns the newest failures, up to `limit`.
     pub fn newest_errors(&self, limit: usize) -> Result<Vec<ListedError>, Error> {
         let sql = "SELECT e.position, e.time, t.id, e.call, l.text, k.text, e.detail \
                    FROM error_row e LEFT JOIN thread_row t ON t.n = e.thread \
@@ -79,14 +79,14 @@ impl IndexReader {
         })
     }
 
-    /// Record that opened a thread; `None` if there is no such thread.
+    /// Returns the position of the record that opened a thread; `None` if there is no such thread.
     pub fn opened_at(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = "SELECT position FROM thread_row WHERE id = ?1";
         let found = self.rows(sql, &[&thread.as_str()], |row| row.get(0).map(Position))?;
         Ok(found.first().copied())
     }
 
-    /// The number of threads of a tree that were opened up to a record.
+    /// Returns the number of threads in a tree that were opened up to a record.
     pub fn threads_in_tree(&self, root: &ThreadId, up_to: Position) -> Result<u64, Error> {
         let sql = "SELECT count(*) FROM thread_row \
                    WHERE tree = (SELECT n FROM thread_row WHERE id = ?1) AND position <= ?2";
@@ -94,7 +94,7 @@ impl IndexReader {
         Ok(found.first().copied().unwrap_or_default())
     }
 
-    /// The number of failures by kind and listener.
+    /// Returns the number of failures by kind and listener.
     pub fn error_counts(&self) -> Result<Vec<ErrorCount>, Error> {
         let sql = "SELECT k.text, l.text, count(*) FROM error_row e JOIN name k ON k.n = e.kind \
                    LEFT JOIN name l ON l.n = e.listener GROUP BY 1, 2";
@@ -103,7 +103,7 @@ impl IndexReader {
         })
     }
 
-    /// The newest actions of people, up to `limit`.
+    /// Returns the newest actions of people, up to `limit`.
     pub fn newest_actions(&self, limit: usize) -> Result<Vec<ListedAction>, Error> {
         let sql = "SELECT a.position, a.time, a.action, p.text, a.login, a.host, a.signed, \
                    a.accepted, t.id, a.message, a.reason, a.details FROM action_row a \
@@ -127,7 +127,7 @@ impl IndexReader {
         })
     }
 
-    /// All pairs of a caller and a listener that it called.
+    /// Returns all pairs of a caller and a listener that it has called, with their calls.
     pub fn called_peers(&self) -> Result<Vec<CalledPeer>, Error> {
         let sql = "SELECT c.text, l.text, count(*), count(*) - count(r.closed) FROM call_row r \
                    JOIN name c ON c.n = r.caller JOIN name l ON l.n = r.listener GROUP BY 1, 2";

@@ -1,4 +1,4 @@
-//! Pauses: their rows, and those in force.
+//! The rows of pauses, and the pauses in force.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::thread::{Fact, Record};
 /// A pause in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedPause {
-    /// `all`, `listener NAME` or `thread ID`.
+    /// Target of the pause: `all`, `listener NAME` or `thread ID`.
     pub target: String,
     pub since: Time,
     pub person: String,
@@ -27,7 +27,7 @@ impl fmt::Display for IndexedPause {
     }
 }
 
-/// Adds the row of a pause, or its end.
+/// Adds a row for the beginning of a pause, or records its end.
 pub fn take(fold: &mut IndexFold<'_>, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
     match fact {
         Fact::Paused { target, by, note } => {
@@ -49,7 +49,7 @@ pub fn take(fold: &mut IndexFold<'_>, record: &Record, fact: &Fact) -> rusqlite:
 }
 
 impl IndexReader {
-    /// The pauses in force, the oldest first.
+    /// Returns the pauses in force, oldest first.
     pub fn pauses(&self) -> Result<Vec<IndexedPause>, Error> {
         let sql = "SELECT p.target, p.since, n.text, p.note FROM pause_row p INDEXED BY pause_open \
                    JOIN name n ON n.n = p.person WHERE p.ended IS NULL ORDER BY p.position";

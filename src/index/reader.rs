@@ -1,4 +1,4 @@
-//! Reads an index, after it was brought up to date.
+//! Reads an index after bringing it up to date.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,12 +24,12 @@ pub struct IndexReader {
 }
 
 impl IndexReader {
-    /// Position up to which the index is complete.
+    /// Returns the position up to which the index is complete.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Last position of the journal when the index was opened.
+    /// Returns the last position of the journal at the time when the index was opened.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -39,12 +39,12 @@ impl IndexReader {
         self.position < self.last
     }
 
-    /// The journal of the index.
+    /// Returns the journal of the index.
     pub fn journal(&self) -> &JournalReader {
         &self.journal
     }
 
-    /// The connection, which permits reading only.
+    /// Returns the connection, which permits only reading.
     pub fn connection(&self) -> &Connection {
         &self.db
     }
@@ -55,13 +55,13 @@ impl IndexReader {
     }
 }
 
-/// Answers a query from the index of the journal in `data`. Brings the index up to date before, and
-/// makes it anew if it proves damaged. Waits at most a second for another process that writes the
-/// index; after that, the answer is what the index holds so far.
+/// Answers a query from the index of the journal in `data`. First brings the index up to date, and
+/// makes a damaged index again. Waits at most a second for another process that writes the index;
+/// after that, answers from the records that the index has so far.
 ///
 /// # Errors
 ///
-/// Those of the journal, of the index's file, and of `query`.
+/// Returns errors of the journal, of the index's file, and of `query`.
 pub fn read<T>(
     data: &Path,
     progress: &mut dyn FnMut(u64, u64),
@@ -77,9 +77,9 @@ pub fn read<T>(
     }
 }
 
-/// Answers a query from the index, like [`read`], if the index lacks so few records that bringing it
-/// up to date takes less time than reading the journal. Otherwise, and if the index cannot be used,
-/// returns `None`: the caller reads the journal instead.
+/// Answers a query from the index, like [`read`], if the index lacks only a few records, so that
+/// updating it is faster than reading the journal. Otherwise, or if the index is unusable, returns
+/// `None`, and the caller must read the journal.
 pub fn read_if_current<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
@@ -95,12 +95,12 @@ pub fn read_if_current<T>(
 }
 
 /// Answers a query from the index, like [`read`], unless the index must be made first, or lacks so
-/// many records that bringing it up to date takes as long. Then the result is `None`, and the caller
-/// has [`read`] make the index.
+/// many records that updating it takes as long. In these cases returns `None`, and the caller must
+/// make the index with [`read`].
 ///
 /// # Errors
 ///
-/// Those of [`read`].
+/// Returns errors of [`read`].
 pub fn read_unless_far<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
@@ -119,7 +119,7 @@ pub fn read_unless_far<T>(
     }
 }
 
-/// The index as far as it is complete, if another process writes it, or if no process can.
+/// Opens the index in its present state if another process writes it, or if this process cannot.
 fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     match IndexLock::take(data, Duration::ZERO, &mut || false)? {
         LockResult::Locked(_) => Ok(None),
@@ -127,7 +127,7 @@ fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     }
 }
 
-/// The index if it is complete, or complete after a short time.
+/// Opens the index if it is complete, or can be completed in a short time.
 fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
     let journal = JournalReader::open(data)?;
     let last = journal.last()?;
@@ -193,7 +193,7 @@ fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, 
     }
 }
 
-/// A connection to the index if it is complete up to `last` and usable.
+/// Returns a connection to the index if it is usable and complete up to `last`.
 fn current(
     path: &Path,
     journal: &JournalReader,
@@ -208,7 +208,7 @@ fn current(
         Ok((is_complete && file::check(path, &db, journal)?).then_some(db))
     });
     match checked {
-        // The writer decides what becomes of a file that cannot be used.
+        // Only the writer decides about an unusable file.
         Err(Error::Sqlite { .. }) => Ok(None),
         other => other,
     }
@@ -239,8 +239,8 @@ fn finish(
     Ok(IndexReader { db, path, journal, position, last })
 }
 
-/// Deletes an index that proved damaged. If another process writes it, leaves a request for that
-/// process to make the index again.
+/// Deletes a damaged index. If another process writes it, requests that this process makes the
+/// index again.
 fn discard(data: &Path) -> Result<(), Error> {
     let path = data.join(INDEX_DATABASE);
     match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {

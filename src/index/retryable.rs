@@ -1,4 +1,4 @@
-//! Finds what an operator may retry: requests of clients that failed or were refused.
+//! Finds the messages that an operator may retry: requests of clients that failed or were refused.
 
 use rusqlite::Row;
 
@@ -10,7 +10,7 @@ use crate::limits;
 use super::lookup::id;
 use super::{Error, IndexReader, MessageSelector};
 
-/// A request of a client that failed or was refused, and that was not retried.
+/// A request of a client that failed or was refused, and that has not been retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
     pub message: MessageId,
@@ -46,7 +46,8 @@ fn refused(rows: &str) -> String {
     )
 }
 
-/// Rules after which a client sends the same submission again, or has done so.
+/// Rules of refusals that are left to the client, which repeats the submission or already has done
+/// so.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
@@ -95,7 +96,7 @@ impl IndexReader {
         Ok(found)
     }
 
-    /// The refused submissions whose ids begin with these digits.
+    /// Returns the refused submissions whose ids begin with these digits.
     pub fn refused_with_id(&self, prefix: &MessageSelector) -> Result<Vec<RetryCandidate>, Error> {
         let [first, last] = prefix.range();
         let most = limits::CANDIDATES_MAX;

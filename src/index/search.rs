@@ -13,15 +13,15 @@ use super::{Error, IndexReader};
 /// Properties that messages and refusals must have to be found.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
-    /// Words of the text. A word with `*` at its end is the beginning of a word; quoted words
+    /// Words of the text. A word with `*` at its end matches words that begin so; quoted words must
     /// follow each other.
     pub words: String,
     /// Local name or `{namespace}local` of the payload.
     pub payload: Option<String>,
     pub from: Option<String>,
-    /// Receiver. Refusals have none.
+    /// Recipient of the message. Refusals have none.
     pub to: Option<String>,
-    /// Kind of message, or `refusal`.
+    /// Kind of the message, or `refusal`.
     pub kind: Option<String>,
     /// Disposition of the message. Refusals have none.
     pub disposition: Option<String>,
@@ -29,7 +29,7 @@ pub struct SearchFilter {
     pub rule: Option<String>,
     pub since: Option<Time>,
     pub until: Option<Time>,
-    /// Thread with all threads beneath it.
+    /// Thread in which, or beneath which, the search looks.
     pub within: Option<ThreadId>,
     /// Id of a message.
     pub id: Option<MessageId>,
@@ -38,22 +38,22 @@ pub struct SearchFilter {
 /// A message or a refusal that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchHit {
-    /// Number among messages and refusals, in the order of the journal.
+    /// Number among all messages and refusals, in the order of the journal.
     pub n: i64,
     pub position: Position,
-    /// `None` for a refusal.
+    /// Id of the message; `None` for a refusal.
     pub message: Option<MessageId>,
     /// Index of a refusal among the refusals of its record.
     pub refusal: usize,
 }
 
-/// Number of messages and refusals that a filter leaves.
+/// Number of messages and refusals that match a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitCount {
     Exact(u64),
-    /// Counting stopped there.
+    /// Counting stopped at this number.
     MoreThan(u64),
-    /// Not everything was looked at.
+    /// Not all candidates were examined.
     AtLeast(u64),
 }
 
@@ -68,7 +68,7 @@ impl HitCount {
         matches!(self, Self::Exact(_))
     }
 
-    /// The count of two searches together.
+    /// Returns the count of two searches together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         let all = self.number().saturating_add(other.number());
@@ -80,14 +80,14 @@ impl HitCount {
     }
 }
 
-/// Conditions on one of the two tables, with their values.
+/// Conditions on the messages or on the refusals, with their values.
 struct SearchQuery {
     text: String,
     values: Vec<Value>,
 }
 
 impl SearchFilter {
-    /// Takes words that are the id of a message or of a thread as such.
+    /// If the words are the id of a message or of a thread, searches for that id instead.
     pub fn read_ids(&mut self) {
         let words = self.words.trim();
         if let Ok(id) = words.parse() {
@@ -101,12 +101,12 @@ impl SearchFilter {
         }
     }
 
-    /// Whether the text of the words contains a word.
+    /// Whether the search text contains any word.
     pub fn has_words(&self) -> bool {
         match_query(&self.words).is_some()
     }
 
-    /// Whether nothing but words and a thread is wanted.
+    /// Whether the filter sets only words, and perhaps a thread.
     fn has_words_alone(&self) -> bool {
         let texts =
             [&self.payload, &self.from, &self.to, &self.kind, &self.disposition, &self.rule];
@@ -115,7 +115,7 @@ impl SearchFilter {
             && (self.since.or(self.until), self.id) == (None, None)
     }
 
-    /// Whether a message can be found. Otherwise, only refusals can.
+    /// Whether the filter can match a message. If not, it matches only refusals.
     fn has_messages(&self) -> bool {
         self.rule.is_none() && self.kind.as_deref() != Some("refusal")
     }
@@ -125,13 +125,13 @@ impl SearchFilter {
         is_kind && self.to.is_none() && self.disposition.is_none() && self.id.is_none()
     }
 
-    /// The part of a statement from `FROM` on, for messages or for refusals.
+    /// Builds the statement from `FROM` on, for messages or for refusals.
     fn query(&self, is_message: bool, scope: &SearchScope) -> SearchQuery {
         let range = scope.range;
         let table = if is_message { "message_row" } else { "refusal_row" };
         let mut query = SearchQuery { text: String::new(), values: Vec::new() };
         match scope.words_of(self) {
-            // The words come first: they leave less than anything else, mostly.
+            // The words come first, because they usually leave the fewest candidates.
             Some(words) => {
                 query.text = format!(" FROM word CROSS JOIN {table} m ON m.n = word.rowid WHERE 1");
                 query.add("word MATCH ?", words.into());
@@ -174,7 +174,7 @@ impl SearchFilter {
             query.add("m.time < ?", until.0.into());
         }
         if let Some(thread) = self.within.as_ref().filter(|_| !scope.is_whole_tree(self)) {
-            // The ids beneath a thread are those between `id.` and `id/`.
+            // The ids beneath a thread sort between `id.` and `id/`.
             let condition =
                 "m.thread IN (SELECT n FROM thread_row WHERE id = ? OR (id > ? AND id < ?))";
             query.add(condition, thread.to_string().into());
@@ -185,16 +185,16 @@ impl SearchFilter {
     }
 }
 
-/// The part of an index in which a search looks.
+/// The part of an index that a search covers.
 struct SearchScope {
-    /// First and last number of messages and refusals.
+    /// First and last number of the messages and refusals.
     range: (i64, i64),
-    /// Number of the tree within which the search is; 0 if there is no such tree.
+    /// Number of the tree that contains the search; 0 if there is no such tree.
     tree: Option<i64>,
 }
 
 impl SearchScope {
-    /// The query of the full-text table; `None` if the filter has no words.
+    /// Returns the query of the full-text table; `None` if the filter has no words.
     fn words_of(&self, filter: &SearchFilter) -> Option<String> {
         let words = match_query(&filter.words)?;
         Some(match self.tree {
@@ -203,7 +203,7 @@ impl SearchScope {
         })
     }
 
-    /// Whether the query of the full-text table finds nothing outside the wanted threads.
+    /// Whether the query of the full-text table finds only matches inside the wanted threads.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -218,8 +218,8 @@ impl SearchQuery {
 }
 
 impl IndexReader {
-    /// The newest `limit` messages and refusals that `filter` leaves, from number `before` on
-    /// backwards; newest first.
+    /// Returns the newest `limit` messages and refusals before the number `before` that match
+    /// `filter`, newest first.
     pub fn search(
         &self,
         filter: &SearchFilter,
@@ -250,7 +250,7 @@ impl IndexReader {
         Ok(hits)
     }
 
-    /// Number of messages and refusals that `filter` leaves, up to `most`.
+    /// Returns the number of messages and refusals that match `filter`, counted up to `most`.
     pub fn count(&self, filter: &SearchFilter, most: Option<u64>) -> Result<HitCount, Error> {
         let scope = self.scope_of(filter, None)?;
         let bound = most.map_or(String::new(), |most| format!(" LIMIT {}", most + 1));
@@ -302,8 +302,8 @@ impl IndexReader {
         found().map_err(|error| self.failed(error))
     }
 
-    /// The newest messages and refusals with the words, without other conditions: the full-text table
-    /// alone finds them.
+    /// Returns the newest messages and refusals with the words of a filter without other
+    /// conditions, for which the full-text table suffices.
     fn search_words(
         &self,
         filter: &SearchFilter,
@@ -353,10 +353,10 @@ impl IndexReader {
         Ok(SearchScope { range, tree: Some(tree.unwrap_or(0)) })
     }
 
-    /// First and last number that a tree leaves, up to `last`. Numbers rise with positions, so a
-    /// query need not look at others.
+    /// Returns the first and the last number in a tree, up to `last`. Numbers rise with positions,
+    /// so a query need not examine others.
     fn range_of(&self, thread: &ThreadId, last: i64) -> Result<(i64, i64), Error> {
-        // Not `min(n)`, which would read all messages after the position.
+        // `min(n)` would read all messages after the position.
         let sql = "SELECT \
                    (SELECT n FROM message_row WHERE position >= r.first ORDER BY position, n \
                    LIMIT 1), \

@@ -1,4 +1,4 @@
-//! Statements of people: they may read, and end in bounded time.
+//! Runs SQL statements of people. They can only read, and end in bounded time.
 
 use std::time::{Duration, Instant};
 
@@ -18,23 +18,22 @@ pub enum SqlValue {
     Blob(Vec<u8>),
 }
 
-/// Takes the names of the columns, first alone and then with each row. Returns whether to go on.
+/// Receives the names of the columns: first alone, then with each row. Returns whether to continue.
 pub type RowVisitor<'v> = dyn FnMut(&[String], Option<Vec<SqlValue>>) -> bool + 'v;
 
-/// Number of instructions of SQLite between looks at the clock.
+/// Number of SQLite instructions between two checks of the clock.
 const INSTRUCTIONS: i32 = 10_000;
 
 /// Pragmas that only describe tables.
 const PRAGMAS: [&str; 3] = ["table_info", "table_xinfo", "table_list"];
 
-/// Runs one statement that reads the index, for at most `time`. Passes the names of the columns and
-/// then each row to `visit`, which returns whether to go on. Without a row, `visit` gets the names
-/// alone.
+/// Runs one statement that reads the index, for at most `time`. Calls `visit` first with only the
+/// names of the columns, then with each row. `visit` returns whether to continue.
 ///
 /// # Errors
 ///
-/// [`Error::Query`] if the statement is wrong or would do anything but read, and
-/// [`Error::TimedOut`].
+/// Returns [`Error::Query`] if the statement is wrong or does more than read, and
+/// [`Error::TimedOut`] if it takes too long.
 pub fn run_sql(
     reader: &mut IndexReader,
     statement: &str,
@@ -46,7 +45,7 @@ pub fn run_sql(
         return Err(Error::Query { detail: detail.to_owned() });
     }
 
-    // A time beyond what a clock can show is no limit.
+    // A time limit beyond the range of the clock counts as no limit.
     let until = Instant::now().checked_add(time);
     let timer = move || until.is_some_and(|until| Instant::now() >= until);
     let refused = reader.db.authorizer(Some(permission));

@@ -1,4 +1,4 @@
-//! Finds the records of a page of a thread: some of its messages, and what happened between them.
+//! Finds the records of a page of a thread: those of its messages, and of the events between them.
 
 use crate::clock::Time;
 use crate::envelope::Disposition;
@@ -14,18 +14,18 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadPageRows {
     pub opened: Time,
-    /// Record that opened the thread.
+    /// Position of the record that opened the thread.
     pub opened_at: Position,
     /// Sequence number at which the page begins.
     pub from_seq: u64,
     /// Sequence number at which the next page begins, if there is one.
     pub next_seq: Option<u64>,
-    /// Sequence number at which the page before begins, if there is one.
+    /// Sequence number at which the previous page begins, if there is one.
     pub previous_seq: Option<u64>,
-    /// Records of the messages, refusals, errors, decisions and openings of subthreads of the page,
-    /// in their order.
+    /// Positions of the page's messages, refusals, errors, decisions and openings of subthreads, in
+    /// order.
     pub positions: Vec<Position>,
-    /// Whether more happened between these messages than `positions` has.
+    /// Whether the journal has events between these messages that `positions` omits.
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
@@ -33,7 +33,7 @@ pub struct ThreadPageRows {
     pub holds: Vec<(MessageId, Hold)>,
 }
 
-/// A message of a page.
+/// A message on a page.
 struct PageMessage {
     n: i64,
     id: MessageId,
@@ -44,13 +44,13 @@ struct PageMessage {
 }
 
 impl IndexReader {
-    /// The page of up to `limit` messages of a thread that begins at a sequence number; without
-    /// one, the last page. Returns `None` if there is no such thread. Reads rows of this page
-    /// alone, so a long thread takes no longer.
+    /// Returns the page of up to `limit` messages of a thread that begins at a sequence number, or
+    /// the last page if `from_seq` is `None`. Returns `None` if there is no such thread. Reads only
+    /// the rows of this page, so a long thread takes no longer.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn thread_page(
         &self,
         thread: &ThreadId,
@@ -76,8 +76,8 @@ impl IndexReader {
         let previous_seq =
             self.seq_before(n, i64::try_from(first_seq).unwrap_or(i64::MAX), limit)?;
 
-        // Numbers of messages and refusals rise with positions. What stands before the first
-        // message of the thread belongs to its first page.
+        // Numbers of messages and refusals rise with positions. Events before the first message of
+        // the thread belong to its first page.
         let first = messages.first().filter(|_| previous_seq.is_some());
         let span = [
             first.map_or(self.last_number(begin - 1)?, |message| message.n),
@@ -88,7 +88,7 @@ impl IndexReader {
         ];
         let is_organism = *thread == ThreadId::organism();
         let (mut positions, is_cut) = self.positions_between(n, is_organism, &span)?;
-        // The record of the next message may begin with events that come before it.
+        // The record of the next page's first message may begin with events of this page.
         let shown = messages.iter().chain(&next);
         positions.extend(shown.map(|message| Position(message.position)));
         positions.sort_unstable();
@@ -107,7 +107,7 @@ impl IndexReader {
         }))
     }
 
-    /// The thread that a call belongs to.
+    /// Returns the thread to which a call belongs.
     pub fn thread_of_call(&self, call: CallId) -> Result<Option<ThreadId>, Error> {
         let sql = "SELECT t.id FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
                    WHERE m.id = ?1";
@@ -141,7 +141,8 @@ impl IndexReader {
         })
     }
 
-    /// Sequence number of the message that is up to `limit` messages before another one.
+    /// Returns the sequence number of the message that is up to `limit` messages before another
+    /// one.
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";
@@ -149,17 +150,18 @@ impl IndexReader {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Greatest number of a message or a refusal up to a position.
+    /// Returns the greatest number of a message or a refusal up to a position.
     fn last_number(&self, position: i64) -> Result<i64, Error> {
         let sql = "SELECT n - 1 FROM message_row WHERE position > ?1 ORDER BY position, n LIMIT 1";
         let found = self.rows(sql, &[&position], |row| row.get(0))?;
         Ok(found.into_iter().next().unwrap_or(i64::MAX))
     }
 
-    /// Records with refusals, errors, decisions and openings of subthreads of a thread. `span` has
-    /// the first and the last number of messages and refusals, and the first and the last position.
-    /// The organism's own thread also has the refusals of payloads for threads that do not exist,
-    /// and the counts of `busy` refusals. Returns whether there are more than a page may have.
+    /// Returns the positions of records with refusals, errors, decisions and openings of subthreads
+    /// of a thread, and whether there are more than fit on a page. `span` contains the first and
+    /// the last number of messages and refusals, and the first and the last position. The
+    /// organism's own thread also has the refusals of payloads for threads that do not exist, and
+    /// the counts of `busy` refusals.
     fn positions_between(
         &self,
         thread: i64,
@@ -178,7 +180,7 @@ impl IndexReader {
         let tables = [
             "error_row WHERE thread = ?1",
             "action_row WHERE thread = ?1",
-            // Subthreads of the thread, which stand where they were opened.
+            // A subthread appears where it was opened.
             "thread_row WHERE tree = (SELECT tree FROM thread_row WHERE n = ?1) AND parent = ?1",
             "busy_row WHERE ?1",
         ];

@@ -22,7 +22,7 @@ pub struct RowTotals {
     pub cost: i64,
     pub open_calls: i64,
     pub held: i64,
-    /// Entries of timelines.
+    /// Number of entries in timelines.
     pub events: i64,
 }
 
@@ -74,7 +74,7 @@ struct IndexedThread {
     is_changed: bool,
 }
 
-/// Role of a name by which a tree is found.
+/// The role in which a name lets a search find a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeNameRole {
     /// A listener that was called.
@@ -94,7 +94,7 @@ struct IndexedTree {
     records: u64,
     subthreads: u64,
     totals: RowTotals,
-    /// Names that are known to be stored.
+    /// Names that are already stored for the tree.
     names: Vec<(TreeNameRole, i64)>,
     is_changed: bool,
 }
@@ -125,7 +125,7 @@ impl<'d> ThreadRows<'d> {
         })
     }
 
-    /// Number of a thread that is on record, with its row in memory.
+    /// Returns the number of a recorded thread, and loads its row into memory.
     pub fn find(&mut self, id: &ThreadId) -> rusqlite::Result<Option<i64>> {
         if let Some(n) = self.numbers.get(id) {
             return Ok(Some(*n));
@@ -138,7 +138,7 @@ impl<'d> ThreadRows<'d> {
         Ok(n)
     }
 
-    /// Number of a thread, which is added if it is new.
+    /// Returns the number of a thread. Adds the thread if it is new.
     pub fn number(
         &mut self,
         id: &ThreadId,
@@ -210,13 +210,13 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Number of the tree of a thread.
+    /// Returns the number of the tree of a thread.
     pub fn tree_of(&mut self, n: i64) -> rusqlite::Result<Option<i64>> {
         self.load(n)?;
         Ok(self.threads.get(&n).map(|thread| thread.tree))
     }
 
-    /// Counts entries of the timeline of a thread.
+    /// Adds to the number of entries in the timeline of a thread.
     pub fn count_events(&mut self, n: i64, record: &Record, events: i64) -> rusqlite::Result<()> {
         self.add(n, record, |sums| sums.events += events)?;
         if let Some(thread) = self.thread(n)? {
@@ -225,7 +225,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Stores a name by which the tree of a thread is found.
+    /// Stores a name by which a search can find the tree of a thread.
     pub fn add_name(&mut self, n: i64, role: TreeNameRole, name: i64) -> rusqlite::Result<()> {
         let Some(root) = self.thread(n)?.map(|thread| thread.tree) else { return Ok(()) };
         let Some(tree) = self.tree(root)? else { return Ok(()) };
@@ -240,7 +240,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Sets the first call of a thread, unless it has one.
+    /// Sets the first call of a thread, unless one is set.
     pub fn set_first_call(
         &mut self,
         n: i64,
@@ -262,7 +262,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// The row of a thread, which the caller is about to change.
+    /// Returns the row of a thread for a change.
     fn thread(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedThread>> {
         self.load(n)?;
         let mut row = self.threads.get_mut(&n);
@@ -272,7 +272,7 @@ impl<'d> ThreadRows<'d> {
         Ok(row)
     }
 
-    /// The row of the tree with the root thread `n`, which the caller is about to change.
+    /// Returns the row of the tree with the root thread `n` for a change.
     fn tree(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedTree>> {
         self.load(n)?;
         let mut row = self.trees.get_mut(&n);
@@ -282,7 +282,7 @@ impl<'d> ThreadRows<'d> {
         Ok(row)
     }
 
-    /// Reads the row of a thread, and of its tree if it is a root thread, into memory.
+    /// Loads the row of a thread into memory, and that of its tree if it is a root thread.
     fn load(&mut self, n: i64) -> rusqlite::Result<()> {
         if self.threads.contains_key(&n) {
             return Ok(());
@@ -389,7 +389,7 @@ pub fn closing(how: Closing) -> &'static str {
     }
 }
 
-/// Phase of a root thread.
+/// Returns the phase of a root thread.
 fn status<'r>(root: &'r IndexedThread, tree: &IndexedTree) -> &'r str {
     if root.totals.open_calls > 0 {
         return "running";
@@ -398,7 +398,7 @@ fn status<'r>(root: &'r IndexedThread, tree: &IndexedTree) -> &'r str {
     if tree.totals.open_calls > root.totals.open_calls { "draining" } else { how }
 }
 
-/// The row of a thread; `None` if its id is not one.
+/// Reads the row of a thread; returns `None` if its id is no thread id.
 fn read_thread(row: &Row<'_>) -> rusqlite::Result<Option<IndexedThread>> {
     let id: String = row.get(0)?;
     let Ok(id) = ThreadId::parse(&id) else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! Totals of the timelines of threads, and where their messages are, so that a page of a long thread
-//! can be made without reading the whole thread.
+//! Totals of threads' timelines, and positions of their messages. With these, a page of a long
+//! thread can be made without reading the whole thread.
 
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 
@@ -12,11 +12,11 @@ use super::{Error, IndexReader};
 /// Totals of the timeline of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimelineSummary {
-    /// Phase of the thread, as the view `thread` names it.
+    /// Phase of the thread, with the name that the view `thread` uses.
     pub status: String,
     /// Number of messages of the thread itself.
     pub messages: u64,
-    /// Number of entries of the thread itself. A subthread is one entry.
+    /// Number of entries in the timeline of the thread itself. A subthread is one entry.
     pub events: u64,
     /// Time of the last entry.
     pub updated: Time,
@@ -26,11 +26,11 @@ pub struct TimelineSummary {
     pub spent: Spending,
 }
 
-/// Condition for a thread and all threads beneath it: their ids are those between `id.` and `id/`.
+/// Condition for a thread and all threads beneath it, whose ids sort between `id.` and `id/`.
 const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
 
 impl IndexReader {
-    /// The totals of a thread; `None` if there is no such thread.
+    /// Returns the totals of a thread; `None` if there is no such thread.
     pub fn timeline_summary(&self, thread: &ThreadId) -> Result<Option<TimelineSummary>, Error> {
         let id = thread.as_str();
         let own = "SELECT CASE WHEN t.n = t.tree THEN r.status \
@@ -55,7 +55,8 @@ impl IndexReader {
         Ok(Some(TimelineSummary { status, messages, events, updated, events_beneath, spent }))
     }
 
-    /// Record of the first model call with a currency, in the thread or else beneath it.
+    /// Returns the position of the first model call with a currency, in the thread or else beneath
+    /// it.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = format!(
             "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \
@@ -65,14 +66,15 @@ impl IndexReader {
         self.one(&sql, &[&thread.as_str()], |row| row.get(1).map(Position))
     }
 
-    /// Record of the message with this index among the messages of a thread, counted from 0.
+    /// Returns the position of the message with this index among the messages of a thread, from 0.
     pub fn message_at(&self, thread: &ThreadId, at: u64) -> Result<Option<Position>, Error> {
         let sql = "SELECT m.position FROM thread_row t CROSS JOIN message_row m ON m.thread = t.n \
                    WHERE t.id = ?1 ORDER BY m.seq LIMIT 1 OFFSET ?2";
         self.one(sql, &[&thread.as_str(), &at], |row| row.get(0).map(Position))
     }
 
-    /// Record with the disposition of a message; `None` while the message is in flight.
+    /// Returns the position of the record with a message's disposition; `None` while the message is
+    /// in flight.
     pub fn disposed_at(&self, message: MessageId) -> Result<Option<Position>, Error> {
         let sql = "SELECT disposed FROM message_row WHERE id = ?1";
         let id = message.0.as_bytes().as_slice();

@@ -16,31 +16,31 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TreeFilter {
     pub status: Option<String>,
-    /// Changed at or after this time.
+    /// Time at or after which the tree must have changed.
     pub since: Option<Time>,
-    /// Opened before this time.
+    /// Time before which the tree must have been opened.
     pub until: Option<Time>,
-    /// A listener that was called in it.
+    /// Listener that must have been called in the tree.
     pub listener: Option<String>,
-    /// An agent that took a turn in it.
+    /// Agent that must have taken a turn in the tree.
     pub agent: Option<String>,
-    /// Local name or `{namespace}local` of a payload in it.
+    /// Local name or `{namespace}local` of a payload that must be in the tree.
     pub payload: Option<String>,
-    /// Model calls that cost more than this.
+    /// Amount that the cost of the tree's model calls must exceed.
     pub cost_over: Option<Money>,
-    /// Whether an attempt or a call must have failed.
+    /// Whether an attempt or a call in the tree must have failed.
     pub has_errors: bool,
-    /// Whether a call must wait for a person.
+    /// Whether a call in the tree must wait for a person.
     pub needs_person: bool,
-    /// Words that one message of it contains.
+    /// Words that one message of the tree must contain.
     pub words: String,
-    /// Whether the organism's own thread is left out.
+    /// Whether to leave out the organism's own thread.
     pub is_without_organism: bool,
-    /// The trees whose last record is before this position.
+    /// Position before which the tree's last record must be.
     pub before: Option<Position>,
 }
 
-/// A tree as a list shows it.
+/// A tree, with the figures that a list shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedTree {
     pub thread: String,
@@ -63,7 +63,7 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
-    /// Position of its last record. The next page begins before that of the last tree.
+    /// Position of the tree's last record. The next page begins before that of the last tree.
     pub head: Position,
 }
 
@@ -87,8 +87,8 @@ const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.message
 struct TreeConditions {
     text: String,
     values: Vec<Value>,
-    /// Whether a condition leaves so few trees that these are collected and sorted. Otherwise, the
-    /// trees are tested from the newest on, until there are enough.
+    /// Whether a condition selects so few trees that they can be collected and sorted. Otherwise,
+    /// trees are tested one after another, newest first, until enough match.
     is_rare: bool,
 }
 
@@ -101,15 +101,16 @@ impl TreeConditions {
 }
 
 impl IndexReader {
-    /// The newest `limit` trees that `filter` leaves, by their last record; newest first.
+    /// Returns the newest `limit` trees that `filter` selects, in descending order of their last
+    /// records.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn trees(&self, filter: &TreeFilter, limit: usize) -> Result<Vec<ListedTree>, Error> {
         let listed = || -> rusqlite::Result<Vec<ListedTree>> {
             let TreeConditions { text, mut values, is_rare } = self.conditions(filter)?;
-            // With the sign, SQLite does not walk all trees in the order of their last records.
+            // The sign keeps SQLite from walking all trees in the order of their last records.
             let sign = if is_rare { "+" } else { "" };
             let sql = format!(
                 "{COLUMNS} FROM tree_row r JOIN thread_row t ON t.n = r.n WHERE 1{text} \
@@ -190,7 +191,7 @@ impl IndexReader {
         Ok(all)
     }
 
-    /// Leaves the trees that have a name in this role.
+    /// Adds the condition that a tree has a name in this role.
     fn add_name(
         &self,
         all: &mut TreeConditions,
@@ -220,7 +221,7 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Leaves the trees with a message that has these words.
+    /// Adds the condition that a message of the tree contains these words.
     fn add_words(&self, all: &mut TreeConditions, words: String) -> rusqlite::Result<()> {
         let words = Value::from(words);
         let values = std::slice::from_ref(&words);
@@ -232,7 +233,7 @@ impl IndexReader {
             "r.n IN (SELECT s.tree FROM word CROSS JOIN message_row m ON m.n = word.rowid \
              JOIN thread_row s ON s.n = m.thread WHERE word MATCH ?)"
         } else {
-            // Numbers of messages rise with positions, so others than these need no test.
+            // Numbers of messages rise with positions, so only numbers in this range need a test.
             "EXISTS (SELECT 1 FROM word CROSS JOIN message_row m ON m.n = word.rowid \
              JOIN thread_row s ON s.n = m.thread WHERE word MATCH ? AND s.tree = r.n \
              AND word.rowid >= (SELECT n FROM message_row WHERE position >= r.first \

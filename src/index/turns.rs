@@ -21,7 +21,7 @@ const INSERT: &str = "INSERT INTO turn_row(n, thread, call, position, time, agen
                       latency, failovers, prompt, inputs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
                       ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
-/// Attributes of a note.
+/// Attributes of a turn's note.
 struct NoteValues<'t>(Vec<(&'t str, Cow<'t, str>)>);
 
 impl NoteValues<'_> {
@@ -42,7 +42,7 @@ impl NoteValues<'_> {
     }
 }
 
-/// Adds the turn that `note` records. Nothing is known of a turn whose note was redacted.
+/// Adds the turn that `note` records. Adds nothing if the note was redacted.
 pub fn add(
     fold: &mut IndexFold<'_>,
     record: &Record,
@@ -62,7 +62,7 @@ pub fn add(
     let call = values.call();
     let prompt = values.digest("prompt");
     let inputs = values.digest("inputs");
-    // Every other `<` of the note's texts is escaped, so this is an element of the note.
+    // Every other `<` in the note's texts is escaped, so each match is an element of the note.
     let failovers = payload.matches("<tried ").count();
     let failovers = i64::try_from(failovers).unwrap_or(i64::MAX);
     let numbers = TurnUsage {
@@ -100,7 +100,7 @@ pub fn add(
     fold.threads.add(thread, record, |sums| sums.turns += 1)
 }
 
-/// An amount such as `0.0042` in billionths, exactly.
+/// Converts an amount such as `0.0042` to billionths, exactly.
 fn billionths(amount: &str) -> i64 {
     let (units, decimals) = amount.split_once('.').unwrap_or((amount, ""));
     let decimals = format!("{decimals:0<9}");

@@ -1,6 +1,7 @@
 //! The views of an index, which are its public schema.
 
-/// Version of the views. It rises when a name, a column or a unit changes, and with a new view.
+/// Version of the views. It increases with each new view, and when a name, a column or a unit
+/// changes.
 pub const SCHEMA_VERSION: u32 = 2;
 
 const VIEWS: &str = include_str!("views.sql");
@@ -18,7 +19,7 @@ const ABBREVIATIONS: [(&str, &str); 5] = [
     ("@hex(", "lower(hex(?))"),
 ];
 
-/// The statements that create the views.
+/// Returns the statements that create the views.
 pub fn definitions() -> String {
     ABBREVIATIONS.iter().fold(VIEWS.to_owned(), |text, (short, long)| expand(&text, short, long))
 }
@@ -41,7 +42,7 @@ fn expand(text: &str, short: &str, long: &str) -> String {
     expanded
 }
 
-/// Splits at the parenthesis that closes the abbreviation.
+/// Splits a text at the parenthesis that closes the abbreviation.
 fn column_and_rest(part: &str) -> (&str, &str) {
     let mut depth = 1_u32;
     for (at, char) in part.char_indices() {

@@ -13,7 +13,7 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingTree {
     pub root: ThreadId,
-    /// Record that opened the first of these calls.
+    /// Position of the record that opened the first of these calls.
     pub first: Position,
 }
 
@@ -24,13 +24,13 @@ pub struct WaitingMessage {
     /// Start of the wait.
     pub since: Time,
     pub root: ThreadId,
-    /// Record that opened the call.
+    /// Position of the record that opened the call.
     pub position: Position,
 }
 
 impl IndexReader {
-    /// The first `most` calls that wait for an approval or an answer, the one that has waited for
-    /// longest first. The number of all of them comes with them.
+    /// Returns the first `most` calls that wait for an approval or an answer, the longest wait
+    /// first, and the number of all such calls.
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
         let all = self.rows(count, &[], |row| row.get(0))?;
@@ -79,7 +79,7 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// The trees in which calls wait for an approval or an answer.
+    /// Returns the trees in which calls wait for an approval or an answer.
     pub fn waiting_trees(&self) -> Result<Vec<WaitingTree>, Error> {
         let sql = "SELECT r.id, min(m.position) FROM hold_row h INDEXED BY hold_open \
                    CROSS JOIN message_row m ON m.n = h.call \
@@ -116,7 +116,7 @@ fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingMessage> {
     })
 }
 
-/// The error for a row whose thread has no valid id.
+/// Creates the error for a row whose thread has no valid id.
 fn wrong_thread() -> rusqlite::Error {
     rusqlite::Error::InvalidColumnName("thread_row.id".to_owned())
 }

@@ -1,22 +1,23 @@
 //! The words of payloads, as the full-text table stores them and as queries name them.
 //!
-//! A word is a run of letters, digits and marks; hyphens and underscores inside of it belong to it,
-//! so `INV-777` is one word. Runs in scripts that are written without spaces (Chinese, Japanese,
-//! Thai and others) are cut into overlapping groups of three characters, so that any part of a run
-//! is found.
+//! A word is a run of letters, digits and marks. Hyphens and underscores inside a run belong to the
+//! word, so `INV-777` is one word. Runs in scripts that are written without spaces (Chinese,
+//! Japanese, Thai and others) are cut into overlapping groups of three characters, so that any part
+//! of a run can be found.
 
 use crate::envelope::Payload;
 use crate::limits;
 use crate::xml::element::{Element, Node};
 
-/// First character of the word that names a tree. No other word has it, and no query of a person.
+/// First character of the word that names a tree. No other word begins with it, and no query of a
+/// person can contain it.
 const TREE_MARK: char = '\u{f8f0}';
 
-/// Characters in one group of a run without spaces.
+/// Number of characters in one group of a run without spaces.
 const GROUP_CHARS: usize = 3;
 
-/// The first words of a payload's text, on one line. `None` if the payload was redacted or has no
-/// text.
+/// Returns the first words of a payload's text, on one line; `None` if the payload was redacted or
+/// has no text.
 pub fn first_words(payload: &Payload) -> Option<String> {
     if payload.is_redacted() {
         return None;
@@ -30,7 +31,7 @@ pub fn first_words(payload: &Payload) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Adds the words of an element to `words`, until there are enough.
+/// Adds words of an element to `words` until there are enough.
 fn collect(element: &Element, words: &mut String) {
     for node in &element.content {
         match node {
@@ -51,8 +52,8 @@ fn collect(element: &Element, words: &mut String) {
     }
 }
 
-/// Adds the words of an accepted payload to `out`: its texts and the values of its attributes, but
-/// not the names of its elements, and no namespaces.
+/// Adds the words of an accepted payload to `out`: its texts and the values of its attributes,
+/// without the names of its elements and without namespaces.
 pub fn add_payload_words(payload: &str, out: &mut String) {
     let mut rest = payload;
     while let Some(at) = rest.find('<') {
@@ -71,7 +72,8 @@ pub fn add_payload_words(payload: &str, out: &mut String) {
     add_words(rest, out);
 }
 
-/// Adds the values of the tag at the beginning of `markup`. Returns what follows the tag.
+/// Adds the attribute values of the tag at the beginning of `markup`. Returns the text after the
+/// tag.
 fn add_tag_words<'t>(markup: &'t str, out: &mut String) -> &'t str {
     let mut rest = markup;
     loop {
@@ -135,8 +137,8 @@ pub fn add_words(text: &str, out: &mut String) {
     add_groups(&mut run, out);
 }
 
-/// The character of the reference at the beginning of `text`, and the length of the reference.
-/// Named references stand for characters that separate words.
+/// Returns the character of the reference at the beginning of `text`, and the length of the
+/// reference. All named references are for characters that separate words.
 fn reference(text: &str) -> Option<(char, usize)> {
     let (name, _) = text.strip_prefix('&')?.split_once(';')?;
     let length = name.len() + 2;
@@ -152,7 +154,7 @@ fn reference(text: &str) -> Option<(char, usize)> {
     Some((char::from_u32(number)?, length))
 }
 
-/// Adds the groups of a run without spaces: from each character on, up to three characters.
+/// Adds the groups of a run without spaces. From each character, a group of up to three begins.
 fn add_groups(run: &mut Vec<char>, out: &mut String) {
     if run.is_empty() {
         return;
@@ -172,7 +174,7 @@ pub fn add_tree_word(tree: i64, out: &mut String) {
     out.push_str(&tree.to_string());
 }
 
-/// The query for messages of a tree that match `query`.
+/// Returns the query for messages in a tree that match `query`.
 pub fn match_in_tree(query: &str, tree: i64) -> String {
     format!("{query} AND \"{TREE_MARK}{tree}\"")
 }
@@ -193,9 +195,9 @@ fn is_unspaced(char: char) -> bool {
         | '\u{20000}'..='\u{323af}')
 }
 
-/// The query of the full-text table for messages that contain all words of `text`. A word that ends
-/// with `*` stands for all words that begin so; quoted words must follow each other. `None` if the
-/// text has no word.
+/// Returns the query of the full-text table for messages that contain all words of `text`. A word
+/// that ends with `*` matches all words that begin so; quoted words must follow each other. Returns
+/// `None` if the text has no word.
 pub fn match_query(text: &str) -> Option<String> {
     let mut terms = Vec::new();
     for (at, part) in text.split('"').enumerate() {
@@ -211,7 +213,7 @@ pub fn match_query(text: &str) -> Option<String> {
     (!terms.is_empty()).then(|| terms.join(" AND "))
 }
 
-/// Adds the terms of words that follow each other. Runs without spaces are terms of their own.
+/// Adds the terms for words that follow each other. Runs without spaces become separate terms.
 fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     let mut words = String::new();
     let mut run = Vec::new();
@@ -237,8 +239,8 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     }
 }
 
-/// Adds the term for a run without spaces: its groups follow each other. A run shorter than a group
-/// is the beginning of one.
+/// Adds the term for a run without spaces: its groups must follow each other. A run shorter than a
+/// group matches the beginning of one.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

@@ -1,8 +1,8 @@
-//! Proves the records before a snapshot while the pump that began from it already runs.
+//! Proves the records before a snapshot while the pump that started from the snapshot already runs.
 //!
-//! The proof is the one that a start without a snapshot makes: hash chains, MACs, checkpoints, the
-//! marks outside the journal, and redactions. If it fails, the snapshot is deleted and the pump
-//! stops, as the same failure at its start would have kept it from starting.
+//! The proof covers what a start without a snapshot proves: hash chains, MACs, checkpoints, the
+//! marks outside the journal, and redactions. If the proof fails, the snapshot is deleted and the
+//! pump stops; a start without a snapshot would have failed in the same way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ use super::{
     RedactedRecords, TreeHeads,
 };
 
-/// How far the records before a snapshot are proved.
+/// Progress of the proof of the records before a snapshot.
 #[derive(Debug)]
 pub struct ProofProgress {
     /// The first record that the start itself proved.
@@ -39,7 +39,7 @@ pub struct ProofProgress {
     /// Whether the thread has ended.
     has_ended: Mutex<bool>,
     ended: Condvar,
-    /// The failure, until the writer of the journal takes it.
+    /// Failure of the proof, until the writer of the journal takes it.
     failure: Mutex<Option<Error>>,
 }
 
@@ -54,7 +54,7 @@ impl ProofProgress {
 
     /// Waits until the proof has ended or `is_stopped` holds. Returns whether it has passed.
     pub fn wait(&self, is_stopped: &dyn Fn() -> bool) -> bool {
-        // Lock: held by the thread of the proof for its last moment only.
+        // Lock: the thread of the proof holds it only for a moment, when it ends.
         let mut has_ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
         while !*has_ended && !is_stopped() {
             let waited = self.ended.wait_timeout(has_ended, limits::PROOF_WAIT_INTERVAL);
@@ -69,19 +69,20 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// The first record that was proved at the start, as long as those before it are not proved.
+    /// Returns the first record that the start itself proved, while the records before it are not
+    /// proved yet.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
 
-    /// The last record of those before the start's own that is proved.
+    /// Returns the last record that this proof has proved so far.
     pub fn proved(&self) -> Position {
         Position(self.proved.load(Ordering::Relaxed))
     }
 
-    /// The failure of the proof, once.
+    /// Returns the failure of the proof. Later calls return `None`.
     pub(super) fn take_failure(&self) -> Option<Error> {
-        // Lock: held for a move only, once for each append.
+        // Lock: held only to take the value, once for each append.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -99,9 +100,9 @@ pub(super) struct ProofClaim {
     pub key: MacKey,
     pub checkpoint: Checkpoint,
     pub coverage: Option<StoredCoverage>,
-    /// Signers of the checkpoints of the journal up to there.
+    /// Signers of the journal's checkpoints up to `checkpoint`.
     pub signers: CheckpointSigners,
-    /// The checkpoints inside the journal up to there.
+    /// Checkpoints inside the journal up to `checkpoint`.
     pub due: DueCheckpoints,
     /// The marks outside the journal, as they were before the start.
     pub known: ExternalMarks,
@@ -111,7 +112,7 @@ pub(super) struct ProofClaim {
     pub losses: Vec<AcceptedLoss>,
 }
 
-/// The thread that proves the records before a snapshot. Ends when it is dropped.
+/// The thread that proves the records before a snapshot. A drop of this value ends the thread.
 #[derive(Debug)]
 pub(super) struct BackgroundProof {
     is_stopped: Arc<AtomicBool>,
@@ -167,7 +168,7 @@ impl ProofClaim {
         progress.end();
     }
 
-    /// Proves the records up to the checkpoint. Returns false if it was stopped.
+    /// Proves the records up to the checkpoint. Returns false if the proof was stopped.
     fn prove_records(
         &mut self,
         progress: &ProofProgress,

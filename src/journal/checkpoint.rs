@@ -28,8 +28,8 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// The run that signed it had proved the journal from this record on, and those before it not
-    /// yet: it began from a snapshot. `None` if it had proved the whole journal.
+    /// First record that the signing run had proved, if the run began from a snapshot and the
+    /// earlier records were not proved yet. `None` if it had proved the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key in hexadecimal.
@@ -38,7 +38,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The bytes that are signed.
+    /// Returns the bytes that are signed.
     fn claim(&self) -> Vec<u8> {
         let mut claim = b"organism checkpoint 1\n".to_vec();
         claim.extend_from_slice(self.journal.as_bytes());
@@ -59,7 +59,7 @@ impl Checkpoint {
     }
 }
 
-/// Whether this is the signature of the key over these bytes; key and signature in hexadecimal.
+/// Whether `signature` is a signature of `key` over `signed`. Key and signature are hexadecimal.
 pub(super) fn is_signed_by(key: &str, signed: &[u8], signature: &str) -> bool {
     let key = unhex(key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
     let signature = unhex(signature).map(|bytes| Signature::from_bytes(&bytes));
@@ -103,12 +103,12 @@ impl CheckpointKey {
         Ok(Self(key))
     }
 
-    /// The public key in hexadecimal.
+    /// Returns the public key in hexadecimal.
     pub fn public(&self) -> String {
         hex(self.0.verifying_key().as_bytes())
     }
 
-    /// The MAC key that is derived from this key.
+    /// Returns the MAC key that is derived from this key.
     pub fn mac(&self) -> MacKey {
         MacKey::derive(self.0.as_bytes(), &self.public())
     }
@@ -124,7 +124,7 @@ impl CheckpointKey {
         checkpoint
     }
 
-    /// The signature over these bytes, in hexadecimal.
+    /// Returns the signature over these bytes, in hexadecimal.
     pub(super) fn sign_bytes(&self, bytes: &[u8]) -> String {
         hex(&self.0.sign(bytes).to_bytes())
     }
@@ -189,9 +189,10 @@ impl CheckpointFile {
         let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);
         let end = end.map_err(Error::io(context()))?.unwrap_or_default();
         let whole = memchr::memrchr(b'\n', &end).and_then(|at| end.get(..at)).unwrap_or_default();
-        // Empty lines are none, as in `read`.
+        // Ignores empty lines at the end, as `read` does.
         let whole = whole.trim_ascii_end();
-        // Without the end of the line before, the last line may be longer than what was read.
+        // If the bytes read contain no earlier line end, the last line may be longer than these
+        // bytes.
         match memchr::memrchr(b'\n', whole).and_then(|at| whole.get(at + 1..)) {
             Some(line) => {
                 let line = serde_json::from_slice(line).map_err(std::io::Error::other);
@@ -201,8 +202,8 @@ impl CheckpointFile {
         }
     }
 
-    /// Moves lines beyond `last` into a file of their own: an operator accepted the loss of those
-    /// records.
+    /// Moves the lines after `last` into a separate file, because an operator accepted the loss of
+    /// their records.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         let latest = self.last().map_err(std::io::Error::other)?;
         // The positions of the lines rise.
@@ -213,7 +214,7 @@ impl CheckpointFile {
         self.keep(|line| line.position <= last)
     }
 
-    /// Keeps the lines for which `is_kept` holds; the whole file is copied aside first.
+    /// Copies the whole file aside, then keeps only the lines for which `is_kept` holds.
     pub fn keep(&self, is_kept: impl Fn(&Checkpoint) -> bool) -> std::io::Result<()> {
         let lines = self.read().map_err(std::io::Error::other)?;
         let kept: Vec<_> = lines.iter().filter(|line| is_kept(line)).cloned().collect();

@@ -30,7 +30,7 @@ pub struct CheckpointCopies {
 }
 
 impl CheckpointCopies {
-    /// Path of the file in `directory` that holds the copies for `journal`.
+    /// Returns the path of the file in `directory` that holds the copies for `journal`.
     pub fn file_in(directory: &Path, journal: Uuid) -> PathBuf {
         CheckpointFile::new(directory, journal).path().to_owned()
     }
@@ -59,7 +59,7 @@ impl CheckpointCopies {
         Ok(Self { file, lines })
     }
 
-    /// Position of the last line.
+    /// Returns the position of the last line.
     pub fn last(&self) -> Position {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
@@ -92,10 +92,10 @@ pub fn directory_problem(directory: &Path) -> Option<String> {
     }
 }
 
-/// Metrics of copying.
+/// Metrics of the copying of checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyMetrics {
-    /// Number of failed attempts.
+    /// Number of failed attempts to copy.
     pub failures: u64,
     /// Number of checkpoints that are not copied yet.
     pub waiting: u64,
@@ -111,7 +111,7 @@ struct SharedCounts {
 #[derive(Debug)]
 pub struct CheckpointCopier {
     file: PathBuf,
-    /// `None` once the thread is to end.
+    /// Queue to the thread; `None` once the thread must end.
     lines: Option<Sender<Checkpoint>>,
     /// Closed when the thread ends.
     ended: Receiver<()>,

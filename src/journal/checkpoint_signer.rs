@@ -1,4 +1,4 @@
-//! Decides when a checkpoint is due, signs it, and writes it outside the journal.
+//! Decides when a checkpoint is due, signs it, and writes it to the file outside the journal.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct CheckpointSigner {
     pub key: CheckpointKey,
     pub public_key: String,
     pub outside: CheckpointFile,
-    /// Checkpoints that are in the journal, but not outside yet.
+    /// Checkpoints that are in the journal but not yet in the file outside it.
     pub unwritten: Vec<Checkpoint>,
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
@@ -58,7 +58,8 @@ impl CheckpointSigner {
         })
     }
 
-    /// Accepts a checkpoint that is durable in the journal, and writes it outside.
+    /// Accepts a checkpoint that is durable in the journal, and writes it to the file outside the
+    /// journal.
     pub fn keep(&mut self, checkpoint: Checkpoint) {
         failpoint("after-checkpoint");
         self.checked = checkpoint.position;
@@ -69,8 +70,8 @@ impl CheckpointSigner {
         self.copying.copy(self.journal, [checkpoint]);
     }
 
-    /// Writes pending checkpoints outside. A failure is logged and retried with the next
-    /// checkpoint; the journal itself is not affected.
+    /// Writes pending checkpoints to the file outside the journal. A failure is logged and retried
+    /// with the next checkpoint; the journal itself is not affected.
     pub fn write_outside(&mut self) {
         if self.unwritten.is_empty() {
             return;

@@ -12,9 +12,9 @@ use super::{Error, durable_file};
 
 const WATERMARK: &str = "watermark";
 
-/// The last acknowledged record, noted outside the journal after its commit was durable. With it,
-/// an older copy of the journal put in its place shows as lost records. It is not synced itself:
-/// after a power cut it may lag behind the journal, but is never ahead of it.
+/// The last acknowledged record, noted outside the journal after its commit was durable. If an
+/// older copy replaces the journal, the watermark reveals that records are lost. It is not synced
+/// itself: after a power cut it may lag behind the journal, but is never ahead of it.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,
@@ -87,7 +87,7 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// The last acknowledged record, as noted outside the journal; zeros if there is none.
+/// Returns the last acknowledged record, as noted outside the journal; zeros if there is none.
 pub fn acknowledged(state: &Path, journal: Uuid) -> Result<(Position, Digest), Error> {
     Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
 }

@@ -8,14 +8,14 @@ use super::checkpoint::CheckpointFile;
 use super::checkpoint_copies::CheckpointCopier;
 use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
-/// Checkpoints after the last copied one, found while the journal's records are read.
+/// Checkpoints after the last copied one. They are found while the journal's records are read.
 #[derive(Debug, Default)]
 pub struct UncopiedCheckpoints {
     pub lines: Vec<Checkpoint>,
 }
 
 impl UncopiedCheckpoints {
-    /// Accepts a checkpoint at the present position, if it matches the records up to here.
+    /// Accepts a checkpoint at the last record of `heads`, if it matches the records up to there.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -28,11 +28,11 @@ impl UncopiedCheckpoints {
 /// The directory for copies of checkpoints, and the checkpoints that wait to be copied.
 #[derive(Debug, Default)]
 pub struct CopyDirectory {
-    /// `None` if the config names no directory for copies.
+    /// Directory for copies; `None` if the config names none.
     pub directory: Option<PathBuf>,
     /// Checkpoints that the journal already had when it was opened.
     pub due: Vec<Checkpoint>,
-    /// Copies over records whose loss an operator accepts.
+    /// Copies of checkpoints that cover records whose loss an operator accepts.
     pub given_up: Vec<Checkpoint>,
     copier: Option<CheckpointCopier>,
 }
@@ -71,8 +71,8 @@ impl CopyDirectory {
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
 
-    /// Moves copies over lost records, whose loss an operator accepted, into a file beside the
-    /// copies.
+    /// Moves the copies that cover lost records, whose loss an operator accepted, into a file
+    /// beside the copies.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {

@@ -8,20 +8,20 @@ use super::{Checkpoint, Error, TreeHeads};
 /// Checkpoints inside a journal that are compared with the records once these are read.
 #[derive(Debug, Clone, Default)]
 pub struct DueCheckpoints {
-    /// Those to come, the next one last.
+    /// Checkpoints that are not compared yet, the next one last.
     lines: Vec<Checkpoint>,
 }
 
 impl DueCheckpoints {
-    /// Those of `lines`, in the order of their positions, that are after `position`.
+    /// Keeps the checkpoints of `lines` after `position`. `lines` must be in order of position.
     pub fn after(position: Position, mut lines: Vec<Checkpoint>) -> Self {
         lines.retain(|line| line.position > position);
         lines.reverse();
         Self { lines }
     }
 
-    /// Returns the checkpoint at `position`, the last record of `heads`, if there is one. Refuses
-    /// one over other records than those of `heads`.
+    /// Returns the checkpoint at `position`, the last record of `heads`, if there is one. Refuses a
+    /// checkpoint that covers other records than those of `heads`.
     pub fn agreed(
         &mut self,
         position: Position,

@@ -18,8 +18,8 @@ use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
-/// Advice to an operator for a journal with missing records. With `with_key`, the remaining records
-/// carry MACs of another host's key.
+/// Returns advice to an operator for a journal with missing records. With `with_key`, the remaining
+/// records carry MACs of another host's key.
 fn way_on(with_key: bool) -> &'static str {
     if with_key {
         "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
@@ -51,7 +51,8 @@ pub(super) struct ExternalMarks {
     pub copies: CheckpointCopies,
     /// Copies of checkpoints that contradict the records of the journal.
     differing: Vec<Checkpoint>,
-    /// Copies of checkpoints over records whose loss a recorded action of an operator accepts.
+    /// Copies of checkpoints that cover records whose loss a recorded action of an operator
+    /// accepts.
     pub forgiven: Vec<Checkpoint>,
     /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
@@ -77,8 +78,9 @@ impl ExternalMarks {
         Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
-    /// Continues after a snapshot, whose records the operators' actions with these losses are in.
-    /// Refuses a snapshot whose last record is not the one that a mark names.
+    /// Continues after the snapshot at `checkpoint`. `losses` are the losses that recorded actions
+    /// before the snapshot accept. Refuses a snapshot whose last record differs from the
+    /// acknowledged record at that position.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -99,7 +101,7 @@ impl ExternalMarks {
         self.losses.extend_from_slice(later);
     }
 
-    /// Losses that operators accepted in recorded actions of the journal.
+    /// Returns the losses that operators accepted in recorded actions of the journal.
     pub fn losses(&self) -> &[AcceptedLoss] {
         &self.losses
     }
@@ -108,7 +110,7 @@ impl ExternalMarks {
         self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
     }
 
-    /// The last record that any mark names.
+    /// Returns the last record that any mark names.
     pub fn acknowledged(&self) -> Position {
         self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
@@ -127,7 +129,7 @@ impl ExternalMarks {
         refuse(self.inside, "signed in a checkpoint of its own")
     }
 
-    /// Path of the file with the copies, for error texts.
+    /// Returns the path of the file with the copies, for error texts.
     fn copied(&self) -> String {
         self.copies.file.display().to_string()
     }
@@ -341,7 +343,8 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     }
 }
 
-/// The error for a journal in the directory of another journal, which had `records` acknowledged.
+/// Returns the error for a journal in the directory of another journal, which had `records`
+/// acknowledged.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
     another_journal(journal, records, false)
 }
@@ -373,7 +376,7 @@ fn refuse_cut_tail(
     Err(Error::broken(last.0 + 1, detail))
 }
 
-/// Refuses a checkpoint with a false signature, or over other records than those of `heads`.
+/// Refuses a checkpoint that has a false signature or covers other records than those of `heads`.
 pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;
     if !checkpoint.is_genuine() {

@@ -36,8 +36,9 @@ impl<'r> From<&'r Record> for RecordHeader<'r> {
     }
 }
 
-/// The hash of a record: over the hash of the record before it in its tree, its own header, and its
-/// text. A tree's name contains no brace and the text begins with one, so the parts stay distinct.
+/// Returns the hash of a record. It covers the hash of the previous record in the tree, the
+/// record's own header, and its text. A tree's name contains no brace and the text begins with one,
+/// so the parts stay distinct.
 pub fn record_hash(header: &RecordHeader<'_>, text: &[u8]) -> Digest {
     Digest::of_parts(&[
         &header.previous_hash.0,

@@ -1,5 +1,5 @@
-//! The heads of all trees: the last record of each, in order of first appearance. Checks that the
-//! next record follows from them.
+//! The heads of all trees: the last record of each, in order of first appearance. Checks that each
+//! next record follows from the heads.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,8 +39,8 @@ pub struct TreeHeads {
 }
 
 impl TreeHeads {
-    /// The heads after the record at `last` with this hash, from the head of each tree, in order of
-    /// first appearance. Nothing of it is verified.
+    /// Creates the heads after the record at `last` with the hash `last_hash`. `all` has the head
+    /// of each tree, in order of first appearance. Verifies nothing.
     pub(super) fn from_rows(all: Vec<TreeHead>, last: Position, last_hash: Digest) -> Self {
         let by_root = all.iter().enumerate().map(|(at, head)| (head.root.clone(), at)).collect();
         let unsummed = (0..all.len()).collect();
@@ -52,7 +52,7 @@ impl TreeHeads {
         self.by_root.get(root).and_then(|index| self.all.get(*index))
     }
 
-    /// Iterates in order of first appearance.
+    /// Iterates over the heads in order of first appearance.
     pub fn iter(&self) -> impl Iterator<Item = &TreeHead> {
         self.all.iter()
     }
@@ -65,8 +65,8 @@ impl TreeHeads {
         self.all.is_empty()
     }
 
-    /// The journal's last position, 0 if it is empty. Positions are dense, so this is also the
-    /// number of records.
+    /// Returns the journal's last position, 0 if it is empty. Positions are dense, so this is also
+    /// the number of records.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -75,7 +75,8 @@ impl TreeHeads {
         self.last_hash
     }
 
-    /// Advances to the next record, or returns how the record does not follow.
+    /// Advances to the next record. Returns an error if the record does not follow from these
+    /// heads.
     pub fn follow(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let record = &sealed.record;
         let expected = self.last.0 + 1;
@@ -142,8 +143,8 @@ impl TreeHeads {
         index
     }
 
-    /// The Merkle root over all heads. Its cost depends on the number of heads that changed since
-    /// the last call.
+    /// Returns the Merkle root over all heads. Its cost depends on the number of heads that changed
+    /// since the last call.
     pub fn merkle_root(&mut self) -> Digest {
         let mut changed = std::mem::take(&mut self.unsummed);
         changed.sort_unstable();
@@ -157,8 +158,8 @@ impl TreeHeads {
         self.merkle.root()
     }
 
-    /// The Merkle root after these next records, each with its hash. Costs the same however many
-    /// trees there are.
+    /// Returns the Merkle root after `records`, each with its hash. The cost does not depend on the
+    /// number of trees.
     pub(super) fn merkle_root_after<'r>(
         &mut self,
         records: impl Iterator<Item = (&'r Record, Digest)>,
@@ -177,12 +178,13 @@ impl TreeHeads {
         self.merkle.root_with(leaves)
     }
 
-    /// Trees that changed since [`TreeHeads::saved`] was last called.
+    /// Returns the trees that changed since [`TreeHeads::saved`] was last called.
     pub(super) fn unsaved(&self) -> impl Iterator<Item = &TreeHead> {
         self.unsaved.iter().filter_map(|index| self.all.get(*index))
     }
 
-    /// As [`TreeHeads::unsaved`], each with its number in the order of first appearance.
+    /// Returns the trees of [`TreeHeads::unsaved`], each with its number in the order of first
+    /// appearance.
     pub(super) fn unsaved_numbered(&self) -> impl Iterator<Item = (usize, &TreeHead)> {
         self.unsaved.iter().filter_map(|index| Some((*index, self.all.get(*index)?)))
     }
@@ -196,7 +198,7 @@ impl TreeHeads {
     }
 }
 
-/// The leaf of a tree with this head.
+/// Returns the leaf of a tree with this head.
 fn leaf(root: &ThreadId, head: Digest) -> Digest {
     Digest::of_parts(&[b"\0", root.as_str().as_bytes(), b"\0", &head.0])
 }

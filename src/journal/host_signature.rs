@@ -1,4 +1,4 @@
-//! Signatures by which a host of an organism proves a statement to the pumps on other hosts.
+//! Signatures with which one host of an organism proves a statement to the pumps on other hosts.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,8 @@ impl HostSignature {
         Ok(Some(Self { key: key.public(), time, signature }))
     }
 
-    /// Whether the named key has signed exactly this statement, recently enough to be taken at `now`.
+    /// Whether the named key has signed exactly this statement, recently enough to be accepted at
+    /// `now`.
     pub fn holds(&self, statement: &str, now: Time) -> bool {
         let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
         let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);
@@ -43,7 +44,7 @@ impl HostSignature {
         !is_over && !is_ahead && is_signed_by(&self.key, &signed, &self.signature)
     }
 
-    /// The id of the key, as messages name it.
+    /// Returns the id of the key, as messages name it.
     pub fn key_id(&self) -> KeyId {
         KeyId::of(&self.key)
     }

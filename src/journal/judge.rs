@@ -16,11 +16,11 @@ use super::{Checkpoint, Error, RedactedRecords, TreeHeads};
 /// Purpose of opening a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpenPurpose {
-    /// Append records in a new epoch.
+    /// The journal is opened to append records in a new epoch.
     Write,
-    /// Move the journal into a stream. The file holds all records.
+    /// The journal is opened to move it into a stream. The file holds all records.
     Move,
-    /// Follow a stream. The stream may hold more records than the file.
+    /// The file is opened to follow a stream. The stream may hold more records than the file.
     Follow,
 }
 

@@ -1,8 +1,8 @@
-//! The log of a journal: groups are appended to it and read after a position. Stamping of records
-//! is the same for every log and is in `writer`.
+//! The log of a journal: groups are appended to it and read after a position. The stamping of
+//! records is in `writer`, because it is the same for every log.
 //!
-//! There are two logs: a file, and a stream with a file beside it as its projection. The file is
-//! read by `sqlite::scan`, the stream by `jetstream::stream_reader`.
+//! There are two logs: a file, and a stream with a file beside it as its projection. `sqlite::scan`
+//! reads the file, and `jetstream::stream_reader` the stream.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,7 +35,7 @@ pub struct LogGroup<'g> {
 }
 
 impl<'g> LogGroup<'g> {
-    /// The group of `records`; the last record carries the MAC.
+    /// Returns the group of `records`; the last record carries the MAC.
     pub fn of_records(records: &'g [Record], stamped: &'g StampedGroup) -> Self {
         let headers = records.iter().map(RecordHeader::from);
         let mut steps: Vec<_> = headers.zip(stamped.rows.iter()).collect();
@@ -46,7 +46,7 @@ impl<'g> LogGroup<'g> {
         Self { steps, checkpoints: stamped.checkpoint.iter().collect(), blobs: Vec::new() }
     }
 
-    /// Approximate size in the write-ahead log, in bytes.
+    /// Returns the approximate size in the write-ahead log, in bytes.
     pub fn size(&self) -> usize {
         let steps = self.steps.iter().map(|(_, row)| row.body.len() + row.payloads.len() + 160);
         let blobs = self.blobs.iter().map(|(_, bytes)| bytes.len());
@@ -107,7 +107,7 @@ pub trait Log: fmt::Debug + Send {
         Ok(())
     }
 
-    /// As [`super::Journal::verify_lead`].
+    /// Verifies that no other pump leads, as [`super::Journal::verify_lead`] does.
     fn verify_lead(&self) -> Result<(), Error> {
         Ok(())
     }

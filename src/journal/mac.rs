@@ -1,11 +1,11 @@
 //! The MAC over the journal's head. The commit that appends records also carries the MAC, so no
 //! record is ever without one.
 //!
-//! The last record of each commit carries it. A chained MAC covers the previous MAC and the hashes
-//! of the records since. A base MAC covers the heads of all trees and begins a chain where this
-//! host cannot continue one: in a new journal, after another host, after an operator's decision.
-//! The key is derived from the signing key, so that write access to `data` alone does not suffice
-//! to make a MAC.
+//! The last record of each commit carries the MAC. A chained MAC covers the previous MAC and the
+//! hashes of the records since. A base MAC covers the heads of all trees and begins a chain where
+//! this host cannot continue one: in a new journal, after another host, after an operator's
+//! decision. The key is derived from the signing key, so that write access to `data` alone does not
+//! suffice to make a MAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,7 +34,7 @@ const MAC_BYTES: usize = 1 + KEY_ID_BYTES + TAG_BYTES;
 pub struct KeyId([u8; KEY_ID_BYTES]);
 
 impl KeyId {
-    /// The id of a public key in hexadecimal.
+    /// Returns the id of a public key in hexadecimal.
     pub fn of(public: &str) -> Self {
         let digest = Digest::of(public.as_bytes());
         let mut id = [0; KEY_ID_BYTES];
@@ -42,7 +42,7 @@ impl KeyId {
         Self(id)
     }
 
-    /// Parses what `Display` writes.
+    /// Parses an id in the form that `Display` writes.
     fn parse(text: &str) -> Option<Self> {
         unhex(text).map(Self)
     }
@@ -133,12 +133,12 @@ impl MacKey {
         self.id
     }
 
-    /// The text that a chained MAC covers.
+    /// Returns the text that a chained MAC covers.
     fn chained(journal: Uuid, at: Position, before: &HeadMac, hashes: &[u8]) -> Vec<u8> {
         [b"chained\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &before.0, hashes].concat()
     }
 
-    /// The text that a base MAC covers.
+    /// Returns the text that a base MAC covers.
     fn base(journal: Uuid, at: Position, merkle_root: Digest) -> Vec<u8> {
         [b"base\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &merkle_root.0].concat()
     }
@@ -149,7 +149,7 @@ impl MacKey {
 pub struct HeadSealer {
     key: MacKey,
     journal: Uuid,
-    /// The MAC that the next one continues; `None` if the next one is a base.
+    /// The MAC that the next MAC continues; `None` if the next MAC is a base MAC.
     last: Option<HeadMac>,
 }
 
@@ -183,7 +183,7 @@ impl HeadSealer {
     }
 }
 
-/// Tracks which records of a journal MACs cover, while they are read.
+/// Tracks which records of a journal MACs cover, while the records are read.
 #[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
@@ -214,7 +214,8 @@ pub struct StoredCoverage {
 }
 
 impl MacCoverage {
-    /// The state after the record at `at`; `None` unless a MAC of this host's key covers it.
+    /// Returns the state after the record at `at`; `None` unless a MAC of this host's key covers
+    /// it.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
         if last != at || self.covered != at || self.checked != Some(mac) {
@@ -230,7 +231,8 @@ impl MacCoverage {
         })
     }
 
-    /// Continues after the record at `at`; `None` if `stored` is not such a state.
+    /// Continues after the record at `at` with the state `stored`. Returns `None` if `stored` is
+    /// not a valid state.
     pub fn continued(self, at: Position, stored: &StoredCoverage) -> Option<Self> {
         let mac = HeadMac::parse(&stored.last)?;
         let foreign = stored.foreign.iter().map(|id| KeyId::parse(id));
@@ -291,30 +293,31 @@ impl MacCoverage {
         hmac::verify(&key.keyed, &text, mac.tag()).is_ok()
     }
 
-    /// The last record that a MAC of this host's key covers, together with everything before it.
+    /// Returns the last record that a MAC of this host's key covers, together with everything
+    /// before it.
     pub fn covered(&self) -> Position {
         self.covered
     }
 
-    /// The first record that carries a MAC of any key.
+    /// Returns the first record that carries a MAC of any key.
     pub fn first(&self) -> Option<Position> {
         self.first
     }
 
-    /// The last MAC, and the position of its record.
+    /// Returns the last MAC, and the position of its record.
     pub fn last(&self) -> Option<(Position, HeadMac)> {
         self.last
     }
 
-    /// The first record with a wrong MAC of this host's key that no later MAC covers. If later MACs
-    /// cover all of them, one of the covered ones.
+    /// Returns the first record with a wrong MAC of this host's key that no later MAC covers. If
+    /// later MACs cover all such records, returns one of these records.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// The first record of those at the end, up to `last`, that no MAC covers, or that the MACs of
-    /// this host's key contradict. If the journal has no MAC at all, this is its first record,
-    /// unless it may be older than MACs (`is_old`).
+    /// Returns the first of the records at the end, up to `last`, that no MAC covers or that the
+    /// MACs of this host's key contradict. If the journal has no MAC at all, returns its first
+    /// record, unless the journal may be older than MACs (`is_old`).
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;
@@ -327,7 +330,7 @@ impl MacCoverage {
         }
     }
 
-    /// Ids of other keys that made MACs.
+    /// Returns the ids of other keys that made MACs.
     pub fn foreign(&self) -> &BTreeSet<KeyId> {
         &self.foreign
     }

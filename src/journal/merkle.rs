@@ -17,7 +17,7 @@ impl MerkleTree {
         put(self.level(0), index, leaf);
     }
 
-    /// Recomputes the paths of the changed leaves, in rising order, up to the root.
+    /// Recomputes the paths of the changed leaves up to the root, in rising order of the leaves.
     pub fn update(&mut self, mut changed: Vec<usize>) {
         let mut height = 0;
         while self.levels.get(height).is_some_and(|level| level.len() > 1) {
@@ -31,13 +31,13 @@ impl MerkleTree {
         }
     }
 
-    /// The root; zeros if there are no leaves.
+    /// Returns the root; zeros if there are no leaves.
     pub fn root(&self) -> Digest {
         self.levels.last().and_then(|level| level.first()).copied().unwrap_or(Digest::ZERO)
     }
 
-    /// The root with other leaves in place of those that are set, or beyond the last. Changes
-    /// nothing, and costs their paths alone. Leaves beyond the last have no gap between them.
+    /// Returns the root as it would be with `leaves` set, and changes nothing. Computes only the
+    /// paths of these leaves. Leaves beyond the last must follow it without a gap.
     pub fn root_with(&self, leaves: BTreeMap<usize, Digest>) -> Digest {
         let set = self.levels.first().map_or(0, Vec::len);
         let beyond = leaves.last_key_value().map_or(0, |(index, _)| index + 1);
@@ -76,7 +76,7 @@ impl MerkleTree {
     }
 }
 
-/// The node above `left` and its sibling, if it has one.
+/// Returns the node above `left` and its sibling, if it has one.
 fn parent_of(left: Digest, right: Option<Digest>) -> Digest {
     match right {
         Some(right) => Digest::of_parts(&[b"\x01", &left.0, &right.0]),

@@ -1,7 +1,7 @@
 //! The journal: one append-only sequence of records. A record is durable before anything acts on
 //! it.
 //!
-//! **Invariant:** nothing here decides; a record goes in and comes out as it was.
+//! **Invariant:** nothing in this module decides. A record is returned exactly as it was appended.
 
 mod background_proof;
 pub mod checkpoint;
@@ -62,10 +62,10 @@ pub const FORMAT: u32 = 2;
 pub trait Journal: Send {
     fn id(&self) -> Uuid;
 
-    /// The epoch of this pump. Every start has a higher one.
+    /// Returns the epoch of this pump. Every start has a higher epoch than the one before.
     fn epoch(&self) -> u32;
 
-    /// Position of the next record.
+    /// Returns the position of the next record.
     fn next(&self) -> Position;
 
     /// Makes records durable, all or none, and readable: [`Journal::write`], then
@@ -103,26 +103,27 @@ pub trait Journal: Send {
     /// regularly, and so learns of a journal that was lost.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
-    /// Time at which a checkpoint was last made or was due.
+    /// Returns the time at which a checkpoint was last made or was due.
     fn checked_at(&self) -> Option<Time>;
 
-    /// Position of the last checkpoint.
+    /// Returns the position of the last checkpoint.
     fn last_checkpoint(&self) -> Position {
         Position(0)
     }
 
-    /// The proof of the records before the snapshot that the start read; `None` if the start proved
-    /// every record.
+    /// Returns the proof of the records before the snapshot that the start read; `None` if the
+    /// start proved every record.
     fn proof(&self) -> Option<Arc<ProofProgress>> {
         None
     }
 
-    /// Metrics of copying checkpoints; `None` if the config names no directory for copies.
+    /// Returns the metrics of copying checkpoints; `None` if the config names no directory for
+    /// copies.
     fn copy_metrics(&self) -> Option<CopyMetrics> {
         None
     }
 
-    /// Interval between calls of [`Journal::checkpoint_if_due`].
+    /// Returns the interval between calls of [`Journal::checkpoint_if_due`].
     fn rest(&self) -> Duration {
         limits::CHECKPOINT_INTERVAL
     }
@@ -136,8 +137,8 @@ pub trait Journal: Send {
 
 /// Rebuilds the state of a pump while its journal is opened.
 pub trait StateRecovery {
-    /// Version of the core whose snapshots can be restored; `None` if every record must be
-    /// replayed.
+    /// Returns the version of the core whose snapshots can be restored; `None` if every record must
+    /// be replayed.
     fn snapshot_version(&self) -> Option<u32> {
         None
     }
@@ -175,14 +176,14 @@ pub enum Error {
     /// The disk is full. Nothing was appended; the same records may be retried.
     #[error("the disk is full: {detail}")]
     Full { detail: String },
-    /// The server does not answer. It is not known whether the records are durable; retry with the
-    /// same ones.
+    /// The server does not answer, so it is unknown whether the records are durable. The caller
+    /// must retry with the same records.
     #[error("the journal's server is unavailable: {detail}")]
     Unavailable { detail: String },
     /// A permission is missing; retrying does not help.
     #[error(transparent)]
     Denied(nats::PermissionError),
-    /// The path or stream holds something else: another kind of journal, or another journal.
+    /// The path or stream does not hold this journal, but another journal or another kind of data.
     #[error("{path} {detail}")]
     ForeignJournal { path: String, detail: String },
     /// The server or the stream could lose records.
@@ -211,16 +212,16 @@ pub enum Error {
     #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]
     Unreadable { path: String, detail: String },
     /// A tree at rest, or a client key, that has left memory cannot be brought back. The journal
-    /// is not concerned.
+    /// itself is not affected.
     #[error(
         "{name} cannot be brought back into memory: {detail}. Start again: a start reads it from \
          the journal"
     )]
     Resting { name: String, detail: String },
-    /// A record is missing, or is not what was written.
+    /// A record is missing, or differs from the record that was written.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
-    /// As [`Error::Broken`], with the name of the journal.
+    /// The condition of [`Error::Broken`], with the name of the journal.
     #[error("{}", damage(journal, *position, detail))]
     Damaged { journal: String, position: u64, detail: String },
     /// The servers lost acknowledged records, or an older copy was put in their place.
@@ -313,7 +314,8 @@ impl Error {
     }
 }
 
-/// The text for a broken journal: which one, where, how, and what to do unless the detail says so.
+/// Returns the text for a broken journal: its name, the position, the damage, and advice unless
+/// `detail` contains advice.
 fn damage(journal: &str, position: u64, detail: &str) -> String {
     let at = match position {
         0 => String::new(),
@@ -330,14 +332,14 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
     format!("the journal {journal} is broken{at}: {detail}{way_on}")
 }
 
-/// Flags of `organism repair` that accept another key, and a loss of records as well if records are
-/// `lost`.
+/// Returns the flags of `organism repair` that accept another key, and a loss of records as well if
+/// records are `lost`.
 fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Advice for records from `first` on that no MAC covers. If no record is covered there is nothing
-/// to continue from.
+/// Returns advice for records from `first` on that no MAC covers. If no record is covered there is
+/// nothing to continue from.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use super::sqlite::DATABASE;
 use crate::limits;
 
-/// Directory of a partition's journal.
+/// Returns the directory of a partition's journal.
 pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
     data.join(format!("p{partition}"))
 }
 
-/// The journals in `data` with their partitions; a journal without partitions is listed as itself.
+/// Returns the journals in `data`, each with its partition; `None` stands for a journal without
+/// partitions.
 pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     let all = (0..limits::PARTITIONS_MAX).map(|partition| {
         let directory = partition_in(data, partition);

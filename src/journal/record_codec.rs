@@ -19,7 +19,7 @@ pub struct RecordBatch {
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// End of a row's part of the buffers, and its hash.
+/// Ends of a row in each of the buffers, and the row's hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,
@@ -36,7 +36,7 @@ pub struct EncodedRow<'r> {
 }
 
 impl RecordBatch {
-    /// Gives each record its position after `heads`, which do not change, and encodes it.
+    /// Gives each record its position after `heads`, and encodes it. Does not change `heads`.
     pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;
@@ -125,8 +125,8 @@ impl<'r> StoredRow<'r> {
         self.unseal_with(Some(self.payloads), expected, names)
     }
 
-    /// Like [`StoredRow::unseal`], but leaves the bytes of the payloads unread. The hash does not
-    /// cover them; it covers their digests.
+    /// Decodes and verifies as [`StoredRow::unseal`] does, but leaves the bytes of the payloads
+    /// unread. The hash does not cover these bytes; it covers their digests.
     pub fn unseal_body(
         &self,
         expected: Position,

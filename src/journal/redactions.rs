@@ -32,12 +32,12 @@ impl RedactedRecords {
         }
     }
 
-    /// Adds what operators accepted in later records.
+    /// Adds the redactions that operators accepted in later records.
     pub fn add_accepted(&mut self, later: &Self) {
         self.accepted.extend(&later.accepted);
     }
 
-    /// Positions of records with blanked payloads that no recorded action accepts.
+    /// Returns the positions of records with blanked payloads that no recorded action accepts.
     pub fn unrecorded(&self) -> impl Iterator<Item = Position> {
         self.blanked.difference(&self.accepted).copied()
     }

@@ -1,7 +1,7 @@
 //! Keys that signed the checkpoints of a journal, and keys of other hosts that recorded actions
 //! trust.
 //!
-//! Must not know which keys the config names; the caller passes them.
+//! This module must not know which keys the config names; the caller passes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ struct RecordedTrust {
 }
 
 impl CheckpointSigners {
-    /// Notes the action of a record, if it trusts a key.
+    /// Records the trust that a record's operator action grants to a key, if it grants any.
     pub fn take_record(&mut self, record: &Record) {
         let Input::Operator(action) = &record.input else { return };
         let trusted = action.trusted_key().map(|key| RecordedTrust {
@@ -49,7 +49,7 @@ impl CheckpointSigners {
         self.trusts.extend(trusted);
     }
 
-    /// Notes who signed a checkpoint whose Merkle root was verified.
+    /// Records who signed a checkpoint whose Merkle root was verified.
     pub fn take_checkpoint(&mut self, checkpoint: &Checkpoint) {
         self.last.insert(checkpoint.key.clone(), checkpoint.position);
         if let Some(trust) = self.trusts.last_mut()
@@ -59,12 +59,12 @@ impl CheckpointSigners {
         }
     }
 
-    /// Each key with the position of its last checkpoint.
+    /// Returns each key with the position of its last checkpoint.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Position)> {
         self.last.iter().map(|(key, position)| (key.as_str(), *position))
     }
 
-    /// The last record that a checkpoint of a `known` key covers.
+    /// Returns the last record that a checkpoint of a `known` key covers.
     pub fn signed_by(&self, known: &BTreeSet<&str>) -> Position {
         let signed = self.iter().filter(|(key, _)| known.contains(key));
         signed.map(|(_, position)| position).max().unwrap_or_default()
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Signers of a journal in which record 5 trusts the key `new`.
+    /// Returns the signers of a journal in which record 5 trusts the key `new`.
     fn signers(checkpoints: &[(&str, u64)]) -> CheckpointSigners {
         let mut signers = CheckpointSigners::default();
         let trust = RecordedTrust { position: Position(5), key: "new".to_owned(), signer: None };

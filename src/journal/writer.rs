@@ -29,7 +29,7 @@ pub struct JournalWriter<L> {
     pub(super) heads: TreeHeads,
     /// Buffers of the last group, reused.
     pub(super) rows: RecordBatch,
-    /// The records that MACs cover, among those read so far.
+    /// Tracks which of the records read so far MACs cover.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
@@ -60,12 +60,12 @@ pub(super) struct JournalRecovery {
 }
 
 impl<L: Log> JournalWriter<L> {
-    /// Public key of the checkpoints, in hexadecimal.
+    /// Returns the public key of the checkpoints, in hexadecimal.
     pub fn public_key(&self) -> &str {
         &self.signer.public_key
     }
 
-    /// State of the journal when it was opened.
+    /// Returns the state of the journal when it was opened.
     pub fn found(&self) -> &FoundJournal {
         &self.recovery.found
     }
@@ -74,12 +74,13 @@ impl<L: Log> JournalWriter<L> {
         &self.heads
     }
 
-    /// Limits the pages of the file; `None` removes the limit. Beyond it, the disk counts as full.
+    /// Limits the number of pages of the file; `None` removes the limit. At the limit, the disk
+    /// counts as full.
     pub fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
         self.file.set_pages_max(pages)
     }
 
-    /// See [`Journal::close`].
+    /// Closes the journal as [`Journal::close`] does.
     pub fn close(mut self, now: Time) -> Result<(), Error> {
         self.usable()?;
         self.checkpoint(now, true)?;
@@ -154,8 +155,8 @@ impl<L: Log> JournalWriter<L> {
             self.signer.keep(checkpoint);
         }
 
-        // A decision is signed at once, so that a later thief of the key cannot claim another
-        // decision.
+        // A checkpoint signs a decision at once, so that a later thief of the key cannot claim
+        // another decision.
         let decided = records.iter().rev().find(|record| record.input.is_decision());
         if let Some(decided) = decided {
             self.checkpoint(decided.time, true)?;
@@ -171,8 +172,8 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Signs and appends a checkpoint if one is due, or with `is_last` if any record is not
-    /// covered. Returns false if the log is full or unreachable: the records are durable all the
-    /// same, and the checkpoint comes later.
+    /// covered. Returns false if the log is full or unreachable. The records stay durable then, and
+    /// the checkpoint follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let put_off =
             |error: &Error| tracing::warn!("could not write a checkpoint; retrying later: {error}");

@@ -22,7 +22,7 @@ pub use harness::HarnessTransport;
 use harness::TrialHarness;
 use pipes::PipeTrial;
 
-/// How long a listener must send nothing after its start. [`QUIET`] is the time after an answer.
+/// How long a listener must send nothing after its start. After an answer, [`QUIET`] applies.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
 /// Interval at which a delivery is repeated until a program on NATS has joined.
@@ -50,8 +50,8 @@ pub struct ChecklistLine {
 }
 
 /// Tests `command` with all requests, in order. Calls `report` after every check. Stops when no
-/// further check can succeed. `previews`: the program must show what calls would do. Returns whether at
-/// least one request was sent and all checks passed.
+/// further check can succeed. `previews` states whether the program must show previews of calls.
+/// Returns whether at least one request was sent and all checks passed.
 pub async fn run(
     command: Vec<String>,
     transport: HarnessTransport,
@@ -141,7 +141,7 @@ impl ConformanceCheck {
         Self::InputClosed,
     ];
 
-    /// On NATS, the client of the program reads messages whole.
+    /// Omits the checks of split input: on NATS, the program's client reads messages whole.
     const ON_NATS: [Self; 7] = [
         Self::TwoInARow,
         Self::QuietAfterAnswer,
@@ -175,7 +175,7 @@ impl ConformanceCheck {
 enum HostEvent {
     Ended(Result<Outcome, AttemptFailure>),
     Heartbeat,
-    /// An answer that names another delivery than the open one.
+    /// An answer that names another delivery than the one in progress.
     Stray(String),
     Left(String),
 }
@@ -344,8 +344,9 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Checks the answer to a request that the program gets for the first time. A program that does
-    /// not answer is found on its pipes, which show what it wrote instead.
+    /// Checks the answer to a request that the program gets for the first time. A child process
+    /// gets the request directly on its pipes first, because these show what it writes instead of
+    /// an answer.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -389,7 +390,7 @@ impl ListenerTrial {
         }
     }
 
-    /// Checks the answer to a call that is delivered with the result of another call.
+    /// Checks the answer to a call whose delivery contains the result of another call.
     async fn after_result(
         &mut self,
         request: &TrialRequest,
@@ -400,8 +401,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks the answer to the next delivery of a call, which the host shortens if the program said
-    /// that it remembers.
+    /// Checks the answer to the next delivery of a call. The host shortens that delivery if the
+    /// program claims to remember the call.
     async fn remembered(
         &mut self,
         request: &TrialRequest,
@@ -413,7 +414,7 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks the answer to a call that is delivered twice, as after a lost answer.
+    /// Checks the answer to a call that is delivered twice, as happens after a lost answer.
     async fn named(
         &mut self,
         request: &TrialRequest,
@@ -464,9 +465,9 @@ impl ListenerTrial {
         self.quiet(QUIET).await
     }
 
-    /// Checks that a program on NATS handles a cancel. Waits for an answer first: the program must be
-    /// running. While it is stopped, the server gets the request and the cancel, so that it cannot
-    /// answer before the cancel is sent.
+    /// Checks that a program on NATS handles a cancel. Waits for an answer first, because the
+    /// program must be running. Then pauses the program until the server has the request and the
+    /// cancel, so that the program cannot answer before the cancel is sent.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,
@@ -515,12 +516,13 @@ fn new_call() -> CallId {
     CallId(MessageId(Uuid::now_v7()))
 }
 
-/// A delivery of a new call.
+/// Returns a delivery of a new call.
 fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Delivery {
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// A delivery of this call with its request, and results of calls that failed since.
+/// Returns a delivery of this call with its request and the results of calls that failed since
+/// then.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

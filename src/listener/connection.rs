@@ -2,7 +2,7 @@
 //! (docs/PROTOCOL.md, section 2).
 //!
 //! One thread reads deliveries, handles them and answers. The thread checks for a cancel only when
-//! the handler asks, so no second thread wakes up for a delivery.
+//! the handler requests that, so no second thread wakes up for a delivery.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -78,8 +78,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted`, or the end of input, has arrived. All frames stay
-    /// in the queue.
+    /// Whether a frame that satisfies `wanted` has arrived, or the end of input. All frames stay in
+    /// the queue.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {
@@ -109,8 +109,8 @@ impl KitConnection {
         self.output.write(parts)
     }
 
-    /// Requests all messages of a call, because this listener does not remember the messages on
-    /// which the delivery builds.
+    /// Requests all messages of a call, because this listener does not remember those that the
+    /// delivery builds on.
     pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
         self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
     }

@@ -11,7 +11,7 @@ use crate::xml::shape::QName;
 
 /// A Rust type for one payload name.
 ///
-/// A field becomes a child element, with `#[serde(rename = "@x")]` an attribute, and with
+/// A field becomes a child element. `#[serde(rename = "@x")]` makes it an attribute, and
 /// `#[serde(rename = "$text")]` the text of the element.
 pub trait TypedPayload: Serialize + DeserializeOwned {
     const NAMESPACE: &'static str;
@@ -63,8 +63,8 @@ impl Reply {
         self
     }
 
-    /// Creates the answer to a call whose approved preview holds no more. Nothing must have been
-    /// changed. `reason` states what is different now.
+    /// Creates the answer to a call whose approved preview no longer holds. The handler must have
+    /// changed nothing. `reason` states the difference.
     pub fn stale_preview(reason: &str) -> Self {
         Self::raw(core_text(system::STALE_PREVIEW, reason))
     }
@@ -97,7 +97,7 @@ impl Preview {
         Self(core_text(system::PREVIEW, text))
     }
 
-    /// Digest of the preview's payload, by which an approval names it.
+    /// Returns the digest of the preview's payload. An approval names the preview by this digest.
     pub fn digest(&self) -> Digest {
         Digest::of(self.0.as_bytes())
     }
@@ -107,7 +107,7 @@ impl Preview {
     }
 }
 
-/// An element of the core's namespace with text as its content.
+/// Returns an element of the core's namespace with text as its content.
 fn core_text(name: &str, text: &str) -> String {
     Element::new(QName::new(Some(system::NAMESPACE), name)).with_text(text).to_xml()
 }

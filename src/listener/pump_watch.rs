@@ -1,8 +1,8 @@
 //! Ends this program when its pump ends while a handler works. No pump can take the answer then,
 //! and the next pump delivers the call again.
 //!
-//! The pump has ended if both pipes have lost their other end. The end of standard input alone is
-//! no sign, because a delivery may also be read from a file.
+//! The pump has ended if both pipes have lost their other end. The end of standard input alone does
+//! not show this, because a delivery may also be read from a file.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;

@@ -15,7 +15,7 @@ use super::payload::{Preview, TypedPayload};
 mod parse;
 pub(super) use parse::of_message;
 
-/// Interval of the heartbeats of [`Request::keep_alive`], much shorter than the time that one
+/// Interval of the heartbeats of [`Request::keep_alive`]. It is much shorter than the time that one
 /// heartbeat adds.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 
@@ -30,7 +30,7 @@ pub struct Request {
     pub timeout: Duration,
     /// Trace of this attempt, if any. The handler's own spans belong to it.
     pub trace: Option<TraceParent>,
-    /// Whether this delivery asks for a preview of the call, which waits for a person's decision.
+    /// Whether this delivery requests a preview of the call, which waits for a person's decision.
     /// The kit passes such a delivery to the handler of [`super::Listener::on_preview`].
     pub asks_preview: bool,
     /// Digest of the preview that a person approved together with the call; see [`Request::holds`].
@@ -154,9 +154,9 @@ impl Request {
         HeartbeatGuard { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Whether the call may be carried out, given its preview as it would be now. Without an approved
-    /// preview, it may. Otherwise it may only if the preview is still the approved one; if not, do
-    /// nothing and answer [`super::Reply::stale_preview`].
+    /// Whether the call may be carried out. `preview` is the preview that the call would have now.
+    /// The call may proceed if no preview was approved, or if the approved one equals `preview`.
+    /// Otherwise, do nothing and answer [`super::Reply::stale_preview`].
     pub fn holds(&self, preview: &Preview) -> bool {
         self.approved_preview.is_none_or(|approved| approved == preview.digest())
     }
@@ -168,7 +168,7 @@ impl Request {
     }
 }
 
-/// While the guard exists, heartbeats are sent; see [`Request::keep_alive`].
+/// Guard that keeps sending heartbeats until it is dropped; see [`Request::keep_alive`].
 #[derive(Debug)]
 pub struct HeartbeatGuard {
     stop: Option<mpsc::Sender<()>>,

@@ -83,9 +83,9 @@ impl Listener {
         self
     }
 
-    /// Sets the handler that shows what a call would do while the call waits for a person. For a
-    /// listener whose config declares `previews = true`. The handler must change nothing. Before the
-    /// handler of the call acts, it compares with [`Request::holds`].
+    /// Sets the handler that shows what a call would do while the call waits for a person. Needed
+    /// by a listener whose config declares `previews = true`. This handler must change nothing. The
+    /// handler of the call must check [`Request::holds`] before it acts.
     pub fn on_preview<E: Display>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,
@@ -178,8 +178,8 @@ impl Listener {
 }
 
 impl Listener {
-    /// Answers the request for a preview. A listener without a handler for it, or whose handler
-    /// fails, answers without a preview, and goes on with other calls.
+    /// Answers the request for a preview. Answers without a preview if the listener has no handler
+    /// for it or the handler fails, and continues with other calls.
     fn preview(&mut self, request: &Request) -> Reply {
         let previewed = match &mut self.preview {
             Some(handler) => handler(request),
@@ -191,7 +191,7 @@ impl Listener {
         };
         previewed.map_or_else(
             |reason| {
-                // Standard error may be closed. The person learns that no preview came.
+                // Standard error may be closed. The person still learns that there is no preview.
                 let _ = writeln!(io::stderr(), "no preview: {reason}");
                 Reply::ack()
             },

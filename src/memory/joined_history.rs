@@ -1,4 +1,4 @@
-//! The history of threads that are in one of several journals.
+//! Reads the history of threads that are spread over several journals.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Memory that is read from the journal of this machine.
+//! Reads threads from the journal on this machine.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ pub struct JournalMemory {
     /// Journal readers that are kept between reads. While kept, they hold no read transaction, so
     /// they delay no checkpoint of the database.
     idle: Mutex<Vec<JournalReader>>,
-    /// Indexes by the root of their tree. Each is locked while its tree is read, so that threads of
-    /// one tree that are read at the same time walk the tree once.
+    /// Indexes by the root of their tree. Each is locked while its tree is read, so that concurrent
+    /// reads of several threads walk the tree only once.
     trees: Mutex<BoundedCache<ThreadId, Arc<Mutex<TreeIndex>>>>,
 }
 
@@ -29,7 +29,7 @@ impl JournalMemory {
         Self { data, idle: Mutex::default(), trees: Mutex::new(trees) }
     }
 
-    /// A reader of the journal, used by `read`.
+    /// Runs `read` with a reader of the journal.
     fn reading<T>(
         &self,
         read: impl FnOnce(&JournalReader) -> Result<T, Error>,
@@ -50,18 +50,19 @@ impl JournalMemory {
         Ok(result)
     }
 
-    /// Every record that concerns `thread`, oldest first; none if the thread is unknown.
+    /// Returns every record that concerns `thread`, oldest first; none if the thread is unknown.
     pub fn thread(&self, thread: &ThreadId) -> Result<Vec<Record>, Error> {
         self.records_since(thread, Position(0))
     }
 
-    /// The records of the tree that holds the position `up_to`, up to that position, oldest first.
+    /// Returns the records of the tree that holds the position `up_to`, up to that position, oldest
+    /// first.
     pub fn tree(&self, up_to: Position) -> Result<Vec<Record>, Error> {
         let records = self.reading(|reader| reader.walk(up_to))?;
         Ok(records.into_iter().map(|sealed| sealed.record).collect())
     }
 
-    /// Hash of the record at `position`; `None` if there is no record.
+    /// Returns the hash of the record at `position`; `None` if there is no record.
     pub fn hash(&self, position: Position) -> Result<Option<Digest>, Error> {
         let record = self.reading(|reader| reader.record(position))?;
         Ok(record.map(|sealed| sealed.hash))
@@ -97,8 +98,8 @@ impl ThreadHistory for JournalMemory {
 
         let mut trees = locked(&self.trees);
         match records {
-            // The tree that was read last is kept whatever its size: forgotten, it would be walked
-            // again from its beginning with each turn.
+            // The tree that was read last is kept whatever its size. Otherwise each turn would walk
+            // it again from its beginning.
             Ok(_) => drop(trees.put(root, shared, bytes.min(limits::MEMORY_INDEX_BYTES_MAX))),
             Err(Error::Broken { .. }) => drop(trees.take(&root)),
             Err(_) => {}
@@ -121,7 +122,8 @@ impl ThreadHistory for JournalMemory {
 }
 
 impl JournalMemory {
-    /// The records of a fork's source that are history of `thread`, as records of the fork.
+    /// Returns the records of a fork's source that belong to the history of `thread`, converted to
+    /// records of the fork.
     fn inherited(
         &self,
         thread: &ThreadId,

@@ -1,9 +1,9 @@
 //! The memory of listeners: the records of a thread, read from the journal.
 //!
-//! The journal is read back along a tree's hash chain, and only to what is already known: where the
-//! records of each thread of the tree stand. So a turn costs what is new since the last turn,
-//! however long the thread is and however many other threads the tree has. Payloads are read only
-//! for the thread in question.
+//! The journal is read back along a tree's hash chain, up to the newest record whose threads are
+//! already indexed. So the cost of a turn depends on the records since the last turn, not on the
+//! length of the thread or the number of other threads in the tree. Payloads are read only for the
+//! requested thread.
 //!
 //! Must not run on an async worker: every read may wait for the disk.
 
@@ -21,7 +21,7 @@ pub use journal_memory::JournalMemory;
 /// Source of a thread's records.
 pub trait ThreadHistory: Send + Sync {
     /// Returns every record that concerns `thread` after the position `after`, up to and including
-    /// `up_to`, oldest first. Records of other threads of the tree may be among them.
+    /// `up_to`, oldest first. The result may include records of other threads of the tree.
     fn records(
         &self,
         thread: &ThreadId,
@@ -29,8 +29,8 @@ pub trait ThreadHistory: Send + Sync {
         up_to: Position,
     ) -> Result<Vec<Record>, journal::Error>;
 
-    /// Returns every record that concerns `thread` after the position `after`, oldest first. A
-    /// history that has only the thread of the present delivery returns none.
+    /// Returns every record that concerns `thread` after the position `after`, oldest first.
+    /// Returns none if the history has only the thread of the present delivery.
     fn records_since(
         &self,
         thread: &ThreadId,

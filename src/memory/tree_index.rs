@@ -1,7 +1,7 @@
 //! The positions of a tree's records, by the threads that they concern.
 //!
-//! The index covers one stretch of the tree's hash chain. It grows at its newer end with what was
-//! recorded since, and at its older end when a thread is read whose records begin before it.
+//! The index covers one stretch of the tree's hash chain. It grows at its newer end by new records.
+//! It grows at its older end when a thread is read whose records begin before the stretch.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use crate::journal::sqlite::{JournalReader, WalkedRecord};
 use crate::journal::{Error, HashedRecord};
 use crate::thread::{Fact, ForkSource, Record, ReopenedNames};
 
-/// Approximate bytes that a thread takes in the index besides its positions.
+/// Approximate bytes that each thread takes in the index, without its positions.
 const THREAD_BYTES: usize = 256;
 
 /// Positions and hashes of records, oldest first.
@@ -48,24 +48,24 @@ struct VisitedRecord {
 }
 
 impl TreeIndex {
-    /// Approximate size in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
     }
 
-    /// The source whose records are the history of `thread` as well, if its tree is a fork that has
-    /// taken the thread over and the index has reached the beginning of the tree.
+    /// Returns the fork's source if the history of `thread` includes records of that source: the
+    /// fork has taken the thread over, and the index has reached the beginning of the tree.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// The messages of the source that the tree has opened again, if it is a fork.
+    /// Returns the messages of the source that the tree has opened again, if the tree is a fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
 
-    /// The records of `thread` after `after`, up to and including `up_to`, which is a position in
-    /// the tree; oldest first.
+    /// Returns the records of `thread` after `after`, up to and including `up_to`, oldest first.
+    /// `up_to` is a position in the tree.
     pub fn records(
         &mut self,
         reader: &JournalReader,
@@ -179,7 +179,7 @@ impl TreeIndex {
     }
 }
 
-/// A record that is read again, if it is the one that the chain contained.
+/// Returns the record that was read again, if it has the hash from the chain.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -188,7 +188,7 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether the record before `record` is the newest one in the index.
+/// Whether the record before `record` is the newest record in the index.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

@@ -13,7 +13,7 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// A trial without a budget asks no model.
+    /// A trial without a budget sends no request to a model.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -94,7 +94,7 @@ pub enum CallPhase {
 }
 
 impl CallPhase {
-    /// The config key that sets the time-out of this phase.
+    /// Returns the config key that sets the time-out of this phase.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Connect => "connect_timeout",
@@ -167,7 +167,7 @@ impl Error {
         matches!(self.cause(), Self::RateLimited { .. } | Self::Overloaded { .. })
     }
 
-    /// The route that failed, if the error concerns one route.
+    /// Returns the route that failed, if the error concerns one route.
     pub fn route(&self) -> Option<&ModelRoute> {
         match self.cause() {
             Self::Connect { route, .. }
@@ -205,7 +205,7 @@ impl Error {
         }
     }
 
-    /// How long the provider requested to wait before the next request.
+    /// Returns how long the provider requested to wait before the next request.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause() {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
@@ -215,7 +215,7 @@ impl Error {
         }
     }
 
-    /// Text for the model, if the provider rejected content that the model had written.
+    /// Returns the text for the model, if the provider rejected content that the model had written.
     pub fn feedback(&self) -> Option<&str> {
         match self.cause() {
             Self::Rejected { message, .. } => Some(message),
@@ -223,7 +223,7 @@ impl Error {
         }
     }
 
-    /// The kind of the error in one word, from a closed list.
+    /// Returns the kind of the error in one word, from a closed list.
     pub fn word(&self) -> &'static str {
         match self.cause() {
             Self::NotRecorded { .. } | Self::NotOnRecord { .. } => "not-recorded",
@@ -251,7 +251,7 @@ impl Error {
         }
     }
 
-    /// HTTP status of the server's response, if the server responded.
+    /// Returns the HTTP status of the server's response, if the server responded.
     pub fn status(&self) -> Option<u16> {
         match self.cause() {
             Self::Overloaded { status, .. }
@@ -266,7 +266,7 @@ impl Error {
         }
     }
 
-    /// The underlying error: after several attempts, the error of the last one.
+    /// Returns the underlying error: after several attempts, the error of the last one.
     pub fn cause(&self) -> &Self {
         match self {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),

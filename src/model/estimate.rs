@@ -29,7 +29,7 @@ impl ReportedUsage {
     }
 }
 
-/// Estimated tokens of a request, including its tools.
+/// Returns the estimated tokens of a request, including its tools.
 pub(super) fn of_request(request: &ModelRequest) -> u64 {
     of_bytes(tokens::bytes(request))
 }

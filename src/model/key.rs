@@ -53,12 +53,12 @@ impl ProviderKey {
         &self.source
     }
 
-    /// The key's value. Must be used for the authorization header only.
+    /// Returns the key's value. Must be used for the authorization header only.
     pub(super) fn expose(&self) -> &str {
         &self.value
     }
 
-    /// Replaces the key in `text`: a server may have echoed it.
+    /// Replaces the key in `text`, because a server may have echoed it.
     pub fn hide_in(&self, text: &str) -> String {
         let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
         if is_word || mutant("show-the-key") {
@@ -128,12 +128,13 @@ impl KeyFilter {
         })
     }
 
-    /// Returns the held text at the end of the answer. It is not the key, because it is incomplete.
+    /// Returns the held text at the end of the answer. This text is incomplete, so it is not the
+    /// key.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Number of bytes at the end of `text` that may be the beginning of the key.
+    /// Returns the number of bytes at the end of `text` that may be the beginning of the key.
     fn begun(&self, text: &str) -> usize {
         let most = text.len().min(self.key.len().saturating_sub(1));
         let begins = |length: &usize| {

@@ -79,10 +79,10 @@ pub trait ModelProvider: Debug + Send + Sync {
         })
     }
 
-    /// The first route that a call tries.
+    /// Returns the first route that a call tries.
     fn route(&self) -> ModelRoute;
 
-    /// Settings of requests to `route`. `None` for a provider that uses no network.
+    /// Returns the settings of requests to `route`; `None` for a provider that uses no network.
     fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
         let _ = route;
         None

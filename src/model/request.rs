@@ -25,8 +25,8 @@ impl ChatRole {
     }
 }
 
-/// Agent, thread and turn that a request belongs to. Playback finds its recording by them. Other
-/// providers ignore them.
+/// Agent, thread and turn that a request belongs to. Playback uses them to find the recorded turn.
+/// Other providers ignore them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestOrigin {
     pub agent: ListenerName,
@@ -38,7 +38,8 @@ pub struct RequestOrigin {
 }
 
 impl RequestOrigin {
-    /// Labels of the thread beneath its root, such as `research.sources`; empty for a root thread.
+    /// Returns the labels of the thread beneath its root, such as `research.sources`; empty for a
+    /// root thread.
     pub fn labels(&self) -> &str {
         self.thread.as_str().split_once('.').map_or("", |(_, labels)| labels)
     }
@@ -49,8 +50,8 @@ impl RequestOrigin {
 pub struct ModelRequest {
     pub origin: RequestOrigin,
     pub system: String,
-    /// The conversation, oldest message first. Roles alternate, and the first and the last message
-    /// are those of the user.
+    /// The conversation, oldest message first. Roles alternate; the first and the last message
+    /// belong to the user.
     pub messages: Vec<Arc<ChatMessage>>,
     /// Tools that the model may call natively. Empty if the model writes actions in its text.
     pub tools: Vec<ModelTool>,
@@ -58,7 +59,7 @@ pub struct ModelRequest {
     /// provider's default.
     pub tool_choice: Option<ToolChoice>,
     /// Requests at most one call in the answer. Sent only together with tools, and only to
-    /// providers that are known to accept it. For other providers, only the prompt states the
+    /// providers that are known to accept this key. For other providers, only the prompt states the
     /// limit.
     pub one_call: bool,
     /// Maximum length of the answer, in tokens.
@@ -94,7 +95,7 @@ impl ChatMessage {
         Self { role, blocks: vec![ChatBlock::Text(text.into())] }
     }
 
-    /// Texts and result texts of the message, in order.
+    /// Returns texts and result texts of the message, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().filter_map(|block| match block {
             ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.as_str()),

@@ -104,8 +104,7 @@ impl SseDecoder {
         Ok(())
     }
 
-    /// Completes a line, of which `last` is the last part. Returns whether the line completed an
-    /// event.
+    /// Completes a line with its last part, `last`. Returns whether the line completed an event.
     fn end_line(&mut self, last: &[u8]) -> Result<bool, OverlongEvent> {
         if self.line.is_empty() {
             return self.read_line(last);

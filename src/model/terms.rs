@@ -71,20 +71,21 @@ impl ModelTerms {
         &self.0
     }
 
-    /// Maximum tokens of prompt and answer together, or `None` if the config states no window.
+    /// Returns the maximum tokens of prompt and answer together, or `None` if the config states no
+    /// context window.
     pub fn window(&self) -> Option<u64> {
         self.0.iter().filter_map(|term| term.context_window).min()
     }
 
-    /// Maximum tokens of an answer.
+    /// Returns the maximum tokens of an answer.
     pub fn answer(&self) -> u64 {
         let unbounded = self.unbounded();
         let longest = self.0.iter().map(|term| term.max_tokens.map_or(unbounded, u64::from));
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Maximum tokens of an answer if the config states a window but no maximum: half of a small
-    /// window.
+    /// Returns the default maximum tokens of an answer, at most half of the window. `None` if the
+    /// config states no window, or a maximum for every route.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -96,14 +97,13 @@ impl ModelTerms {
         self.window().map_or(longest, |window| longest.min(window / 2))
     }
 
-    /// Maximum tokens of a prompt.
+    /// Returns the maximum tokens of a prompt.
     pub fn room(&self) -> Option<u64> {
         self.window().map(|window| window.saturating_sub(self.answer()))
     }
 
-    /// Size of a request in tokens. It is counted for the tokenizer family of each route, and the
-    /// largest size is returned. `notice` is the last text of the request, which no later request
-    /// repeats.
+    /// Returns the size of a request in tokens: the largest count over the tokenizer families of
+    /// all routes. `notice` is the last text of the request, which no later request repeats.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
         sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))
@@ -125,7 +125,7 @@ impl ModelTerms {
         families
     }
 
-    /// Maximum cost of a call whose prompt has `tokens` tokens.
+    /// Returns the maximum cost of a call whose prompt has `tokens` tokens.
     pub fn most(&self, tokens: u64) -> Spending {
         let usage =
             TokenUsage { tokens_in: tokens, tokens_out: self.answer(), ..TokenUsage::default() };
@@ -136,13 +136,14 @@ impl ModelTerms {
         Spending { tokens: tokens.saturating_add(self.answer()), money: money.unwrap_or_default() }
     }
 
-    /// Upper bound of a call's cost, computed from the request's size in bytes without counting
-    /// tokens.
+    /// Returns an upper bound of a call's cost, computed from the request's size in bytes without
+    /// counting tokens.
     pub fn at_most(&self, request: &ModelRequest) -> Spending {
         self.most(tokens::at_most(request))
     }
 
-    /// Cost of an answer of `route`. If the route is unknown, the highest price applies.
+    /// Returns the cost of an answer of `route`. If the route is unknown, the highest price
+    /// applies.
     pub fn cost(&self, route: &ModelRoute, usage: &TokenUsage) -> Money {
         // Two routes may have the same name but different addresses.
         let own = self.0.iter().filter(|term| term.route == *route);
@@ -155,7 +156,7 @@ impl ModelTerms {
         cost.unwrap_or_default()
     }
 
-    /// Currency of all routes, such as `USD`.
+    /// Returns the currency of all routes, such as `USD`.
     pub fn currency(&self) -> Option<&str> {
         self.0.iter().find_map(|term| Some(term.price.as_ref()?.currency.as_str()))
     }

@@ -33,7 +33,7 @@ const NAMES: [(&str, TokenizerFamily); 10] = [
 ];
 
 impl TokenizerFamily {
-    /// Family of a model, found by the provider's name for it, such as `gpt-4.1-mini` or
+    /// Determines the family of a model from the provider's name for it, such as `gpt-4.1-mini` or
     /// `openai/gpt-4o`.
     pub fn of(model: &str) -> Self {
         let name = model.rsplit_once('/').map_or(model, |(_, name)| name).to_ascii_lowercase();
@@ -45,7 +45,8 @@ impl TokenizerFamily {
         matches!(self, Self::Other)
     }
 
-    /// Name of the family's vocabulary, such as `o200k_base`, or `estimate` if there is none.
+    /// Returns the name of the family's vocabulary, such as `o200k_base`, or `estimate` if there is
+    /// none.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",
@@ -114,13 +115,14 @@ impl RequestSize {
     }
 }
 
-/// Upper bound of a request's tokens without counting them: no token is shorter than a byte.
+/// Returns an upper bound of a request's tokens without counting them: no token is shorter than a
+/// byte.
 pub fn at_most(request: &ModelRequest) -> u64 {
     let bytes = u64::try_from(bytes(request)).unwrap_or(u64::MAX);
     bytes.saturating_add(framing(request))
 }
 
-/// Number of bytes that the texts of a request have.
+/// Returns the number of bytes that the texts of a request have.
 pub(super) fn bytes(request: &ModelRequest) -> usize {
     let texts = request.messages.iter().flat_map(|message| &message.blocks).flat_map(parts);
     let tools = request

@@ -1,4 +1,5 @@
-//! Models that refuse every call: a trial without a budget has the answers on record, and no others.
+//! Models that refuse every call. A trial without a budget uses them, because it has only recorded
+//! answers.
 
 use std::sync::Arc;
 
@@ -7,8 +8,8 @@ use super::{
     SharedModel, WireSettings,
 };
 
-/// A model of which every call fails, with the settings of another model. So the requests that it
-/// would get are the same, and have the same digests.
+/// A model that fails every call, with the settings of another model. Requests to both models are
+/// therefore the same and have the same digests.
 #[derive(Debug)]
 pub struct UnaskedModel(SharedModel);
 

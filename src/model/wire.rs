@@ -26,7 +26,7 @@ pub struct WireSettings {
 }
 
 impl WireSettings {
-    /// The complete body of the HTTP request.
+    /// Returns the complete body of the HTTP request.
     pub fn body(&self, request: &ModelRequest) -> String {
         match self.wire {
             WireFormat::OpenAi(quirks) => openai::body(request, self, quirks),
@@ -35,7 +35,7 @@ impl WireSettings {
     }
 }
 
-/// The input of a request to a model that uses no network, as one text.
+/// Returns the input of a request to a model that uses no network, as one text.
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     let ModelRequest { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
     let messages = messages.iter().map(|message| {

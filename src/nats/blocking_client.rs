@@ -1,5 +1,5 @@
-//! A NATS client for callers that block. It may be called from any thread, also from a thread that
-//! runs asynchronous code.
+//! A NATS client for callers that block. Any thread may call it, including one that runs
+//! asynchronous code.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -77,17 +77,17 @@ impl BlockingClient {
         self.drive.handle()
     }
 
-    /// Version of the connected server.
+    /// Returns the version of the connected server.
     pub fn version(&self) -> String {
         self.client.server_info().version
     }
 
-    /// Maximum bytes of one message that the server accepts, headers included.
+    /// Returns the maximum bytes of one message that the server accepts, headers included.
     pub fn max_payload(&self) -> usize {
         self.client.server_info().max_payload
     }
 
-    /// Name of the connected server, from its config.
+    /// Returns the name of the connected server, from its config.
     pub fn server_name(&self) -> String {
         self.client.server_info().server_name
     }
@@ -195,8 +195,8 @@ async fn ask(
     }
 
     let subject = question.subject;
-    // Sending blocks, too, when a long outage has filled the client's queue. So there is a timeout
-    // around the whole request, too.
+    // Sending blocks, too, when a long outage has filled the client's queue. So a time-out also
+    // covers the whole request.
     let sending = tokio::time::timeout(2 * patience, client.send_request(subject.clone(), request));
     let Ok(answer) = sending.await else {
         return Err(NoResponse::Silent("the send queue of the connection is full".to_owned()));

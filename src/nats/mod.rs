@@ -58,7 +58,7 @@ pub enum NatsCredentials {
     },
 }
 
-/// A password that its `Debug` form does not show.
+/// A password whose value the `Debug` form hides.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NatsPassword(pub String);
 
@@ -243,8 +243,8 @@ fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Erro
     })
 }
 
-/// Delay before the next attempt to reconnect. The first attempt has no delay, because a restarted
-/// server is soon back; later delays grow.
+/// Returns the delay before the next attempt to reconnect. The first attempt has no delay, because
+/// a restarted server is soon back; later delays grow.
 fn backoff(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     match attempts {

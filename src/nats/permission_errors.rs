@@ -29,7 +29,7 @@ enum DeniedOperation {
 }
 
 impl PermissionError {
-    /// The operation, as `publish SUBJECT` or `subscribe SUBJECT`.
+    /// Returns the operation, as `publish SUBJECT` or `subscribe SUBJECT`.
     pub fn operation(&self) -> String {
         match &self.what {
             DeniedOperation::Publish(subject) => format!("publish {subject}"),
@@ -37,7 +37,7 @@ impl PermissionError {
         }
     }
 
-    /// Whether it denies a publish to a subject that begins with `prefix`.
+    /// Whether the error denies a publish to a subject that begins with `prefix`.
     pub fn is_publish_below(&self, prefix: &str) -> bool {
         matches!(&self.what, DeniedOperation::Publish(subject) if subject.starts_with(prefix))
     }
@@ -81,8 +81,8 @@ struct SharedErrors {
     /// It is never held across an await. The list is valid after a panic, since each change is one
     /// call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
-    /// Number of errors so far. Changes after `recent`, so that a task that it wakes finds the
-    /// error.
+    /// Number of errors so far. Incremented after the change of `recent`, so that a woken task
+    /// finds the error there.
     count: watch::Sender<u64>,
 }
 

@@ -52,7 +52,9 @@ pub enum NotHosted {
 /// Returns the agents in `only`. If `only` is empty, returns all agents that run apart from the
 /// pump.
 ///
-/// # Errors [`NotHosted`] if `only` contains another name, or if no agent runs apart from the pump.
+/// # Errors
+///
+/// Returns [`NotHosted`] if `only` contains another name, or if no agent runs apart from the pump.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.remote_agents().cloned().collect();
     if only.is_empty() {
@@ -102,7 +104,7 @@ pub struct HostedAgents {
     exporter: Option<SpanExporter>,
 }
 
-/// An agent whose host takes other configs while it runs.
+/// An agent whose host can take other configs while it runs.
 struct ReloadableAgent {
     name: ListenerName,
     relay: RemoteSink,
@@ -173,8 +175,8 @@ impl HostedAgents {
         })
     }
 
-    /// Loads the config file again and takes deliveries under it from now on, beside those under the
-    /// configs before. Applies the whole difference or nothing.
+    /// Loads the config file again, and uses it for deliveries from now on; deliveries in flight
+    /// keep their earlier configs. Applies the whole difference or nothing.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let mut config = self.config.lock().await;
         let before = Arc::clone(&config);
@@ -226,7 +228,7 @@ impl HostedAgents {
     ) -> Result<(), Error> {
         let tracer = tracer(self.exporter.as_ref());
         let factory = HostedAgentFactory::new(config, &self.models, &tracer)?;
-        // Whatever can fail comes first, so that all agents take the config or none does.
+        // Steps that can fail come first, so that either all agents take the config or none does.
         let hosts = specs.iter().map(|(agent, spec)| {
             let host = factory.host(spec, &agent.relay)?;
             Ok::<_, Error>((agent, host))
@@ -334,7 +336,8 @@ struct HostedAgent {
     relay: RemoteSink,
 }
 
-/// The journal is on the machine of the pump, which transfers each thread.
+/// Thread history without records: the journal is on the machine of the pump, which transfers each
+/// thread.
 struct NothingRecorded;
 
 impl ThreadHistory for NothingRecorded {
@@ -374,7 +377,7 @@ impl NativeHandler for HostedAgent {
     }
 }
 
-/// Adds a transferred part of the thread at `place` to its memory.
+/// Adds a transferred part of a thread to the memory of that thread.
 fn add_transferred(
     memory: &mut ThreadMemory,
     transferred: &ThreadTransfer,

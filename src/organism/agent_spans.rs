@@ -145,7 +145,8 @@ fn of_route(span: Span, route: &ModelRoute) -> Span {
         .with("gen_ai.request.model", route.model.clone())
 }
 
-/// The provider's name in the conventions, or its name in the config if the conventions have none.
+/// Returns the provider's name in the conventions, or its name in the config if the conventions
+/// have none.
 fn provider(name: &str) -> String {
     match name {
         "xai" => "x_ai",

@@ -62,7 +62,7 @@ enum PumpBackend {
 }
 
 impl ControlContext {
-    /// The context of one pump, which `handle` reaches and whose journal is in `data`.
+    /// Makes the context of the pump that `handle` reaches and whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
         let pumps = PumpBackend::One(Arc::new(PumpService::new(handle, data)));
         Self { pumps, rules: Arc::default(), reloader: None, patience, is_busy: false }
@@ -89,7 +89,7 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// The context for a connection beyond the bound. The request is still read, with a short
+    /// Makes the context for a connection beyond the bound. The request is still read, with a short
     /// time-out, so that its client gets a fitting response.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
@@ -104,7 +104,7 @@ impl ControlContext {
         }
     }
 
-    /// The `busy` response to a request on a connection beyond the bound.
+    /// Makes the `busy` response to a request on a connection beyond the bound.
     fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
         let text = match request {
             ServiceRequest::Submit(submit) => &*submit.payload,
@@ -211,7 +211,7 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Opens the socket, and replaces one that an ended pump left. The caller must hold the
+    /// Opens the socket, and replaces the socket of a pump that has ended. The caller must hold the
     /// journal's lock, which proves that no other pump runs.
     pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
         // The socket gets its final name only when it is accessible to its owner alone, so that no
@@ -291,7 +291,7 @@ async fn accept(
     let connections = ConnectionBound::default();
     loop {
         let accepted = tokio::select! {
-            // The close first: clients that are still to be accepted are served after the loop.
+            // Checks for the close first: clients that still wait are served after the loop.
             biased;
             closed = closed.changed() => match closed {
                 Ok(()) => break,
@@ -360,7 +360,7 @@ async fn serve(
     serving: mpsc::Sender<()>,
     closed: watch::Receiver<bool>,
 ) {
-    // Identified at once, while the process at the other end still exists.
+    // Identifies the caller at once, while its process still exists.
     let caller = context.rules.in_force().rules.caller(&stream);
     let (read, write) = stream.into_split();
     let writer = ResponseWriter { write, patience: context.patience };
@@ -442,7 +442,7 @@ impl ControlConnection {
     }
 }
 
-/// Whether a request is a query that commands begin with, and which changes nothing.
+/// Whether a request is a query with which commands begin, and which changes nothing.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -450,7 +450,7 @@ fn is_look(request: &ServiceRequest) -> bool {
     )
 }
 
-/// The response that reports a refusal of a request.
+/// Makes the response that reports a refusal of a request.
 pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResponse {
     match request {
         ServiceRequest::Submit(_) => {
@@ -525,8 +525,8 @@ impl ControlConnection {
     }
 }
 
-/// The error for a request whose task ended without a response. The text of the runtime's error
-/// means nothing to a client.
+/// Makes the error for a request whose task ended without a response. The text of the runtime's
+/// error means nothing to a client.
 pub(super) fn unanswered(error: &JoinError) -> Error {
     log_panic(error);
     Error::Stopped
@@ -538,7 +538,7 @@ fn log_panic(error: &JoinError) {
     }
 }
 
-/// The error that ends a connection without a last response.
+/// Makes the error that ends a connection without a last response.
 fn aborted() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
@@ -567,8 +567,8 @@ impl RequestReader {
     }
 
     /// Waits until the client has left, or has sent too many bytes ahead. Reads meanwhile, because
-    /// only a read shows that the client has left. On a kept connection, the bytes are its next
-    /// request.
+    /// only a read shows that the client has left. On a kept connection, the bytes belong to the
+    /// next request.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {

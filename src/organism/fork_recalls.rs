@@ -1,7 +1,7 @@
-//! Searches the sources of forks for the results of calls, aside from the pump's thread.
+//! Searches the sources of forks for the results of calls, outside of the pump's thread.
 //!
-//! The n-th call of a fork to a listener with the same payload bytes gets the result of the n-th
-//! such call that the source has after the place of the fork.
+//! The n-th call of a fork to a listener with the same payload bytes gets the result of the
+//! source's n-th such call after the fork point.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,19 +19,20 @@ use crate::pump::core::{CallRecollection, RecallOrder};
 use crate::pump::driver::Handle;
 use crate::thread::{Fact, Opener, Record};
 
-/// The channel through which a pump has sources searched.
+/// Makes the channel on which a pump orders searches of fork sources.
 pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
     unbounded_channel()
 }
 
-/// The data directories of a pump's journal and of the journals with the sources of its forks.
+/// Returns the data directories of a pump's journal and of the journals with the sources of its
+/// forks.
 pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
     let sources = config.trial.as_ref().map(|trial| trial.journals.clone());
     (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))
 }
 
-/// Serves the forks of a pump until it ends. Its journal is in `data`, and one of `sources` has the
-/// source of each fork.
+/// Searches the sources of a pump's forks until the pump ends. The pump's journal is in `data`, and
+/// the journals in `sources` contain the sources of the forks.
 pub(super) async fn serve(
     mut orders: UnboundedReceiver<RecallOrder>,
     pump: Handle,
@@ -71,11 +72,12 @@ struct SearchedCalls {
     openers: HashMap<CallId, Opener>,
     /// Positions of the records that closed calls.
     closed: HashMap<CallId, Position>,
-    /// The calls that the tree has opened again, if it is a fork, with the calls of its source.
+    /// Calls that a fork has opened again, each with the same call in the fork's source. Empty if
+    /// the tree is no fork.
     reopened: HashMap<CallId, CallId>,
 }
 
-/// Keeps the calls of the trees that were searched last.
+/// Searches sources of forks, and keeps the calls of the trees that were searched last.
 struct SourceSearch {
     data: PathBuf,
     sources: Vec<PathBuf>,
@@ -88,7 +90,7 @@ impl SourceSearch {
         Self { data, sources, trees }
     }
 
-    /// A reader of the journal that has this tree.
+    /// Opens a reader of the journal that has this tree.
     fn source_reader(&self, root: &ThreadId) -> Result<Option<JournalReader>, Error> {
         for journal in &self.sources {
             let reader = JournalReader::open(journal)?;
@@ -99,14 +101,14 @@ impl SourceSearch {
         Ok(None)
     }
 
-    /// The result that the source has for a call of a fork; `None` if it has none.
+    /// Finds the result that the source has for a call of a fork; `None` if it has none.
     fn find(&mut self, order: &RecallOrder) -> Result<Option<CallRecollection>, Error> {
         let reader = JournalReader::open(&self.data)?;
         let key = (order.listener.clone(), order.payload);
 
         let own = self.calls(&reader, &order.fork, Position(0))?;
         if let Some(call) = own.reopened.get(&order.call).copied() {
-            // It was open at the place of the fork, so its request stands before it.
+            // The call was open at the fork point, so its request precedes that point.
             let source = self.calls(&reader, &order.source, Position(0))?;
             return source.result(&reader, call, order);
         }
@@ -122,7 +124,7 @@ impl SourceSearch {
         source.result(&reader, call, order)
     }
 
-    /// The calls of a tree after a position.
+    /// Reads the calls of a tree after a position.
     fn calls(
         &mut self,
         reader: &JournalReader,
@@ -161,7 +163,7 @@ impl SearchedCalls {
                 }
                 Fact::Reopened(call) => {
                     self.reopened.insert(call.call, call.source);
-                    // Only calls after the place of the fork are counted.
+                    // Only calls after the fork point are counted.
                     self.same.values_mut().for_each(|same| same.retain(|own| *own != call.call));
                 }
                 _ => {}
@@ -169,7 +171,7 @@ impl SearchedCalls {
         }
     }
 
-    /// The result with which a call of this tree was closed.
+    /// Reads the result with which a call of this tree was closed.
     fn result(
         &self,
         reader: &JournalReader,
@@ -192,7 +194,7 @@ impl SearchedCalls {
 /// Approximate bytes of a call in memory.
 const CALL_BYTES: usize = 400;
 
-/// The result of a call in the record that closed it.
+/// Reads the result of a call from the record that closed it.
 fn recollection(
     record: &Record,
     listener: ListenerName,
@@ -209,7 +211,7 @@ fn recollection(
             Opener::Call { call, .. } => message.call == Some(*call),
             Opener::Client { .. } => false,
         };
-        // A result that leaves its thread is in no call; what reaches the opener then is a wrapper.
+        // A result that leaves its thread belongs to no call. Its opener then gets a wrapper.
         let is_wrapper = &*message.name.local == "thread-result" && message.from.is_core();
         is_part
             && message.cause == Some(call.0)
@@ -228,7 +230,8 @@ fn recollection(
     let is_whole = payloads
         .iter()
         .all(|(.., payload)| Digest::of(payload.as_str().as_bytes()) == payload.digest);
-    // A call that was cancelled with its opener has no result, nor has one whose result is redacted.
+    // A call that was cancelled with its opener has no result, nor has one whose result is
+    // redacted.
     let found = CallRecollection { source: call, listener, how, payloads, position };
     (!found.payloads.is_empty() && is_whole).then_some(found)
 }

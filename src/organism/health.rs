@@ -22,7 +22,7 @@ use crate::trace::SpanTracer;
 pub(super) struct PumpHealth {
     counts: Arc<PumpMetrics>,
     pub models: Arc<ModelCounts>,
-    /// How far the index is, if this process follows the journal.
+    /// Progress of the index, if this process follows the journal.
     pub index: Option<Arc<IndexLag>>,
     /// Alerts of this pump, if the config has any.
     pub alerts: Option<Arc<AlertMetrics>>,
@@ -34,7 +34,7 @@ impl PumpHealth {
         Self { counts, models, index: None, alerts: None }
     }
 
-    /// Number of deliveries in flight.
+    /// Returns the number of deliveries in flight.
     pub fn under_way(&self) -> u64 {
         self.counts.under_way()
     }
@@ -50,7 +50,7 @@ impl PumpHealth {
         self.models.write(page);
     }
 
-    /// Metrics of the pump.
+    /// Returns the metrics of the pump.
     pub fn counts(&self) -> &Arc<PumpMetrics> {
         &self.counts
     }
@@ -158,7 +158,7 @@ impl HealthMonitor {
         }
     }
 
-    /// All reasons why the organism accepts no submissions. Empty if it accepts them.
+    /// Returns all reasons why the organism accepts no submissions. Empty if it accepts them.
     pub fn problems(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
             WatchedPumps::One(watched) => {
@@ -182,7 +182,7 @@ impl HealthMonitor {
         }
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Writes all metrics in Prometheus' text format.
     pub fn metrics(&self) -> String {
         let mut page = MetricsPage::default();
         let version = env!("CARGO_PKG_VERSION");

@@ -61,7 +61,7 @@ impl SharedHosts {
         }
     }
 
-    /// The given hosts that are not in use.
+    /// Returns the given hosts that are not in use.
     pub fn without_those_in_use(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         let in_use = self.all();
         let is_used =
@@ -77,14 +77,14 @@ impl SharedHosts {
 }
 
 impl HostFactory {
-    /// Hosts of the agents that run in this process.
+    /// Makes the hosts of the agents that run in this process.
     pub fn agents(&self, config: &Arc<Config>) -> Result<Vec<HostedListener>, Error> {
         let memory = Arc::clone(&self.memory);
         let Self { sink, runtime, models, tracer, .. } = self;
         local_agents::agents(config, sink, runtime, models, tracer, memory)
     }
 
-    /// Hosts of child processes and of handlers in this process.
+    /// Makes the hosts of child processes and of handlers in this process.
     pub fn listeners(
         &self,
         config: &Config,
@@ -108,7 +108,8 @@ impl HostFactory {
         hosts
     }
 
-    /// Hosts of workflows: each run is a function of its definition and the messages of its call.
+    /// Makes the hosts of workflows: each run is a function of its definition and the messages of
+    /// its call.
     pub fn workflows(
         &self,
         config: &Config,
@@ -128,7 +129,7 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Hosts of another config. Those of listeners whose processes are the same stay.
+    /// Makes the hosts of another config. Listeners whose processes are the same keep their hosts.
     pub fn hosts_after(
         &self,
         before: &Config,

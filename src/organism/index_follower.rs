@@ -21,7 +21,7 @@ use crate::limits;
 use crate::metrics::{Counter, Gauge, MetricsPage};
 use crate::thread_priority;
 
-/// How far the index of a journal is.
+/// Progress of the index of a journal.
 #[derive(Debug)]
 pub(super) struct IndexLag {
     /// Last readable position of the journal.
@@ -45,7 +45,7 @@ impl IndexLag {
         self.recorded.borrow().0.saturating_sub(self.position.get())
     }
 
-    /// Time since the index held every record.
+    /// Returns the time since the index held every record.
     pub fn time(&self) -> Duration {
         if self.records() == 0 {
             return Duration::ZERO;
@@ -85,7 +85,8 @@ pub(super) struct IndexFollower {
 }
 
 impl IndexFollower {
-    /// Starts to follow the journal in `data`. The thread ends after `ended` has closed.
+    /// Starts the thread that follows the journal in `data`. The thread ends after `ended` has
+    /// closed.
     pub fn start(
         data: PathBuf,
         recorded: watch::Receiver<Position>,
@@ -120,7 +121,7 @@ impl IndexFollower {
     }
 }
 
-/// Notes the end of the thread, also after a panic.
+/// Records the end of the thread when dropped, also after a panic.
 struct IndexThreadEnd(Arc<IndexLag>);
 
 impl Drop for IndexThreadEnd {
@@ -156,7 +157,7 @@ impl FollowerThread {
                     }
                     failures = 0;
                 }
-                // A command writes, and the index grows meanwhile.
+                // A command is writing the index, which grows meanwhile.
                 Ok(FollowResult::Busy) => {}
                 Err(error) => {
                     self.count_failure(&error, failures);
@@ -180,7 +181,7 @@ impl FollowerThread {
     }
 
     /// Returns the position that the index must reach after `reached`. Waits until there is one.
-    /// Returns `None` when the journal is quiet, and when the pump has ended.
+    /// Returns `None` if no record comes for some time, or if the pump has ended.
     fn next(&mut self, reached: Position) -> Option<Position> {
         self.lag.position.set(reached.0);
         let (seen, at) = self.seen;
@@ -198,7 +199,7 @@ impl FollowerThread {
     }
 
     /// Waits until the journal has records that the index lacks, and collects more of them for one
-    /// commit. Returns false when the pump has ended, and if there are none within `patience`.
+    /// commit. Returns false if the pump has ended, or if no record comes within `patience`.
     fn wait_for_growth(&mut self, patience: Option<Duration>) -> bool {
         let position = Position(self.lag.position.get());
         if self.last() <= position {
@@ -227,7 +228,7 @@ impl FollowerThread {
         self.seen = (self.last(), Time::now().0);
     }
 
-    /// Returns false if the pump ends before.
+    /// Pauses for `span`. Returns false if the pump ends before.
     fn pause(&self, span: Duration) -> bool {
         self.is_in_time(async move { tokio::time::sleep(span).await }, None)
     }
@@ -248,7 +249,7 @@ impl FollowerThread {
     }
 }
 
-/// Wait after a failure that followed on this number of others.
+/// Returns the wait after a failure that this number of consecutive failures preceded.
 fn retry_after(failures: u32) -> Duration {
     let factor = 2u32.saturating_pow(failures);
     limits::INDEX_RETRY.saturating_mul(factor).min(limits::INDEX_RETRY_MAX)

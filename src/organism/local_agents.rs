@@ -61,7 +61,7 @@ pub(super) struct RemoteMemorySource {
 }
 
 impl RemoteMemorySource {
-    /// Mark of the thread up to the record at `position`; `None` if there is no record.
+    /// Returns the mark of the thread up to the record at `position`; `None` if there is no record.
     fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
         let hash = self.memory.hash(position)?;
         Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))
@@ -100,7 +100,7 @@ impl ThreadSource for RemoteMemorySource {
     }
 }
 
-/// The source of agents' memory: the journal of this config.
+/// Makes the source of agents' memory: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<JournalMemory> {
     Arc::new(JournalMemory::new(config.data.clone()))
 }

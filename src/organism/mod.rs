@@ -103,7 +103,8 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// The payload of a schedule passed the check of the config, and not the gate of the pump.
+    /// The gate of the pump refused the payload of a schedule that the check of the config
+    /// accepted.
     #[error("the payload of the schedule `{schedule}` is refused: {detail}")]
     Schedule { schedule: ScheduleName, detail: String },
     /// The built-in schemas do not load, which is a bug.
@@ -124,7 +125,7 @@ pub enum Error {
          needs one that is whole"
     )]
     Divided { partitions: u32 },
-    /// A pump of this process takes another config at a restart alone.
+    /// A pump of this process can take another config only at a restart.
     #[error(
         "this organism takes another config at a restart alone: workflow runs that were open at its \
          start are on definitions of an earlier config, or another program embeds it"
@@ -208,7 +209,8 @@ pub struct Organism {
     reloader: ReloadService,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Reports positions of the local projection to other processes, as long as it is not dropped.
+    /// Responder that reports positions of the local projection to other processes until it is
+    /// dropped.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,
@@ -224,7 +226,7 @@ impl Organism {
         self.watcher.clone()
     }
 
-    /// Reloads the config of this organism.
+    /// Returns the service that reloads the config of this organism.
     pub fn reloader(&self) -> ReloadService {
         self.reloader.clone()
     }
@@ -350,8 +352,8 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// Replaces the schemas of outputs by those of runs on any definition, and adds those of retries: a
-/// run may finish on an earlier definition, whose output has another form.
+/// Replaces the schemas of outputs by those of runs on any definition, because a run may finish on
+/// an earlier definition with another form of output. Adds the schemas of retries.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

@@ -20,7 +20,7 @@ use crate::trace::SpanTracer;
 #[derive(Debug, Default)]
 pub struct ConfiguredModels(HashMap<String, ConfiguredModel>);
 
-/// A model together with its terms.
+/// A model together with its [`ModelTerms`].
 #[derive(Debug, Clone)]
 pub struct ConfiguredModel {
     pub model: SharedModel,
@@ -134,8 +134,8 @@ impl ConfiguredModels {
     }
 }
 
-/// A model without a price that is reached over the network by one of these models, which `models`
-/// declares. An amount of money cannot bound it.
+/// Finds a model without a price among the network models that calls of the models in `names` may
+/// reach. An amount of money cannot bound calls of such a model.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

@@ -57,7 +57,7 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
     contract.is_some_and(|contract| contract.serial_per_thread || contract.concurrency == 1)
 }
 
-/// The agents that run on other machines, with the settings of each agent's host.
+/// Returns the agents that run on other machines, with the settings of each agent's host.
 fn remote_agents(
     config: &Config,
     memory: &Arc<JournalMemory>,

@@ -27,12 +27,12 @@ pub fn action(
     Ok(OperatorAction { verb, by, who, note: note.to_owned(), details })
 }
 
-/// Identity of the user who runs this process.
+/// Returns the identity of the user who runs this process.
 pub fn this_user() -> OperatorIdentity {
     identity(rustix::process::geteuid().as_raw())
 }
 
-/// Identity of the user `uid` on this host.
+/// Returns the identity of the user `uid` on this host.
 pub fn identity(uid: u32) -> OperatorIdentity {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     OperatorIdentity {
@@ -42,7 +42,7 @@ pub fn identity(uid: u32) -> OperatorIdentity {
     }
 }
 
-/// Login name of a user in a file with the format of `/etc/passwd`.
+/// Returns the login name of a user in a file with the format of `/etc/passwd`.
 fn login(passwd: &Path, uid: u32) -> Option<String> {
     let text = std::fs::read_to_string(passwd).ok()?;
     text.lines().find_map(|line| {

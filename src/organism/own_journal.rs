@@ -1,5 +1,5 @@
-//! Organisms beside the real one: the same config on a journal of its own, cut off from everything
-//! that the real organism is connected to.
+//! Makes organisms beside the real one: the same config on a separate journal, cut off from
+//! everything that the real organism is connected to.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,8 @@ use super::Error;
 use crate::config::{Config, StorageConfig};
 use crate::thread::OperatorKeys;
 
-/// The config with an embedded journal in `home`, without a network, schedules and signatures.
+/// Returns the config with an embedded journal in `home`, and without network, schedules and
+/// signatures.
 pub(super) fn in_own_journal(config: &Config, home: &Path) -> Config {
     let mut isolated = config.clone();
     isolated.data = home.join("data");

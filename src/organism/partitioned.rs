@@ -57,7 +57,8 @@ pub struct PartitionedOrganism {
     control: Option<control::ControlServer>,
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
-    /// Reports positions of the local projections to other processes, also for broken partitions.
+    /// Responder that reports positions of the local projections to other processes, also for
+    /// broken partitions.
     _responder: Option<ProjectionResponder>,
     // Declared last, so that the directory's lock is released after everything in the directory is
     // closed.
@@ -147,7 +148,7 @@ impl PartitionedOrganism {
         self.table.statuses()
     }
 
-    /// Reloads the config in all pumps of this process.
+    /// Returns the service that reloads the config in all pumps of this process.
     pub fn reloader(&self) -> ReloadService {
         self.reloader.clone()
     }

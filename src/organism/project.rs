@@ -77,11 +77,12 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path, source }
 }
 
-/// A default directory of the same name that belongs to another project, or to none.
+/// A default directory for the same organism name that belongs to another project, or to none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
-    /// Path of the project that owns the directory. `None` if its journal is older than such paths.
+    /// Path of the project that owns the directory. `None` if the journal is from before project
+    /// paths were stored.
     pub project: Option<PathBuf>,
 }
 
@@ -102,8 +103,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Advice for a config whose directory would lie beside journals of other projects with the same
-/// name.
+/// Returns advice for a config whose directory would lie beside journals of other projects with the
+/// same name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -126,7 +127,7 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
     )
 }
 
-/// Advice for a config whose directory belongs to another project.
+/// Returns advice for a config whose directory belongs to another project.
 fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
@@ -215,7 +216,8 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Directories of organisms with the same name, beside a default directory that does not exist.
+/// Finds the directories of organisms with the same name, beside a default directory that does not
+/// exist.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };
@@ -334,7 +336,7 @@ pub fn adopt(
     Ok(Some(adopted))
 }
 
-/// Partitions whose journals have records and no MAC, as before MACs existed.
+/// Finds the partitions whose journals have records and no MAC, as before MACs existed.
 fn partitions_without_mac(config: &Config) -> Result<BTreeSet<u32>, Error> {
     let mut partitions = BTreeSet::new();
     for partition in 0..config.partitions() {
@@ -353,7 +355,7 @@ fn partitions_without_mac(config: &Config) -> Result<BTreeSet<u32>, Error> {
     Ok(partitions)
 }
 
-/// Id of the stream's journal, if another project or host began that journal.
+/// Returns the id of the stream's journal, if another project or host began that journal.
 fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
     let config = config.of_partition(0);
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return Ok(None) };
@@ -415,8 +417,8 @@ fn take_state(
     Ok(())
 }
 
-/// The directory that `from` selects by its own path or by that of its project. Without `from`, the
-/// only candidate.
+/// Finds the directory that `from` selects by its own path or by that of its project. Without
+/// `from`, the only candidate.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -501,7 +503,7 @@ fn has_journal(data: &Path) -> bool {
     partitions_in(data).iter().any(|(_, journal)| journal.join(DATABASE).exists())
 }
 
-/// The project path that is stored in a data directory.
+/// Reads the project path that is stored in a data directory.
 pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     let path = data.join(PROJECT_FILE);
     match std::fs::read(&path) {

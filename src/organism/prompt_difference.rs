@@ -7,17 +7,17 @@ use crate::audit::{ComparedTurn, PromptPair, ThreadComparison};
 use crate::limits;
 use crate::model::{ChatBlock, ModelRequest};
 
-/// Equal lines around each difference of two texts.
+/// Number of equal lines around each difference of two texts.
 const CONTEXT_LINES: usize = 3;
 
-/// A side of a comparison.
+/// One side of a comparison of two threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComparedSide {
     Left,
     Right,
 }
 
-/// Result of a comparison of the prompts before the first other difference.
+/// Result of a search for different prompts before the first other difference of two threads.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
     /// The first pair of requests that differ in more than ids and dates.
@@ -61,7 +61,7 @@ pub fn first_different_prompts<E>(
     PromptSearch { first: None, uncompared }
 }
 
-/// Unified diff of two requests. `None` if they differ only in ids and dates.
+/// Returns the unified diff of two requests. `None` if they differ only in ids and dates.
 fn request_diff(
     comparison: &ThreadComparison,
     pair: &PromptPair,
@@ -73,13 +73,13 @@ fn request_diff(
     (left != right).then(|| unified_diff(&left, &right))
 }
 
-/// Unified diff of the lines of two texts.
+/// Returns the unified diff of the lines of two texts.
 pub fn unified_diff(left: &str, right: &str) -> String {
     let diff = TextDiff::from_lines(left, right);
     diff.unified_diff().missing_newline_hint(false).context_radius(CONTEXT_LINES).to_string()
 }
 
-/// The parts of a request under their names, which `heading` may emphasise.
+/// Writes the parts of a request under their names, which `heading` may emphasise.
 pub fn request_text(request: &ModelRequest, heading: impl Fn(&str) -> String) -> String {
     let mut out = String::new();
     out.push_str(&format!("{}\n{}\n", heading("system"), request.system));

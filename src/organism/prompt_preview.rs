@@ -47,7 +47,8 @@ pub struct PromptPreview {
     pub size: RequestSize,
     /// Digest of the request as a past turn recorded it; `None` for a turn that was not taken.
     pub recorded: Option<Digest>,
-    /// Digest of the config in force at the turn. `None` if the journal has no boot before the turn.
+    /// Digest of the config in force at the turn. `None` if the journal has no boot before the
+    /// turn.
     pub config: Option<Digest>,
     /// Whether the stored config of a past turn renders the same request again. `None` for a turn
     /// that was not taken, or whose config is not stored.
@@ -111,7 +112,8 @@ pub(super) fn first_turns(
     tasks_of(&config, agent).into_iter().map(turn).collect()
 }
 
-/// A task of each kind that the agent may get. An accepted payload without an example is empty.
+/// Makes a task of each kind that the agent may get. An accepted payload without an example is
+/// empty.
 fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)> {
     let contract = config.contracts.get(agent);
     let accepted = contract.and_then(|contract| contract.accepts.first()).map(|name| {
@@ -160,7 +162,7 @@ fn due_in(
     Ok(PreviewInput { agent, delivery })
 }
 
-/// Config of the partition whose journal contains the thread.
+/// Returns the config of the partition whose journal contains the thread.
 fn at_home(config: &Config, thread: &ThreadId) -> Config {
     config.of_partition(thread.partition(config.partitions()))
 }
@@ -182,7 +184,7 @@ pub(super) fn made(
     local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, memories)
 }
 
-/// Renders a turn with the request that `config` makes of it now.
+/// Renders the turn that `agent` would take for `delivery`; `config` is the agent's config.
 pub(super) fn rendered(
     agent: &ModelAgent,
     delivery: &Delivery,
@@ -216,7 +218,7 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     }
 }
 
-/// The recorded messages of a thread, and the last position of the thread's tree.
+/// Reads the recorded messages of a thread, and the last position of the thread's tree.
 fn messages_of(
     config: &Config,
     thread: &ThreadId,
@@ -231,7 +233,7 @@ fn messages_of(
     Ok((messages.collect(), last))
 }
 
-/// The delivery for the next turn of an agent in a thread.
+/// Builds the delivery for the next turn of an agent in a thread.
 fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result<Delivery, Error> {
     let (messages, last) = messages_of(config, thread)?;
     let mut latest = messages.iter().rev();
@@ -268,7 +270,7 @@ struct ExampleThread {
     record: Record,
 }
 
-/// Message for an agent without an example: it accepts only the goals that runs of workflows write.
+/// Makes the message for an agent that accepts only goals of workflow runs, which have no example.
 fn takes_goals_only(agent: &ListenerName) -> String {
     format!(
         "{agent} accepts no payload, only goals of workflows, so it has no example; `organism \
@@ -293,7 +295,7 @@ impl ExampleThread {
         Self::with(config, &spec.name, name.clone(), payload)
     }
 
-    /// The example thread of a call of `agent` with this payload.
+    /// Makes the example thread of a call of `agent` with this payload.
     fn with(
         config: &Config,
         agent: &ListenerName,

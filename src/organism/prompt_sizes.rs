@@ -33,7 +33,7 @@ impl PromptSize {
     }
 }
 
-/// The size of each agent's prompt. If tasks of several kinds have different prompts, the largest
+/// Measures the prompt of each agent. If tasks of several kinds have different prompts, the largest
 /// one counts.
 ///
 /// # Errors
@@ -64,7 +64,8 @@ pub fn prompt_sizes(config: &Config) -> Result<Vec<PromptSize>, Error> {
     config.agents.iter().filter_map(|spec| size(spec).transpose()).collect()
 }
 
-/// The payload whose description takes the most room in the request, with its share in percent.
+/// Returns the payload whose description takes the most room in the request, with its share in
+/// percent.
 fn largest_payload(
     config: &Config,
     spec: &AgentSpec,
@@ -78,7 +79,7 @@ fn largest_payload(
         let vocabulary = AgentVocabulary::new(contract, &config.contracts, &config.schemas);
         let described = vocabulary.iter().map(|word| {
             let text = prompt_sections::described(word, RendererVersion::CURRENT);
-            // The payloads of another kind of task do not stand in this prompt.
+            // This prompt does not contain the payloads of other kinds of tasks.
             let is_shown = request.system.contains(text.trim_end());
             (word.name.local.to_string(), if is_shown { text.len() } else { 0 })
         });

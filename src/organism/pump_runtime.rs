@@ -50,7 +50,7 @@ pub(super) struct PumpRuntime {
     alerts: Arc<AlertWatch>,
 }
 
-/// How the clock of a pump runs.
+/// Mode of a pump's clock.
 #[derive(Clone, Copy)]
 pub(super) enum PumpClockMode {
     /// The clock follows the time of the system.
@@ -107,7 +107,8 @@ impl PumpRuntime {
 
         let mut pump = match clock {
             PumpClockMode::Running => pump.traced(tracer.clone()),
-            // A program may keep the ids of requests, and would take the next run for a repetition.
+            // A program may keep the ids of requests, and would mistake the next run for a
+            // repetition.
             PumpClockMode::Frozen if config.processes.is_empty() => {
                 pump.with_frozen_clock().with_same_ids().traced(tracer.clone())
             }
@@ -159,17 +160,17 @@ impl PumpRuntime {
         self.alerts.configure(config, self.watched.index.clone())
     }
 
-    /// The watch for alerts, which a reload configures anew.
+    /// Returns the watch for alerts, which a reload configures anew.
     pub fn alerts(&self) -> &Arc<AlertWatch> {
         &self.alerts
     }
 
-    /// The hosts of this pump, which a reload replaces.
+    /// Returns the hosts of this pump, which a reload replaces.
     pub fn hosts(&self) -> &SharedHosts {
         &self.hosts
     }
 
-    /// The factory for the hosts of another config; `None` if this pump cannot reload.
+    /// Returns the factory for the hosts of another config; `None` if this pump cannot reload.
     pub fn factory(&self) -> Option<Arc<HostFactory>> {
         self.factory.clone()
     }
@@ -178,12 +179,12 @@ impl PumpRuntime {
         &self.handle
     }
 
-    /// Metrics of the pump.
+    /// Returns the metrics of the pump.
     pub fn watched(&self) -> PumpHealth {
         self.watched.clone()
     }
 
-    /// The service that carries out requests on this pump.
+    /// Returns the service that carries out requests on this pump.
     pub fn service(&self) -> PumpService {
         PumpService::new(self.handle.clone(), self.data.clone())
     }
@@ -284,13 +285,13 @@ impl PumpHealth {
     }
 }
 
-/// The gate of a config that has the core's words.
+/// Makes the gate of a config that has the core's words.
 pub(super) fn gate_of(config: &Config) -> Gate {
     let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
     gate.with_payload_bytes(config.payload_bytes)
 }
 
-/// The parts of a config that the core takes at a reload.
+/// Returns the parts of a config that the core takes at a reload.
 pub(super) fn core_config(
     config: &Config,
     gate: &Gate,
@@ -305,7 +306,7 @@ pub(super) fn core_config(
     })
 }
 
-/// The core with the schedules of its partition, if this process runs schedules.
+/// Returns the core with the schedules of its partition, if this process runs schedules.
 pub(super) fn with_schedules(core: Core, config: &Config, gate: &Gate) -> Result<Core, Error> {
     if !config.runs_schedules {
         return Ok(core);

@@ -73,7 +73,7 @@ struct ReloadState {
 
 /// A pump that can take another config while it runs.
 struct ReloadablePump {
-    /// The config in force, as that of the pump's partition.
+    /// The config in force, adapted to the pump's partition.
     config: Mutex<Arc<Config>>,
     factory: Arc<HostFactory>,
     hosts: SharedHosts,
@@ -91,7 +91,7 @@ struct PreparedExchange {
 }
 
 impl ReloadService {
-    /// The service of an organism without pumps yet. Every reload replaces `rules`.
+    /// Makes the service of an organism without pumps yet. Every reload replaces `rules`.
     pub(super) fn new(config: &Arc<Config>, rules: &Arc<SharedRules>) -> Self {
         let state = ReloadState {
             reloading: AsyncMutex::default(),
@@ -102,14 +102,14 @@ impl ReloadService {
         Self(Arc::new(state))
     }
 
-    /// The config in force, and each that a reload puts in force later.
+    /// Returns a receiver of the config in force, which each reload updates.
     pub(super) fn config(&self) -> watch::Receiver<Arc<Config>> {
         self.0.config.subscribe()
     }
 
     /// Adds the pump of a partition, which started with `config`. If a reload came since then, the
-    /// pump takes the config in force. Returns false if it would have to and cannot: it must end,
-    /// and start again.
+    /// pump takes the config in force. Returns false if the pump cannot take it: the pump must then
+    /// end and start again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -174,7 +174,7 @@ impl ReloadState {
         self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a pump if the config that it has is in force. Returns the config in force otherwise.
+    /// Adds a pump if its config is in force. Otherwise returns the config in force.
     fn insert_if(
         &self,
         config: &Config,
@@ -206,7 +206,8 @@ impl ReloadState {
     ) -> Result<(), Error> {
         // Pumps that join meanwhile start with the config before, so they are next.
         while let Some(pumps) = self.without(after) {
-            // Whatever can fail comes first, so that all pumps take the config or none does.
+            // Steps that can fail come first, so that either all pumps take the config or none
+            // does.
             let mut prepared = Vec::new();
             for (partition, pump) in pumps {
                 let exchange = pump.prepare(&after.of_partition(partition), origin)?;
@@ -228,7 +229,8 @@ impl ReloadState {
         Ok(())
     }
 
-    /// The pumps that do not have a config yet. Without any, the config is in force from now on.
+    /// Returns the pumps that do not have a config yet. If there are none, puts the config in
+    /// force.
     ///
     /// A pump that cannot reload and joined since the reload began keeps its config up to its end.
     fn without(&self, config: &Arc<Config>) -> Option<PumpsByPartition> {
@@ -253,7 +255,7 @@ fn differs(before: &Config, after: &Config) -> bool {
 }
 
 impl ReloadablePump {
-    /// `None` if the pump takes another config at a restart alone.
+    /// Makes a reloadable pump; `None` if the pump takes another config only at a restart.
     fn of(config: &Arc<Config>, runtime: &PumpRuntime) -> Option<Self> {
         Some(Self {
             config: Mutex::new(Arc::clone(config)),
@@ -296,7 +298,7 @@ impl ReloadablePump {
     async fn exchange(&self, prepared: PreparedExchange) -> Result<(), Error> {
         let PreparedExchange { config, exchange, hosts } = prepared;
         let exchanged = self.pump.reload(exchange).await;
-        // A pump that is ending uses no other hosts than those that it has.
+        // A pump that is ending keeps the hosts that it has.
         let unused = match exchanged {
             Ok(()) => self.hosts.replace(hosts),
             Err(_) => self.hosts.without_those_in_use(hosts),
@@ -313,7 +315,7 @@ impl ReloadablePump {
     }
 }
 
-/// Loads the file of the config in force again. What no file states stays as it is.
+/// Loads the file of the config in force again. Settings that no file states keep their values.
 fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     let after = config::load(&before.file, &ConfigEnvironment::of_process())?;
     let missing = after.keys_missing_here();
@@ -330,7 +332,7 @@ fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     })
 }
 
-/// The report of a config file that does not load.
+/// Makes the report about a config file that does not load.
 pub(super) fn invalid(problems: &ConfigProblems) -> ReloadReport {
     ReloadReport::Invalid { problems: problems.iter().map(ToString::to_string).collect() }
 }

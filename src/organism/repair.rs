@@ -16,11 +16,11 @@ use super::{Error, core, operator, project};
 /// The kinds of damage that the operator accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedDamage {
-    /// Accepts that records are lost or not covered by a MAC.
+    /// Whether lost records, and records that no MAC covers, are accepted.
     pub loss: bool,
-    /// Accepts that payloads were blanked.
+    /// Whether blanked payloads are accepted.
     pub redaction: bool,
-    /// Accepts the journal under the key of this host, whichever key signed it.
+    /// Whether the journal is accepted under the key of this host, whichever key signed it.
     pub key: bool,
 }
 
@@ -82,7 +82,7 @@ pub fn repair(
     let repaired = RepairedJournal { found: journal.found().clone(), redacted };
     let actions = repaired.actions(accepted, note, journal.public_key())?;
     if actions.is_empty() {
-        // Copies of lost records that a killed repair may have left behind.
+        // A killed repair may have left copies of lost records.
         journal.put_aside_lost_copies();
         journal.close(Time::now())?;
         return Ok(None);
@@ -114,7 +114,7 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Positions of blanked payloads that no operator has accepted before.
+/// Finds the positions of blanked payloads that no operator has accepted before.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;
@@ -127,7 +127,7 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
 }
 
 impl RepairedJournal {
-    /// The actions that record the damage that was found.
+    /// Makes the actions that record the damage that was found.
     pub(super) fn actions(
         &self,
         accepted: AcceptedDamage,
@@ -139,7 +139,7 @@ impl RepairedJournal {
         kinds.map(action).collect()
     }
 
-    /// The accepted kinds of which damage was found.
+    /// Returns the accepted kinds of damage that were found.
     pub fn kinds(&self, accepted: AcceptedDamage) -> impl Iterator<Item = AcceptedKind> {
         accepted.kinds().filter(|kind| !self.is_nothing(*kind))
     }

@@ -106,7 +106,7 @@ pub fn accept_stream_damage(
     Ok(partitions)
 }
 
-/// The actions that record the damage of a stream that the operator accepts.
+/// Makes the actions that record the damage of a stream that the operator accepts.
 pub(super) fn damage_actions(
     damage: &StreamDamage,
     accepted: AcceptedDamage,

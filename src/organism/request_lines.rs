@@ -1,7 +1,7 @@
-//! The lines of a connection, from the bytes that have arrived.
+//! Splits the bytes that arrive on a connection into lines.
 
-/// Bytes that have arrived and are not taken yet. A client may send many requests at once, so that
-/// taking a line moves none of the lines after it.
+/// Bytes that have arrived and are not taken yet. Taking a line moves none of the lines after it,
+/// because a client may send many requests at once.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,
@@ -12,7 +12,7 @@ pub(super) struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Number of bytes that are not taken.
+    /// Returns the number of bytes that are not taken.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.taken
     }
@@ -22,7 +22,7 @@ impl LineBuffer {
         self.bytes.clear();
     }
 
-    /// The buffer to append to, with room for `bytes` more bytes.
+    /// Returns the buffer to append to, with room for `bytes` more bytes.
     pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.bytes.reserve(bytes);
         &mut self.bytes
@@ -40,7 +40,7 @@ impl LineBuffer {
         let line = self.bytes.get(self.taken..end).unwrap_or_default().to_vec();
         self.taken = end;
         self.searched = end;
-        // Each byte is moved at most once for each byte that was taken before it.
+        // The rest is moved only when half of the buffer was taken, so the total cost stays linear.
         if self.taken >= self.bytes.len() / 2 {
             self.bytes.drain(..self.taken);
             self.taken = 0;
@@ -49,7 +49,7 @@ impl LineBuffer {
         Some(line)
     }
 
-    /// Takes everything that has arrived.
+    /// Takes all bytes that have arrived.
     pub fn take_rest(&mut self) -> Vec<u8> {
         let rest = self.bytes.split_off(self.taken);
         self.clear();

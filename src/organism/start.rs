@@ -20,7 +20,7 @@ use crate::journal::{self, jetstream};
 use crate::limits;
 use crate::service::announcement::{self, Announcement, CommandPresence};
 
-/// Why the organism is started. Decides whether schedules run and whether the clock is frozen.
+/// Purpose of a start. Decides whether schedules run and whether the clock is frozen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StartPurpose {
     /// The organism runs until it is stopped.
@@ -38,10 +38,9 @@ impl Organism {
         Self::start_with(config, HashMap::new()).await
     }
 
-    /// Like [`Organism::start`], for a process that keeps running. It announces itself. If a
-    /// command runs an organism of its own here, it waits for the end of that organism and then
-    /// takes over. Calls `on_wait` once with the name of the journal's current holder if it has to
-    /// wait.
+    /// Like [`Organism::start`], for a process that keeps running and announces itself. If a
+    /// command runs an organism of its own here, waits for the end of that organism and then takes
+    /// over. Calls `on_wait` once with the name of the journal's current holder if it has to wait.
     pub async fn start_announced(
         config: Config,
         on_wait: impl FnOnce(&str),
@@ -53,7 +52,8 @@ impl Organism {
 
         loop {
             let is_used = || announcement::is_used_by_command(&config.data);
-            // Read before the attempt, too: the command may end after the journal was found in use.
+            // Read also before the attempt, because the command may end after the journal was found
+            // in use.
             let was_used = is_used();
             match Self::start(config.clone()).await {
                 Err(Error::Journal(journal::Error::InUse { holder, .. }))
@@ -104,7 +104,7 @@ impl Organism {
 
         access::refuse_hosted_start(&config)?;
         check_start(&config)?;
-        // A command ends with its own work. A run that it began would end with it, unfinished.
+        // A command's organism ends with the command, and would leave a scheduled run unfinished.
         let runs_schedules = config.runs_schedules && !for_command;
         let config = Arc::new(Config { runs_schedules, ..with_core_words(config)? });
         project::begin(&config.directories(), false)?;
@@ -130,7 +130,7 @@ impl Organism {
 
         let mut runtime =
             PumpRuntime::start(&config, core, journal, natives, clock, &tracer).await?;
-        // Behind a command that ends soon, the next query brings the index up to date.
+        // For a command that ends soon, no follower starts: the next query updates the index.
         if purpose == StartPurpose::Service {
             runtime.follow_index()?;
             runtime.watch_alerts(&config)?;

@@ -1,4 +1,4 @@
-//! Turns on record: the request that each sent, rebuilt byte for byte.
+//! Rebuilds the requests of turns on record, byte for byte.
 //!
 //! A turn stores by digest what it sent besides the thread, so its request is rebuilt without a
 //! config. The stored config of that turn renders the request once more, which proves that the
@@ -74,8 +74,8 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::preview`] and [`Self::preview_with`]. A config that is not stored, or cannot
-    /// be read, is an error only if the turn stored no inputs.
+    /// Returns the errors of [`Self::preview`] and [`Self::preview_with`]. A config that is not
+    /// stored, or cannot be read, is an error only if the turn stored no inputs.
     pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
         match self.config() {
             Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),
@@ -85,7 +85,7 @@ impl TurnOnRecord {
         }
     }
 
-    /// Position up to which the prompt of the turn shows the thread.
+    /// Returns the position up to which the prompt of the turn shows the thread.
     pub const fn position(&self) -> Position {
         self.note.position
     }
@@ -175,8 +175,8 @@ impl TurnOnRecord {
         Ok(PromptPreview { digest, recorded: self.note.prompt, config, ..preview })
     }
 
-    /// The messages of the thread before the turn that its request does not show. `None` for a turn
-    /// that stored no inputs.
+    /// Returns the messages before the turn that the turn's request does not show. `None` for a
+    /// turn that stored no inputs.
     ///
     /// # Errors
     ///
@@ -250,7 +250,7 @@ impl TurnOnRecord {
     }
 }
 
-/// The turns that a record contains, each with its thread.
+/// Returns the turns that a record contains, each with its thread.
 fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.name == system::name("model-turn") => {
@@ -260,8 +260,8 @@ fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     })
 }
 
-/// The config under which a turn was taken: that of its hand-over, also if a reload came before its
-/// answer.
+/// Returns the config under which a turn was taken: that of its hand-over, even if a reload came
+/// before its answer.
 fn config_of_turn(
     reader: &JournalReader,
     note: &PastTurn,

@@ -71,13 +71,13 @@ pub async fn run_case(
     Ok(Some(problems))
 }
 
-/// Thread of the run of each case.
+/// Returns the thread of the run of each case.
 fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }
 
-/// The config with a journal in `home`, and a [`CaseHost`] in place of each agent and each listener
-/// whose program the case does not run.
+/// Makes the config with a journal in `home`, and a [`CaseHost`] in place of each agent and each
+/// listener whose program the case does not run.
 fn isolated(
     config: &Config,
     case: &WorkflowCase,
@@ -108,13 +108,13 @@ fn isolated(
     (isolated, natives.collect())
 }
 
-/// The texts of an element's children, joined by `; `, or its own text if it has none.
+/// Returns the texts of an element's children, joined by `; `, or its own text if it has none.
 fn texts_of(element: &Element) -> String {
     let texts: Vec<_> = element.children().map(|child| child.text().trim().to_owned()).collect();
     if texts.is_empty() { element.text().trim().to_owned() } else { texts.join("; ") }
 }
 
-/// A [`ProblemCode::CaseFailed`] at a place of the case file.
+/// Makes a [`ProblemCode::CaseFailed`] at a place of the case file.
 fn failed(
     place: &crate::config::SourceRange,
     message: impl Into<String>,

@@ -122,7 +122,8 @@ pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
     WorkflowRuns { config, definitions }
 }
 
-/// Workflow and digest of each definition that open runs have recorded and `definitions` lacks.
+/// Returns the workflow and digest of each definition that open runs have recorded and
+/// `definitions` lacks.
 fn open_digests(
     core: &Core,
     definitions: &BTreeMap<ListenerName, RunDefinitions>,
@@ -204,7 +205,7 @@ fn extended_as_far_as_possible(
     found
 }
 
-/// The config, extended by what open runs on these definitions need.
+/// Returns the config, extended by what open runs on these definitions need.
 fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Config>, String> {
     let mut config = config.clone();
     let mut contracts: Vec<Contract> = config.contracts.iter().cloned().collect();
@@ -249,8 +250,8 @@ fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the questions of a definition to people, and its report of calls that an undo could not
-/// reach.
+/// Adds the questions that a definition puts to people, and its report of calls that were not
+/// undone.
 fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
     for question in workflow_questions(definition) {
         if !contract.questions.contains(&question) {
@@ -311,7 +312,7 @@ fn add_typed_goals(
     Ok(())
 }
 
-/// The contract of a workflow that the config no longer has.
+/// Makes the contract of a workflow that the config no longer has.
 fn closed_contract(
     name: &ListenerName,
     definitions: &BTreeMap<Digest, Arc<WorkflowDefinition>>,

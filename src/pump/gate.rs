@@ -98,8 +98,8 @@ impl Gate {
         self
     }
 
-    /// This gate for work that goes on under its config after another config has come into force:
-    /// the schemas are the same, and no payload calls a listener that `current` lacks.
+    /// Returns this gate for work that continues under its config after a reload. The schemas stay
+    /// the same, and no payload may call a listener that `current` lacks.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
         Self { contracts, ..self.clone() }
@@ -109,7 +109,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// As [`Gate::check`].
+    /// Returns the refusals of [`Gate::check`].
     pub fn check_again(
         &self,
         sender: &ListenerName,
@@ -212,7 +212,8 @@ impl Gate {
         }
     }
 
-    /// An example of a payload that `sender` may send under the name of the refused payload.
+    /// Returns an example of a payload that `sender` may send under the name of the refused
+    /// payload.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -229,8 +230,8 @@ impl Gate {
         system::example(&name.local, inner)
     }
 
-    /// Returns an example for a name from the cache. Making an example costs far more than a
-    /// refusal may cost.
+    /// Returns an example for a name, from the cache if possible, because making an example costs
+    /// far more than a refusal may cost.
     fn example(&self, name: &PayloadName) -> Option<String> {
         // The lock is not held while an example is made, which takes long. Two threads may make the
         // same example.

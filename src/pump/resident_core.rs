@@ -1,7 +1,7 @@
 //! The core of a pump together with the trees at rest and client keys that have left its memory.
 //!
-//! The step is pure and sees memory alone. So what an event names is brought back before its step,
-//! and nothing leaves between a step and its effects.
+//! The step is pure and sees only memory. So the trees and keys that an event names are brought
+//! back before its step, and none leaves memory between a step and its effects.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -16,22 +16,22 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{ClientKey, Fact, Record, State};
 
-/// A core whose trees at rest leave memory beyond a bound.
+/// A core whose trees at rest leave memory if they exceed a limit.
 #[derive(Debug)]
 pub struct ResidentCore {
     core: Core,
-    /// `None` if everything stays in memory.
+    /// The trees and keys that may leave; `None` if everything stays in memory.
     resting: Option<RestingTrees>,
 }
 
-/// How much that is at rest stays in memory.
+/// Limits on the trees at rest and client keys that stay in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct ResidencyLimits {
     pub trees: usize,
-    /// Threads of all trees at rest together.
+    /// Maximum number of threads in all trees at rest together.
     pub threads: usize,
     pub keys: usize,
-    /// Trees or keys beyond the limit that leave together.
+    /// Number of trees or keys by which a limit must be exceeded before they leave together.
     pub batch: usize,
 }
 
@@ -57,7 +57,7 @@ struct RestingTrees {
     /// Sum of the threads in `trees`.
     threads: usize,
     keys: VecDeque<ClientKey>,
-    /// Number of entries until which nothing is written, because trees could not leave the last
+    /// Minimum number of entries for the next write. Above 0 after trees could not leave the last
     /// time.
     retry_at: usize,
 }
@@ -69,7 +69,7 @@ struct RestingEntry {
     threads: usize,
 }
 
-/// A core that keeps everything in memory.
+/// Creates a core that keeps everything in memory.
 impl From<Core> for ResidentCore {
     fn from(core: Core) -> Self {
         Self { core, resting: None }
@@ -85,7 +85,7 @@ impl Deref for ResidentCore {
 }
 
 impl ResidentCore {
-    /// A core whose trees at rest leave memory for a working file in this directory.
+    /// Creates a core whose trees at rest leave memory for a working file in this directory.
     pub fn new(core: Core, directory: PathBuf) -> Self {
         let store = RestingStore::in_directory(directory);
         Self::with_store(core, store, ResidencyLimits::default())
@@ -103,8 +103,8 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// This core with the state of a snapshot. The trees that must be in memory are brought back;
-    /// everything else stays in the store of the snapshot.
+    /// Returns this core with the state of a snapshot. The trees that must be in memory are brought
+    /// back; everything else stays in the store of the snapshot.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -161,12 +161,12 @@ impl ResidentCore {
         Self { core: change(self.core), ..self }
     }
 
-    /// As [`ResidentCore::map`], for a change that may fail.
+    /// Changes the core as [`ResidentCore::map`] does, with a change that may fail.
     pub fn try_map<E>(self, change: impl FnOnce(Core) -> Result<Core, E>) -> Result<Self, E> {
         Ok(Self { core: change(self.core)?, ..self })
     }
 
-    /// As [`Core::replay`].
+    /// Replays a record as [`Core::replay`] does.
     pub fn replay(&mut self, record: &Record) -> Result<(), Error> {
         self.recall_tree(&record.tree)?;
         for key in keys_in(&record.facts) {
@@ -179,7 +179,7 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// As [`Core::step`]. Brings back what the event names first.
+    /// Brings back what the event names, then processes the event as [`Core::step`] does.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Result<Step, Error> {
         while let Some(root) = self.core.missing_tree(&event) {
             if !self.recall_tree(&root)? {
@@ -198,7 +198,7 @@ impl ResidentCore {
         Ok(step)
     }
 
-    /// As [`Core::answer_arrived`].
+    /// Records an answer that a host has read, as [`Core::answer_arrived`] does.
     pub fn answer_arrived(
         &mut self,
         listener: &ListenerName,
@@ -209,7 +209,7 @@ impl ResidentCore {
         self.core.answer_arrived(listener, call, attempt, at);
     }
 
-    /// Brings back the tree with this root, if it has left memory. Returns whether it has.
+    /// Brings back the tree with this root, if it has left memory. Returns whether it had left.
     pub fn recall_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &mut self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
@@ -260,8 +260,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Puts the tree of a record into the queue of those that leave memory, if it is at rest, and
-    /// the client keys of the record.
+    /// Queues the tree of a record, if it is at rest, and the client keys of the record for leaving
+    /// memory.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -282,9 +282,9 @@ impl ResidentCore {
         }
     }
 
-    /// Lets trees at rest and client keys beyond the limits leave memory, those first that have
-    /// been at rest longest. Must not come between a step and its effects, which read the state. If
-    /// the working file cannot be written, they stay.
+    /// Evicts trees at rest and client keys beyond the memory limits; trees longest at rest go
+    /// first. Call only after a step's effects are done, because effects read the state. Evicts
+    /// nothing if the working file cannot be written.
     pub fn let_rest(&mut self) {
         let Some(resting) = &mut self.resting else { return };
         if !resting.is_full() {
@@ -335,7 +335,8 @@ impl ResidentCore {
     }
 }
 
-/// A core whose trees at rest may leave memory also continues from a snapshot.
+/// Recovers a core whose trees at rest may leave memory, either from all records or from a
+/// snapshot.
 impl StateRecovery for ResidentCore {
     fn snapshot_version(&self) -> Option<u32> {
         self.resting.as_ref().map(|_| CORE_VERSION)
@@ -363,7 +364,7 @@ impl RestingTrees {
         Some(entry)
     }
 
-    /// Whether it is time to write.
+    /// Whether enough trees or keys exceed the limits to be written.
     fn is_full(&self) -> bool {
         let ResidencyLimits { trees, threads, keys, batch } = self.limits;
         let is_full = self.trees.len() > trees + batch
@@ -372,14 +373,14 @@ impl RestingTrees {
         is_full && self.trees.len() + self.keys.len() >= self.retry_at
     }
 
-    /// Whether a tree has to leave, if `staying` others that were looked at cannot.
+    /// Whether a tree has to leave, although `staying` other trees were examined and cannot leave.
     fn has_trees_beyond(&self, staying: usize) -> bool {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts back trees that cannot leave yet. Unless all that had to leave has left (`is_done`),
-    /// nothing is looked at again before there is half as much more, so that a file which cannot be
-    /// written costs each tree a bounded number of looks.
+    /// Puts back trees that cannot leave yet. If too few have left (`is_done` is false), delays the
+    /// next attempt until there are half as many entries more. So a working file that cannot be
+    /// written costs each tree a bounded number of examinations.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -387,12 +388,12 @@ impl RestingTrees {
     }
 }
 
-/// Name of a client key in the store. No id of a thread contains a zero byte.
+/// Returns the name of a client key in the store. No id of a thread contains a zero byte.
 fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Client keys of the calls that these facts open.
+/// Returns the client keys of the calls that these facts open.
 fn keys_in(facts: &[Fact]) -> impl Iterator<Item = ClientKey> {
     facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, key: Some(key), .. } => Some((message.from.clone(), key.clone())),

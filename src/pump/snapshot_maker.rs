@@ -1,7 +1,7 @@
 //! Makes snapshots of the state beside a running pump, on a thread of its own.
 //!
 //! The maker reads the journal up to a checkpoint and rebuilds the state as a start does, from the
-//! earlier snapshot on. It needs nothing of the pump but the news of a checkpoint, so it never makes
+//! earlier snapshot on. From the pump it gets only the positions of checkpoints, so it never makes
 //! the pump wait.
 
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ use crate::thread::{AcceptedLoss, CommonState, Input};
 /// The thread that makes snapshots of one journal. Ends when it is dropped.
 #[derive(Debug)]
 pub struct SnapshotMaker {
-    /// `None` once the thread has to end.
+    /// Queue of checkpoints to the thread; `None` once the thread has to end.
     checkpoints: Option<SyncSender<Position>>,
     is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -130,12 +130,13 @@ impl SnapshotPlan {
                 }
             }
 
-            // The cost follows the number of all trees, so a large organism makes them less often.
+            // The cost grows with the number of trees, so a large organism makes snapshots less
+            // often.
             not_before = Instant::now() + limits::SNAPSHOT_PAUSE * begun.elapsed();
         }
     }
 
-    /// Position of the present snapshot.
+    /// Returns the position of the present snapshot.
     fn last_snapshot(&self) -> Position {
         let key = CheckpointKey::read(&self.state).ok().flatten();
         key.map(|key| self.place(&key).position()).unwrap_or_default()
@@ -146,8 +147,8 @@ impl SnapshotPlan {
         SnapshotPlace { state, key, journal: *journal, core_version: CORE_VERSION }
     }
 
-    /// Makes a snapshot at the checkpoint at `position`. Returns `None` if it was stopped, or if the
-    /// journal has no such checkpoint of this host.
+    /// Makes a snapshot at the checkpoint at `position`. Returns `None` if the work was stopped, or
+    /// if the journal has no such checkpoint of this host.
     pub fn make(
         &self,
         position: Position,
@@ -216,8 +217,8 @@ impl RebuiltState {
         Ok(Self { core, heads, coverage, redactions, losses, signers })
     }
 
-    /// Replays the records up to `last`, with the checkpoints that are due. Returns false if it was
-    /// stopped.
+    /// Replays the records up to `last`, with the checkpoints that are due. Returns false if the
+    /// work was stopped.
     fn follow(
         &mut self,
         data: &Path,
@@ -246,7 +247,7 @@ impl RebuiltState {
         })
     }
 
-    /// The snapshot at `checkpoint`, which the last record must be at.
+    /// Returns the snapshot at `checkpoint`. The last replayed record must be at that checkpoint.
     fn finish(self, checkpoint: Checkpoint) -> Result<(SnapshotEvidence, StoredState), Error> {
         let Self { core, mut heads, coverage, redactions, losses, signers } = self;
         if heads.merkle_root() != checkpoint.merkle_root {

@@ -1,5 +1,5 @@
-//! Outlines of payloads for prompts: descriptions with a bound on their length. An outline states
-//! what it leaves out.
+//! Outlines of payloads for prompts: descriptions of bounded length. An outline states what it
+//! leaves out.
 
 use super::describe::{
     DEPTH_MAX, DescribedModel, DescribedTypes, PARAMETERS_MAX, PayloadDescription,
@@ -13,14 +13,14 @@ use crate::limits;
 const DOC_CHARS: usize = 1_000;
 /// Maximum characters of a parameter's documentation, range or default in a shortened outline.
 const NOTE_CHARS: usize = 120;
-/// Number of enumerated values in a shortened outline.
+/// Maximum number of enumerated values in a shortened outline.
 const CHOICES: usize = 12;
-/// Bytes of an outline that its statement about left-out parts takes.
+/// Bytes that are reserved in an outline for its statement about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
-/// Number of parameters that are more than an outline has room for.
+/// Number of parameters that certainly exceeds the room in an outline.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
-/// The description of a payload with as many levels of parameters as fit into the bound.
+/// Returns the description of a payload with as many levels of parameters as fit into the bound.
 pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let types = DescribedTypes::new(model);
     let mut best = None;
@@ -53,7 +53,8 @@ pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
 const NARROW: &str = "The schema checks them all the same, and a refusal names what it expects. To \
     narrow the outline, let the config accept an element with fewer parts.";
 
-/// As many parameters as fit into the bound, in their order. Required ones have precedence.
+/// Describes as many parameters as fit into the bound, in their order. Required ones have
+/// precedence.
 fn first_parameters(types: &DescribedTypes<'_>, name: &PayloadName) -> PayloadDescription {
     let mut description = DescribedModel::new(types, 1, PARAMETERS_MAX).payload(name);
     shorten(&mut description);
@@ -92,7 +93,7 @@ fn fits(description: &PayloadDescription) -> bool {
     description.to_string().len() <= bound()
 }
 
-/// Number of parameters with parts that are not described.
+/// Returns the number of parameters with parts that are not described.
 fn undescribed(parameters: &[PayloadParameter]) -> usize {
     let of_one = |parameter: &PayloadParameter| {
         let own = usize::from(!parameter.undescribed.names.is_empty());
@@ -110,7 +111,7 @@ fn shorten(description: &mut PayloadDescription) {
 
 fn shorten_parameter(parameter: &mut PayloadParameter) {
     parameter.doc.iter_mut().for_each(|doc| cut(doc, NOTE_CHARS));
-    // A default is a value to copy: it stands whole or not at all.
+    // A default is a value to copy, so a long one is left out instead of cut.
     parameter.default.take_if(|default| default.chars().count() > NOTE_CHARS);
     shorten_content(&mut parameter.content);
     parameter.parameters.iter_mut().for_each(shorten_parameter);

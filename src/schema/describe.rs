@@ -15,9 +15,9 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum nesting of described parameters.
 pub const DEPTH_MAX: usize = 4;
-/// Maximum number of described parameters. The parts of further parameters are not described.
+/// Maximum number of parameters whose parts are described.
 pub const PARAMETERS_MAX: usize = 50_000;
-/// Number of names that are listed of parts that are not described.
+/// Maximum number of names that are listed for parts without a description.
 const NAMES_SHOWN: usize = 8;
 
 /// The description of a payload: its purpose and its parameters.
@@ -60,7 +60,7 @@ const fn is_zero(count: &usize) -> bool {
 }
 
 impl TextContent {
-    /// The choices as one text, such as `red, green and 3 more`. Empty if there are none.
+    /// Returns the choices as one text, such as `red, green and 3 more`. Empty if there are none.
     pub fn choices_in_prose(&self) -> String {
         let shown = |choice: &String| match choice.as_str() {
             "" => "\"\" (nothing)".to_owned(),
@@ -107,10 +107,10 @@ pub struct PayloadParameter {
 /// Names of the parts of an element that are not described.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct UndescribedParts {
-    /// The first names.
+    /// The first names of parts that are not described.
     #[serde(rename = "undescribed", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Number of further names.
+    /// Number of further names that `names` leaves out.
     #[serde(rename = "more_undescribed", skip_serializing_if = "is_zero")]
     pub more: usize,
 }
@@ -122,7 +122,7 @@ impl UndescribedParts {
         Self { names: shown, more: names.count() }
     }
 
-    /// The parts in prose. `None` if everything is described.
+    /// Returns the parts in prose. `None` if everything is described.
     pub fn in_prose(&self) -> Option<String> {
         let shown = self.names.join(", ");
         match self.more {
@@ -139,7 +139,7 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX).payload(name)
 }
 
-/// Describes a global element in the words that prompts had before the eighth renderer version.
+/// Describes a global element with the wording that prompts had before the eighth renderer version.
 pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let types = DescribedTypes::new(model);
     let within = DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX);
@@ -181,18 +181,19 @@ impl<'a> DescribedTypes<'a> {
     }
 }
 
-/// A model that is described to a depth.
+/// Describes the elements of a model down to a limited depth.
 pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
     depth: usize,
     /// Number of parameters whose parts may still be described.
     left: Cell<usize>,
-    /// Whether the words are those before the eighth renderer version.
+    /// Whether the wording is that of prompts before the eighth renderer version.
     is_early: bool,
 }
 
 impl<'a> DescribedModel<'a> {
-    /// A description with `depth` levels of parameters. From `most` parameters on, it is not whole.
+    /// Creates a description with `depth` levels of parameters, which describes the parts of at
+    /// most `most` parameters.
     pub fn new(types: &'a DescribedTypes<'a>, depth: usize, most: usize) -> Self {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }
@@ -265,7 +266,8 @@ impl<'a> DescribedModel<'a> {
         TextContent { kind, choices, more_choices: 0, range: range(value) }
     }
 
-    /// A date, a time or a duration in prose, with an example that fits the facets of the type.
+    /// Returns a date, a time or a duration in prose, with an example that fits the facets of the
+    /// type.
     fn dated(&self, value: &SimpleTypeOutline) -> String {
         let builtin = value.builtin.as_str();
         let noun = if builtin == "dateTime" { "date and time" } else { builtin };
@@ -281,7 +283,7 @@ impl<'a> DescribedModel<'a> {
     }
 }
 
-/// The name of an attribute as it is written in a payload.
+/// Returns the name of an attribute as it is written in a payload.
 fn attribute_name(name: &QName) -> String {
     let prefix = if name.namespace() == XML_NAMESPACE { "xml:" } else { "" };
     format!("{prefix}{}", name.local)
@@ -418,7 +420,7 @@ fn parameter(
 /// The built-in type `xs:boolean` in prose.
 pub const BOOLEAN_WORDS: &str = "true or false";
 
-/// Names of the attributes and children of an element, each once.
+/// Returns names of the attributes and children of an element, each once.
 pub fn parts_of(model: &SchemaModel, outline: &ElementOutline) -> UndescribedParts {
     let attributes = outline.attributes.iter().map(|attribute| attribute_name(&attribute.name));
     let (children, _) = model.elements_in(&outline.content);
@@ -431,12 +433,12 @@ fn plain(kind: &str) -> TextContent {
     TextContent { kind: kind.to_owned(), choices: Vec::new(), more_choices: 0, range: None }
 }
 
-/// Whether the prose for the built-in type gives an example value.
+/// Whether the prose for the built-in type contains an example value.
 fn is_dated(builtin: &str) -> bool {
     matches!(builtin, "date" | "dateTime" | "time" | "duration")
 }
 
-/// The name of a built-in type in prose.
+/// Returns the name of a built-in type in prose.
 fn words(builtin: &str) -> &str {
     match builtin {
         "string" | "normalizedString" | "token" | "anySimpleType" | "" => "text",

@@ -17,13 +17,13 @@ use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
-/// Maximum depth at which optional parts are generated.
+/// Maximum depth down to which optional parts are generated.
 const OPTIONAL_DEPTH: usize = 3;
 /// Number of attempts with different values and branches. Each attempt generates a candidate with
 /// optional parts, and one without.
 const ATTEMPTS: usize = 4;
 
-/// Candidates for an example of `name`. The caller must validate them in order.
+/// Returns candidates for an example of `name`. The caller must validate them in order.
 pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
     let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);
@@ -75,8 +75,8 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// The type to use for `kind`: `Some(None)` if `kind` is not abstract, `Some(Some(type))` for
-    /// an abstract type, and `None` if no concrete type can replace it.
+    /// Returns the type to use for `kind`: `Some(None)` if `kind` is not abstract,
+    /// `Some(Some(type))` for an abstract type, and `None` if no concrete type can replace it.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -215,7 +215,7 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// An element in an unknown namespace, for a wildcard that permits every namespace.
+/// Returns an element in an unknown namespace, for a wildcard that permits every namespace.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",
@@ -285,7 +285,7 @@ fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>)
     node.children().for_each(|child| collect(child, elements, others));
 }
 
-/// The type that an `xsi:type` attribute of an example chooses.
+/// Returns the type that an `xsi:type` attribute of an example chooses.
 fn chosen_type(name: &QName, value: &str) -> Option<QName> {
     let kind = (name.namespace() == XSI && &*name.local == "type")
         .then(|| PayloadName::parse(value).ok())

@@ -1,4 +1,4 @@
-//! One schema file that is known to compile: validation on any thread.
+//! One schema file that is known to compile. It validates on any thread.
 
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
@@ -43,9 +43,9 @@ pub struct SchemaFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaVerdict {
     Valid,
-    /// Well-formed, but invalid by the schema.
+    /// The text is well-formed, but invalid by the schema.
     Invalid(Vec<Finding>),
-    /// Not well-formed, or not namespace-well-formed.
+    /// The text is not well-formed, or not namespace-well-formed.
     Malformed(Vec<Finding>),
 }
 
@@ -120,17 +120,17 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// The documents that are not part of the program. The first is the file itself.
+    /// Returns the documents that are not part of the program. The first is the file itself.
     pub fn documents(&self) -> impl Iterator<Item = &SchemaDocument> {
         self.bundle.sources.iter().filter(|source| source.is_recorded)
     }
 
-    /// Target namespace; empty for none.
+    /// Returns the target namespace; empty if there is none.
     pub fn namespace(&self) -> &str {
         self.bundle.main().map_or("", SchemaDocument::target)
     }
 
-    /// Declared payload names: the global elements that are not abstract.
+    /// Returns the declared payload names: the global elements that are not abstract.
     pub fn names(&self) -> &[PayloadName] {
         &self.names
     }
@@ -192,7 +192,7 @@ impl SchemaFile {
         }
     }
 
-    /// The model of the schema, read on first use.
+    /// Returns the model of the schema, read on first use.
     fn model(&self) -> &SchemaModel {
         self.model.get_or_init(|| read::model(&self.bundle))
     }
@@ -201,18 +201,18 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
-    /// Description of a payload in prompts before the eighth renderer version.
+    /// Returns the description of a payload in prompts before the eighth renderer version.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         describe::early_payload(self.model(), name)
     }
 
-    /// Description of a payload for prompts, with a bound on its length.
+    /// Returns the description of a payload for prompts, with a bound on its length.
     pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
         bounded_outline::outline(self.model(), name)
     }
 
-    /// A valid instance of `name`; `None` if no valid one could be generated. Prefers one that is
-    /// short enough for a prompt.
+    /// Returns a valid instance of `name`; `None` if no valid one could be generated. Prefers one
+    /// that is short enough for a prompt.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         let mut candidates = example::candidates(self.model(), name);
         // The sort is stable, so candidates of the same kind keep their order.
@@ -222,22 +222,22 @@ impl SchemaFile {
         candidates.into_iter().find(good)
     }
 
-    /// The JSON Schema of a payload.
+    /// Returns the JSON Schema of a payload.
     pub fn json(&self, name: &PayloadName) -> serde_json::Value {
         json::schema(self.model(), name)
     }
 
-    /// The JSON Schema of a payload in tools before the eighth renderer version.
+    /// Returns the JSON Schema of a payload in tools before the eighth renderer version.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         json::early_schema(self.model(), name)
     }
 
-    /// The property of a native call for the content of the payload, if there is one.
+    /// Returns the property of a native call for the content of the payload, if there is one.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         json::content_key(self.model(), name)
     }
 
-    /// The property of a native call for a child, by the child's local name.
+    /// Returns the property of a native call for a child, by the child's local name.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         json::child_key(self.model(), name, child)
     }
@@ -265,7 +265,7 @@ impl SchemaFile {
         json::to_json(self.model(), name, payload)
     }
 
-    /// The parts of a payload that native calls can express only as XML, or not at all.
+    /// Returns the parts of a payload that native calls can express only as XML, or not at all.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         json::gaps(self.model(), name)
     }
@@ -292,7 +292,7 @@ fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Fin
     Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
 }
 
-/// The global elements of the first document and of all its includes.
+/// Returns the global elements of the first document and of all its includes.
 fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
     let target = bundle.main().map_or("", SchemaDocument::target);
     let mut names = Vec::new();

@@ -187,7 +187,8 @@ impl<E> FormFilling<'_, E> {
     }
 }
 
-/// Value of a Boolean field for an answer in words. `None` for any other field or answer.
+/// Returns the value of a Boolean field for an answer in words. `None` for any other field or
+/// answer.
 fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     if content.kind != BOOLEAN_WORDS {
         return None;
@@ -200,7 +201,7 @@ fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     }
 }
 
-/// The alternatives at the beginning of `parameters`.
+/// Returns the alternatives at the beginning of `parameters`.
 fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
     parameters.get(..alternatives.count()).unwrap_or_default()

@@ -133,7 +133,7 @@ impl ParsedDocument {
         })
     }
 
-    /// Namespace and local name of the root element.
+    /// Returns the namespace and local name of the root element.
     pub fn root(&self) -> (String, String) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         self.with_root(|ns, name| (text(ns.unwrap_or_default()), text(name)))
@@ -233,7 +233,7 @@ impl CompiledSchema {
     /// Replaces the validation context, because a context may keep parts of an instance.
     pub fn forget(&mut self) {
         if let Some(context) = new_context(self.schema) {
-            // SAFETY: the old context is ours alone and is replaced in the same breath.
+            // SAFETY: the old context is ours alone and is replaced immediately.
             unsafe { c::xmlSchemaFreeValidCtxt(self.context.as_ptr()) };
             self.context = context;
         }
@@ -292,8 +292,8 @@ type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 fn handler<T: Copy>() -> T {
     const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
     let ours: ErrorHandler = record_error;
-    // SAFETY: only ever asked for function pointers that differ from `Handler` in the constness
-    // of a pointer's target.
+    // SAFETY: the callers request only function pointers that differ from `Handler` in the
+    // constness of a pointer's target.
     unsafe { std::mem::transmute_copy(&ours) }
 }
 
@@ -326,7 +326,9 @@ unsafe extern "C" fn record_error(_: *mut c_void, error: c::xmlErrorPtr) {
     });
 }
 
-/// SAFETY: `error` is one libxml2 is reporting right now.
+/// Copies an error of libxml2 as a diagnostic.
+///
+/// SAFETY: `error` is one that libxml2 is reporting right now.
 unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
     let number = |n: c_int| u32::try_from(n).unwrap_or_default();
     let domain = match number(error.domain) {
@@ -359,6 +361,8 @@ unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
     }
 }
 
+/// Returns the line of a node, if libxml2 knows it.
+///
 /// SAFETY: `node` is null or alive.
 unsafe fn line_of(node: *const c::xmlNode) -> Option<u32> {
     if node.is_null() {
@@ -368,16 +372,20 @@ unsafe fn line_of(node: *const c::xmlNode) -> Option<u32> {
     u32::try_from(unsafe { c::xmlGetLineNo(node) }).ok().filter(|line| *line > 0)
 }
 
+/// Returns the index of the schema document that contains a node.
+///
 /// SAFETY: `node` is null or alive.
 unsafe fn document_of(node: *const c::xmlNode) -> Option<usize> {
     if node.is_null() {
         return None;
     }
-    // SAFETY: a live node's document is alive, its address a C string or null. The node itself
-    // may be an attribute, which is shorter than what its type says: no reference is made of it.
+    // SAFETY: a live node's document is alive, its address a C string or null. The node may be an
+    // attribute, which is shorter than its declared type, so no reference to the node is made.
     unsafe { index_in((*node).doc.as_ref()?.URL.cast()) }
 }
 
+/// Returns the index of a schema document from its address.
+///
 /// SAFETY: `address` is null or a C string.
 unsafe fn index_in(address: *const c_char) -> Option<usize> {
     // SAFETY: passed on.
@@ -385,7 +393,7 @@ unsafe fn index_in(address: *const c_char) -> Option<usize> {
     std::str::from_utf8(address).ok()?.strip_prefix(SCHEME)?.parse().ok()
 }
 
-/// The path from the root to `node`. Looks at a limited number of siblings.
+/// Returns the path from the root to `node`. Looks at a limited number of siblings.
 ///
 /// SAFETY: `node` is null or alive.
 unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {
@@ -414,6 +422,8 @@ unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {
     steps
 }
 
+/// Returns the path step to an element, with its positions among its siblings.
+///
 /// SAFETY: `node` is an element of a live tree.
 unsafe fn element_step(node: &c::xmlNode) -> LocationStep {
     // SAFETY: siblings of a live node are alive or null, names are C strings.
@@ -449,6 +459,8 @@ unsafe fn element_step(node: &c::xmlNode) -> LocationStep {
     }
 }
 
+/// Returns the name of a node.
+///
 /// SAFETY: `node` is alive.
 unsafe fn name_of(node: *const c::xmlNode) -> String {
     // SAFETY: a node's name is a C string, and stands where it does in every kind of node.
@@ -456,6 +468,8 @@ unsafe fn name_of(node: *const c::xmlNode) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
+/// Returns the bytes of a C string; `None` if it is null.
+///
 /// SAFETY: `text` is null or a C string that lives for `'a`.
 unsafe fn bytes_of<'a>(text: *const c_char) -> Option<&'a [u8]> {
     if text.is_null() {

@@ -53,7 +53,7 @@ const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_WILDCARD, "schema-wildcard"),
 ];
 
-/// Findings for a text that libxml2 could not parse.
+/// Returns findings for a text that libxml2 could not parse.
 pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     let finding = |d: &Diagnostic| {
         let code = match d.domain {
@@ -67,7 +67,7 @@ pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     diagnostics.iter().map(finding).collect()
 }
 
-/// Byte offset of a position given as a line and a column in characters.
+/// Returns the byte offset of a position given as a line and a column in characters.
 fn offset(text: &[u8], line: u32, column: u32) -> usize {
     let line = usize::try_from(line.max(1)).unwrap_or(usize::MAX);
     let start = match line {
@@ -82,11 +82,12 @@ fn offset(text: &[u8], line: u32, column: u32) -> usize {
     start + within
 }
 
-/// Findings for an instance that is not valid. `namespaces` are the namespaces of the schema.
+/// Returns findings for an instance that is not valid. `namespaces` are the namespaces of the
+/// schema.
 pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -> Vec<Finding> {
     let mut kept: Vec<&Diagnostic> = Vec::new();
     let own: Vec<&Diagnostic> = diagnostics.iter().filter(|d| is_about_libxml2(d)).collect();
-    // A text that only such a diagnostic refuses is refused with a sentence of its own.
+    // If libxml2 refuses a text only for its own state, the text gets a finding of its own.
     let is_explained = own.len() < diagnostics.len();
     for diagnostic in diagnostics {
         if is_explained && is_about_libxml2(diagnostic) {
@@ -128,8 +129,8 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     kept.iter().zip(places).map(finding).collect()
 }
 
-/// Whether a diagnostic describes the state of libxml2 and not the text. Level and code decide: a
-/// message may quote the sender.
+/// Whether a diagnostic describes the state of libxml2 instead of the text. Level and code decide,
+/// because a message may quote the sender.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,
@@ -139,9 +140,9 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// Whether a message with the code of a violated key says that libxml2 has no value to compare. The
-/// value is invalid then, which has its own diagnostic. All other messages with this code end in the
-/// quoted name of the key, so that no value of a sender stands at their end.
+/// Whether a message with the code of a violated key reports that libxml2 has no value to compare.
+/// That value is invalid then, and has its own diagnostic. All other messages with this code end in
+/// the quoted name of the key, so a sender's value cannot imitate this end.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')
@@ -178,7 +179,7 @@ fn path(steps: &[LocationStep]) -> String {
     out
 }
 
-/// Problems for a schema that libxml2 refused or warned about.
+/// Returns problems for a schema that libxml2 refused or warned about.
 pub fn refused(bundle: &SchemaBundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem> {
     let namespaces = namespaces(bundle);
     let problem = |d: &Diagnostic| {
@@ -197,7 +198,7 @@ pub fn refused(bundle: &SchemaBundle, diagnostics: &[Diagnostic]) -> Vec<SchemaP
     diagnostics.iter().map(problem).collect()
 }
 
-/// All target namespaces of the schema's documents.
+/// Returns all target namespaces of the schema's documents.
 pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     let mut out: Vec<String> = vec![XSD.to_owned()];
     out.extend(bundle.sources.iter().map(|s| s.target().to_owned()));

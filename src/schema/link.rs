@@ -66,7 +66,7 @@ impl SchemaLink {
     }
 }
 
-/// The documents in the form for libxml2. Each location is the index of a document.
+/// Returns the documents in the form for libxml2. Each location is the index of a document.
 pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
     let main = sources.first().map(SchemaDocument::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -105,7 +105,7 @@ pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>
     out
 }
 
-/// Indices of `document` and of all documents that it includes, directly or indirectly.
+/// Returns indices of `document` and of all documents that it includes, directly or indirectly.
 pub fn reachable(document: usize, links: &[SchemaLink]) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([document]);
     let mut open = vec![document];
@@ -166,7 +166,7 @@ fn rewrite<'a>(
     out
 }
 
-/// The start tag of a link with another location and the same number of lines.
+/// Returns the start tag of a link with another location and the same number of lines.
 fn retag(tag: &str, to: Option<usize>) -> String {
     let bare = match location(tag) {
         Some(range) => {
@@ -185,7 +185,7 @@ fn retag(tag: &str, to: Option<usize>) -> String {
     format!("{name} schemaLocation=\"{SCHEME}{to}\"{rest}")
 }
 
-/// Byte range of ` schemaLocation="…"` in a start tag.
+/// Returns the byte range of ` schemaLocation="…"` in a start tag.
 fn location(tag: &str) -> Option<Range<usize>> {
     const NAME: &str = "schemaLocation";
     for (start, _) in tag.match_indices(NAME) {

@@ -71,18 +71,18 @@ impl<'a> SchemaComponent<'a> {
         self.element.children().map(move |element| Self { element, ..self })
     }
 
-    /// The first child that is the XML Schema element `local`.
+    /// Returns the first child that is the XML Schema element `local`.
     fn child(self, local: &str) -> Option<Self> {
         self.children().find(|child| child.element.is(local))
     }
 
-    /// The name that this component gives to what it defines.
+    /// Returns the name that this component gives to what it defines.
     fn own_name(self) -> QName {
         let local = self.element.attribute("name").unwrap_or_default();
         QName::new(Some(self.namespace), local.trim())
     }
 
-    /// The name in an attribute that refers to a component.
+    /// Returns the name in an attribute that refers to a component.
     fn name(self, attribute: &str) -> Option<QName> {
         let name = self.element.resolve(self.element.attribute(attribute)?)?;
         if name.namespace.is_none() && self.is_adopted {
@@ -93,7 +93,7 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// A deviation of libxml2 that concerns the type of an element.
+/// Returns the deviation of libxml2 that concerns the type of an element, if there is one.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
     component: SchemaComponent<'a>,

@@ -1,8 +1,8 @@
 //! Loads a schema file, with all documents that it includes and imports, as one bundle.
 //!
 //! Documents come only from the folder of the file, from the folders of a catalogue that the config
-//! names, and from the built-in catalogue. A document that cannot be found is a problem of the whole
-//! bundle.
+//! names, and from the built-in catalogue. A document that cannot be found is a problem of the
+//! whole bundle.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -44,8 +44,8 @@ pub struct SchemaBundle {
 }
 
 impl SchemaBundle {
-    /// Loads a file, which may also import from the folders of the catalogue. Returns all problems at
-    /// once.
+    /// Loads a file, which may also import from the folders of the catalogue. Returns all problems
+    /// at once.
     pub fn open(path: &Path, catalogue: &[PathBuf]) -> Result<Self, Vec<SchemaProblem>> {
         let label = path.display().to_string();
         let real = path.canonicalize().map_err(|error| {
@@ -76,7 +76,7 @@ impl SchemaBundle {
         self.sources.first()
     }
 
-    /// Indices of the first document and of all documents that it includes. They share its
+    /// Returns indices of the first document and of all documents that it includes. They share its
     /// namespace.
     pub fn included(&self) -> impl Iterator<Item = usize> {
         link::reachable(0, &self.links).into_iter()
@@ -162,7 +162,8 @@ impl BundleLoader {
         index
     }
 
-    /// The index of the document to which a link leads; `None` for a link without a location.
+    /// Returns the index of the document to which a link leads; `None` for a link without a
+    /// location.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -203,7 +204,7 @@ impl BundleLoader {
     }
 
     /// Whether the built-in document of a namespace is loaded. A file of the user has precedence,
-    /// unless it has a document type declaration, as the published schema of XML signatures does.
+    /// unless it has a document type declaration. The published schema of XML signatures has one.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,
@@ -239,8 +240,8 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// The real path of `location`. The path must be inside the folder or the catalogue, however
-    /// `location` is written.
+    /// Returns the real path of `location`. The path must be inside the folder or the catalogue,
+    /// however `location` is written.
     fn inside(
         &self,
         from: &SchemaDocument,
@@ -278,8 +279,8 @@ impl BundleLoader {
         if is_inside(&real) { Ok(real) } else { Err(outside()) }
     }
 
-    /// The file of the catalogue with the name of `location`, which may be an address. A catalogue
-    /// folder has it directly in it.
+    /// Finds the file in a catalogue folder with the last name of `location`, which may be an
+    /// address. Does not search subfolders.
     fn in_catalogue(&self, location: &str) -> Option<PathBuf> {
         let name = location.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..")?;
         self.catalogue.iter().find_map(|folder| {
@@ -351,7 +352,8 @@ fn lexical(path: &Path) -> PathBuf {
     out
 }
 
-/// Digest of all documents in the order in which they were found. Independent of their paths.
+/// Returns the digest of all documents in the order in which they were found. Independent of their
+/// paths.
 fn digest(sources: &[SchemaDocument]) -> Digest {
     let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
     match each.as_slice() {

@@ -55,11 +55,11 @@ use crate::xml::findings::Finding;
 use crate::xml::shape::{ShapeArena, ShapeId};
 
 /// The schemas of an organism, by payload name. Cheap to clone and shared by all threads. Each
-/// thread compiles its own copy of a schema once.
+/// thread compiles its own copy of each schema at the first use.
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
-    /// Namespaces that schema files must not define payload names in. Each includes the namespaces
+    /// Namespaces in which schema files must not define payload names. Each includes the namespaces
     /// that extend it by `/` and a name.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
@@ -171,7 +171,7 @@ impl Schemas {
         Ok(names)
     }
 
-    /// All registered payload names, in order.
+    /// Returns all registered payload names, in order.
     pub fn names(&self) -> impl Iterator<Item = &PayloadName> {
         self.by_name.keys()
     }
@@ -180,22 +180,22 @@ impl Schemas {
         self.by_name.contains_key(name)
     }
 
-    /// Digest of all documents that define `name`.
+    /// Returns the digest of all documents that define `name`.
     pub fn digest_of(&self, name: &PayloadName) -> Option<Digest> {
         self.file_of(name).map(|file| file.digest())
     }
 
-    /// The schema file that defines `name`.
+    /// Returns the schema file that defines `name`.
     pub fn file_of(&self, name: &PayloadName) -> Option<&Arc<SchemaFile>> {
         self.by_name.get(name)
     }
 
-    /// Warnings about the registered schemas.
+    /// Returns warnings about the registered schemas.
     pub fn warnings(&self) -> &[SchemaProblem] {
         &self.warnings
     }
 
-    /// Texts of all documents that are not part of the program, each once.
+    /// Returns texts of all documents that are not part of the program, each once.
     pub fn documents(&self) -> BTreeSet<&str> {
         let documents = self.by_name.values().flat_map(|file| file.documents());
         documents.map(|document| document.text.as_str()).collect()
@@ -221,7 +221,7 @@ impl Schemas {
         parse_check(text)
     }
 
-    /// Description of a payload. Empty for a payload name without a schema.
+    /// Returns the description of a payload. Empty for a payload name without a schema.
     pub fn describe(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.describe(name),
@@ -235,7 +235,7 @@ impl Schemas {
         }
     }
 
-    /// Description of a payload for prompts, with a bound on its length.
+    /// Returns the description of a payload for prompts, with a bound on its length.
     pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.outline(name),
@@ -243,7 +243,7 @@ impl Schemas {
         }
     }
 
-    /// Description of a payload in prompts before the eighth renderer version.
+    /// Returns the description of a payload in prompts before the eighth renderer version.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.early_description(name),
@@ -256,7 +256,7 @@ impl Schemas {
         self.by_name.get(name)?.example(name)
     }
 
-    /// The JSON Schema of a payload, for native tool calls.
+    /// Returns the JSON Schema of a payload, for native tool calls.
     pub fn json(&self, name: &PayloadName) -> serde_json::Value {
         match self.by_name.get(name) {
             Some(file) => file.json(name),
@@ -264,7 +264,7 @@ impl Schemas {
         }
     }
 
-    /// The JSON Schema of a payload in tools before the eighth renderer version.
+    /// Returns the JSON Schema of a payload in tools before the eighth renderer version.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         match self.by_name.get(name) {
             Some(file) => file.early_json(name),
@@ -272,12 +272,12 @@ impl Schemas {
         }
     }
 
-    /// The property of a native call for the content of a payload, if there is one.
+    /// Returns the property of a native call for the content of a payload, if there is one.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.content_key(name)
     }
 
-    /// The property of a native call for a child of a payload, by the child's local name.
+    /// Returns the property of a native call for a child of a payload, by the child's local name.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         self.by_name.get(name)?.child_key(name, child)
     }
@@ -310,7 +310,7 @@ impl Schemas {
         }
     }
 
-    /// The parts of a payload that a native call can express only as XML, or not at all.
+    /// Returns the parts of a payload that a native call can express only as XML, or not at all.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }

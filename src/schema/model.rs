@@ -170,12 +170,12 @@ pub struct ElementWildcard {
 }
 
 impl SchemaModel {
-    /// The element declaration of a payload.
+    /// Returns the element declaration of a payload.
     pub fn element(&self, name: &PayloadName) -> Option<&Arc<ElementDecl>> {
         self.elements.get(&QName::from(name))
     }
 
-    /// The definition of a referenced type; `None` for a built-in type.
+    /// Returns the definition of a referenced type; `None` for a built-in type.
     pub fn type_of<'a>(&'a self, reference: &'a TypeRef) -> Option<&'a SchemaType> {
         match reference {
             TypeRef::Named(name) => self.types.get(name).map(AsRef::as_ref),
@@ -184,8 +184,8 @@ impl SchemaModel {
         }
     }
 
-    /// The elements that may replace a reference to `name`: the element itself, unless it is
-    /// abstract, then its substitutes.
+    /// Returns the elements that may replace a reference to `name`: the element itself, unless it
+    /// is abstract, then its substitutes.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];
@@ -204,7 +204,7 @@ impl SchemaModel {
         out
     }
 
-    /// The name of a concrete type that an instance can choose for an abstract type.
+    /// Returns the name of a concrete type that an instance can choose for an abstract type.
     pub fn concrete(&self, wanted: &QName) -> Option<QName> {
         let mut names: Vec<&QName> = self.types.keys().collect();
         names.sort();

@@ -173,7 +173,7 @@ impl SchemaModel {
         }
     }
 
-    /// The permitted text of a simple type.
+    /// Returns the permitted text of a simple type.
     pub fn value(&self, reference: &TypeRef) -> SimpleTypeOutline {
         self.value_at(reference, 0)
     }
@@ -228,8 +228,8 @@ impl SchemaModel {
         value
     }
 
-    /// The element declarations that the particles permit, in order, and whether the particles
-    /// contain a wildcard. Groups and substitutions are resolved.
+    /// Returns the element declarations that the particles permit, in order, and whether the
+    /// particles contain a wildcard. Groups and substitutions are resolved.
     pub fn elements_in(&self, particles: &[ContentParticle]) -> (Vec<Arc<ElementDecl>>, bool) {
         let mut found = (Vec::new(), false);
         self.gather(particles, &mut found, 0);
@@ -267,7 +267,8 @@ impl SchemaModel {
 }
 
 impl SimpleTypeOutline {
-    /// The outline of a built-in type. A built-in list type becomes a list of its item type.
+    /// Returns the outline of a built-in type. A built-in list type becomes a list of its item
+    /// type.
     fn builtin(name: String) -> Self {
         let item = match name.as_str() {
             "NMTOKENS" => "NMTOKEN",
@@ -307,7 +308,8 @@ impl SimpleTypeOutline {
         }
     }
 
-    /// The enumerated values of the type; for a union, the enumerated values of all its members.
+    /// Returns the enumerated values of the type; for a union, the enumerated values of all its
+    /// members.
     pub fn choices(&self) -> Vec<EnumeratedValue> {
         if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
             return self.facets.enumeration.clone();

@@ -26,7 +26,7 @@ fn parse(pattern: &str) -> Option<PatternNode> {
     reader.rest.next().is_none().then_some(tree)
 }
 
-/// The positions at which a match of `node` can end that begins at one of `starts`.
+/// Returns the positions where a match of `node` can end if it begins at one of `starts`.
 fn ends(node: &PatternNode, text: &[char], starts: &BTreeSet<usize>) -> BTreeSet<usize> {
     let one = |holds: &dyn Fn(char) -> bool| {
         let fits = starts.iter().filter(|at| text.get(**at).is_some_and(|c| holds(*c)));
@@ -284,7 +284,8 @@ impl PatternReader<'_> {
     }
 }
 
-/// The characters of a Unicode general category. The ranges are exact only for the candidates.
+/// Returns the characters of a Unicode general category. The ranges are exact only for the
+/// candidates.
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

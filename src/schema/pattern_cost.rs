@@ -97,7 +97,7 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. Returns its maximum and false, or, if it has no maximum, its minimum
+    /// Parses a quantifier. Returns its maximum and false. If it is unbounded, returns its minimum
     /// and true.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {

@@ -32,7 +32,7 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// The index of each document, with each namespace for which it is read.
+/// Returns the index of each document, with each namespace for which it is read.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
@@ -142,7 +142,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Reads a redefinition, which refers by its own name to the component that it replaces.
+    /// Reads a redefinition. Inside it, its own name refers to the component that it replaces.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));
@@ -195,7 +195,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// The type of an element or attribute: a named type, an inline type, or none.
+    /// Returns the type of an element or attribute: a named type, an inline type, or none.
     fn kind(&self, element: &Element) -> TypeRef {
         if let Some(name) = self.name(element, "type") {
             return TypeRef::Named(name);

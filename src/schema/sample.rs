@@ -79,14 +79,15 @@ fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
     number(a)?.partial_cmp(&number(b)?)
 }
 
-/// A text for prose that fits the facets of the type; `None` if none is found.
+/// Returns a text for prose that fits the facets of the type; `None` if none is found.
 pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
     let text = self::value(value, &AnnotationText::default(), "", 0);
     fits(value, &text).then_some(text)
 }
 
-/// A usual text of a built-in type that also fits the facets of the type. `None` if no usual text
-/// fits, and for a number or address without patterns, whose usual text needs no choice.
+/// Returns a usual text of a built-in type that fits the facets of the type, or `None` if none
+/// fits. Also returns `None` for a number or address without patterns, whose usual text needs no
+/// choice.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],
@@ -107,8 +108,8 @@ fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     Some(texts.swap_remove(attempt.checked_rem(count)?))
 }
 
-/// A text that matches the patterns of the last derivation step and has a permitted length. `None`
-/// if no such text is found.
+/// Returns a text that matches the patterns of the last derivation step and has a permitted length.
+/// `None` if no such text is found.
 fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;
@@ -157,7 +158,7 @@ fn plain(value: &SimpleTypeOutline, name: &str, attempt: usize) -> String {
     }
 }
 
-/// A number within the bounds of the type, near `usual`.
+/// Returns a number within the bounds of the type, near `usual`.
 fn number(value: &SimpleTypeOutline, usual: &str) -> String {
     let facets = &value.facets;
     let read = |bound: &Option<String>| bound.as_ref().and_then(|b| b.trim().parse::<f64>().ok());
@@ -205,7 +206,7 @@ fn lengthened(value: &SimpleTypeOutline, usual: &str, filler: &str) -> String {
     text
 }
 
-/// Encoded bytes, as many as the facets require.
+/// Returns encoded bytes, as many as the facets require.
 fn bytes(value: &SimpleTypeOutline, unit: &str, unit_bytes: u64, usual: &str) -> String {
     let facets = &value.facets;
     match facets.length.or(facets.min_length).or(facets.max_length) {

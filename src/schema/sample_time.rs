@@ -10,12 +10,12 @@ use super::model::ValueFacets;
 /// Smallest and largest number of each field of a date and time. Each month has the 28th day.
 const FIELDS: [(u32, u32); 6] = [(1, 9999), (1, 12), (1, 28), (0, 23), (0, 59), (0, 59)];
 
-/// A usual text of a date, a time or a duration.
+/// Returns a usual text of a date, a time or a duration.
 pub fn usual(builtin: &str) -> Option<&'static str> {
     all_usual(builtin).first().copied()
 }
 
-/// Usual texts of a built-in type. Empty for a type of another kind.
+/// Returns usual texts of a built-in type. Empty for a type of another kind.
 fn all_usual(builtin: &str) -> &'static [&'static str] {
     match builtin {
         "date" => &["2026-01-31", "2026-01-31Z", "2026-01-31+00:00"],
@@ -39,8 +39,8 @@ fn all_usual(builtin: &str) -> &'static [&'static str] {
     }
 }
 
-/// Texts that may fit the facets: the inclusive bounds, usual texts, and texts beside the bounds.
-/// Empty for a type of another kind.
+/// Returns texts that may fit the facets: the inclusive bounds, usual texts, and texts next to the
+/// bounds. Empty for any other type.
 pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     let usual = all_usual(builtin);
     if usual.is_empty() {
@@ -56,18 +56,18 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
-/// Texts beside the usual ones, for facets that no other text fits.
+/// Returns texts next to the usual ones, for facets that no other text fits.
 pub fn unusual(builtin: &str) -> Vec<String> {
     all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
 }
 
-/// Texts that differ from `text` by one in one field, the smallest field first.
+/// Returns texts that differ from `text` by one in one field, the smallest field first.
 fn beside(builtin: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, (start, digits)) in numbers(text).into_iter().enumerate().rev() {
         let bounds = match builtin {
             "duration" => Some((0, u32::MAX)),
-            // What follows the fields is the time zone.
+            // The numbers after the fields belong to the time zone.
             _ => FIELDS.get(first_field(builtin) + index).copied(),
         };
         let number = text.get(start..start + digits).and_then(|digits| digits.parse::<u32>().ok());
@@ -84,7 +84,7 @@ fn beside(builtin: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Start and length of each number in a text.
+/// Returns the start and length of each number in a text.
 fn numbers(text: &str) -> Vec<(usize, usize)> {
     let mut found: Vec<(usize, usize)> = Vec::new();
     for (at, _) in text.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_digit()) {
@@ -96,8 +96,8 @@ fn numbers(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Order of two texts of a built-in type. `None` if the type has no order, or if the order of the
-/// texts depends on a time zone or on the length of a month.
+/// Returns the order of two texts of a built-in type. `None` if the type has no order, or if the
+/// order of the texts depends on a time zone or on the length of a month.
 pub fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
     if !has_times(builtin) {
         return None;
@@ -124,13 +124,13 @@ pub fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
     orders.iter().all(|order| *order == first).then_some(first)
 }
 
-/// Whether a built-in type is that of dates, times or durations.
+/// Whether a built-in type contains dates, times or durations.
 pub fn has_times(builtin: &str) -> bool {
     !all_usual(builtin).is_empty()
 }
 
-/// A date or time, with its time zone in minutes. Fields that the type does not have are those of
-/// the first day of a leap year.
+/// Parses a date or time with its UTC offset in minutes. Fields that the XSD type lacks take the
+/// values of 1 January of a leap year.
 fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     let (local, zone) = split_zone(text.trim())?;
     let (is_before_christ, local) = match local.strip_prefix('-') {
@@ -153,7 +153,7 @@ fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     Some((DateTime::from_parts(date, time), zone))
 }
 
-/// Index of the first field of a type in a date and time.
+/// Returns the index of the first field of a type in a date and time.
 fn first_field(builtin: &str) -> usize {
     match builtin {
         "gMonthDay" | "gMonth" => 1,
@@ -163,7 +163,7 @@ fn first_field(builtin: &str) -> usize {
     }
 }
 
-/// A date or time without its time zone, and the zone in minutes.
+/// Splits a date or time into its text without the time zone, and the zone in minutes.
 fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
     if let Some(local) = text.strip_suffix('Z') {
         return Some((local, Some(0)));
@@ -211,7 +211,8 @@ impl MonthsAndSeconds {
         Some(Self { months: sign * months, seconds: sign * seconds })
     }
 
-    /// The order if it is the same for months of 28 and of 31 days.
+    /// Compares two durations. Returns the order only if it is the same for months of 28 and of 31
+    /// days.
     fn order(&self, other: &Self) -> Option<Ordering> {
         let difference = |days: f64| {
             let months = self.months - other.months;

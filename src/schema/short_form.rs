@@ -40,23 +40,24 @@ pub enum FieldCount {
 }
 
 impl ShortType {
-    /// The type with this name, as a config writes it. `None` if there is no such type.
+    /// Returns the type with this name, as a config writes it. `None` if there is no such type.
     pub fn named(name: &str) -> Option<Self> {
         let (_, short_type) = NAMED.iter().find(|(known, _)| *known == name)?;
         Some(short_type.clone())
     }
 
-    /// Names of all types that a config can write as a word.
+    /// Returns names of all types that a config can write as a word.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name)
     }
 
-    /// Name of the type in a config; `None` for a type without a name, such as an enumeration.
+    /// Returns the name of the type in a config; `None` for a type without a name, such as an
+    /// enumeration.
     pub fn name(&self) -> Option<&'static str> {
         NAMED.iter().find(|(_, known)| known == self).map(|(name, _)| *name)
     }
 
-    /// The corresponding built-in type of XSD; `None` for enumerations and sequences.
+    /// Returns the corresponding built-in type of XSD; `None` for enumerations and sequences.
     fn built_in(&self) -> Option<&'static str> {
         match self {
             Self::Text => Some("xs:string"),
@@ -84,7 +85,7 @@ pub fn is_element_name(name: &str) -> bool {
     name.len() <= crate::limits::NAME_BYTES_MAX && name.starts_with(first) && name.chars().all(rest)
 }
 
-/// The XSD that declares `elements` in `namespace`.
+/// Returns the XSD that declares `elements` in `namespace`.
 pub fn xsd(namespace: &str, elements: &[(&str, &ShortType)]) -> String {
     let namespace = escape_attribute(namespace);
     let mut out = format!(

@@ -12,8 +12,8 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::excess;
 
-/// A schema document. `text` is UTF-8 without byte order mark and XML declaration. Its line numbers
-/// are those of the file.
+/// A schema document. `text` is UTF-8 without byte order mark and XML declaration, and has the line
+/// numbers of the file.
 #[derive(Debug, Clone)]
 pub struct SchemaDocument {
     /// Name of the document in messages.
@@ -108,7 +108,7 @@ impl SchemaDocument {
         self.root.attribute("targetNamespace").unwrap_or_default()
     }
 
-    /// Location of the start tag of `element`.
+    /// Returns the location of the start tag of `element`.
     pub fn place(&self, element: &Element) -> TextLocation {
         TextLocation::at(self.text.as_bytes(), element.origin.tag.start)
     }
@@ -168,7 +168,7 @@ fn declares_latin1(text: &str) -> bool {
     head.starts_with("<?xml") && head.contains("iso-8859-1")
 }
 
-/// Offset of a document type declaration, which can only stand before the root element.
+/// Returns the offset of a document type declaration, which can only stand before the root element.
 fn doctype(text: &str) -> Option<usize> {
     let mut rest = text;
     loop {

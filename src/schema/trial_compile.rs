@@ -28,7 +28,7 @@ pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 /// Hidden arguments with which the command runs as a compiling child.
 pub const CHILD_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
-/// The verdict of the child on one schema.
+/// The child's verdict on one schema.
 #[derive(Debug, Serialize, Deserialize)]
 struct CompileVerdict {
     #[serde(rename = "good")]
@@ -79,7 +79,7 @@ impl Drop for CompileChild {
 
 /// Why a compilation has no verdict.
 enum CompileFailure {
-    /// The compilation timed out.
+    /// The compilation exceeded its time limit.
     Slow,
     /// The child process crashed.
     Died,
@@ -88,7 +88,7 @@ enum CompileFailure {
 }
 
 impl SchemaCompiler {
-    /// A compiler of schemas that may also import from these folders.
+    /// Returns a compiler of schemas that may also import from these folders.
     pub fn with_catalogue(catalogue: Vec<PathBuf>) -> Self {
         Self { catalogue, ..Self::default() }
     }
@@ -182,7 +182,7 @@ impl CompileChild {
     }
 }
 
-/// Processor time that a process has used, if the operating system reports it.
+/// Returns the processor time that a process has used, if the operating system reports it.
 fn spent(process: u32) -> Option<Duration> {
     // The first number of the file is the processor time in nanoseconds.
     let stats = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
@@ -290,8 +290,8 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Path of the command: the configured path, else this program, else a program beside it, where
-/// Cargo places the command for tests.
+/// Returns the path of the command: the configured path, else this program, else a program beside
+/// it, where Cargo places the command for tests.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

@@ -84,7 +84,7 @@ impl XPathDocument {
     ///
     /// # Errors
     ///
-    /// As [`XPathDocument::new`].
+    /// Returns the errors of [`XPathDocument::new`].
     pub fn of_payload(payload: &Element) -> Result<Self, XPathError> {
         let name = payload.local_name().to_owned();
         Self::of_element(without_namespaces(payload), vec![(Vec::new(), name)])
@@ -119,13 +119,13 @@ impl XPathDocument {
     ///
     /// # Errors
     ///
-    /// As [`XPathDocument::evaluate`].
+    /// Returns the errors of [`XPathDocument::evaluate`].
     pub fn evaluate_flag(&self, expression: &str) -> Result<bool, XPathError> {
         let expression = checked(expression)?;
         libxml2::evaluate_flag(&self.parsed, &expression, &self.payloads)
     }
 
-    /// The root element, with all names reduced to local names.
+    /// Returns the root element, with all names reduced to local names.
     pub fn root(&self) -> &Element {
         &self.root
     }
@@ -191,8 +191,8 @@ fn checked(expression: &str) -> Result<CString, XPathError> {
     CString::new(expression).map_err(|_| XPathError::Character)
 }
 
-/// A copy of `element` with all names reduced to local names. If several attributes have the same
-/// local name, keeps the one without a namespace, or else the first.
+/// Returns a copy of `element` with all names reduced to local names. If several attributes have
+/// the same local name, keeps the one without a namespace, or else the first.
 fn without_namespaces(element: &Element) -> Element {
     let mut copy = Element::local(element.local_name());
     let (bare, prefixed): (Vec<_>, Vec<_>) =
@@ -362,7 +362,7 @@ mod tests {
         assert!(matches!(error, Some(XPathError::NoDocument(_))), "{error:?}");
     }
 
-    /// A document with `items` elements, separated by white space.
+    /// Returns a document with `items` elements, separated by white space.
     fn long_document(items: usize) -> XPathDocument {
         document(&[&format!("<a>{}</a>", "<b>x</b> ".repeat(items))])
     }

@@ -18,7 +18,7 @@ pub trait SchemaElement {
     /// Whether this element is the XML Schema element `local`.
     fn is(&self, local: &str) -> bool;
 
-    /// The children of this element that are the XML Schema element `local`.
+    /// Returns the children of this element that are the XML Schema element `local`.
     fn all<'a>(&'a self, local: &'a str) -> impl Iterator<Item = &'a Element>;
 
     fn first<'a>(&'a self, local: &'a str) -> Option<&'a Element> {

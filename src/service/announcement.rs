@@ -1,6 +1,6 @@
-//! Two locks in the data directory, with which `organism run` and commands that start an organism
-//! of their own wait for each other. The operating system releases a lock when its process ends, so
-//! no stale lock remains.
+//! Two locks in the data directory, with which `organism run` and commands that start their own
+//! organism wait for each other. The operating system releases a lock when its process ends, so no
+//! stale lock remains.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -13,10 +13,10 @@ use crate::journal;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// File that `organism run` locks until its socket is open. The file contains the name of the
+/// File that `organism run` locks until its socket is open. It contains the name of the locking
 /// process.
 const ANNOUNCED: &str = "announced";
-/// File that every command with an organism of its own locks, shared.
+/// File that every command with its own organism locks in shared mode.
 const COMMANDS: &str = "commands";
 
 /// The lock that announces a starting `organism run`. While it is held, commands wait for the
@@ -37,7 +37,7 @@ impl Announcement {
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                // A command that checks the lock holds it for a moment, so the attempt is repeated.
+                // A command that checks the lock holds it briefly, so the attempt is repeated.
                 Err(TryLockError::WouldBlock) if Instant::now() < until => {
                     std::thread::sleep(limits::LOCK_RETRY);
                 }
@@ -74,7 +74,7 @@ pub fn announced_process(data: &Path) -> String {
     }
 }
 
-/// The lock of a command that runs an organism of its own.
+/// The lock of a command that runs its own organism.
 #[derive(Debug)]
 pub struct CommandPresence {
     _file: File,
@@ -96,7 +96,7 @@ impl CommandPresence {
     }
 }
 
-/// Whether a command runs an organism of its own on this directory, or is about to start one.
+/// Whether a command runs its own organism on this directory, or is about to start one.
 pub fn is_used_by_command(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(COMMANDS)) else { return false };
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))

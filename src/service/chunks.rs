@@ -67,7 +67,7 @@ impl ChunkEncoder {
     }
 }
 
-/// Decodes the chunks of one stream to messages.
+/// Decodes the chunks of one stream into messages.
 #[derive(Default)]
 pub struct ChunkDecoder {
     stream: Option<Uuid>,

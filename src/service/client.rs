@@ -43,11 +43,12 @@ pub struct ServiceClient {
 }
 
 enum Transports {
-    /// The transport to one running organism. If the organism ends, the client looks for no other.
+    /// The transport to one running organism. If the organism ends, the client does not look for
+    /// another one.
     One(ServiceTransport),
-    /// The transports to the partitions of an organism. Partitions move, so the client chooses anew
-    /// for each attempt: the socket of an organism on this host, or NATS if no organism runs on
-    /// this host.
+    /// The transports to the partitions of an organism. Because partitions move, the client chooses
+    /// a transport for each attempt: the socket of an organism on this host, or NATS if there is
+    /// none.
     Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
 }
 
@@ -73,7 +74,7 @@ impl ServiceClient {
         Self { data, transports: Transports::Partitioned { config, local, nats } }
     }
 
-    /// Number of partitions; `None` if the client has one transport for all requests.
+    /// Returns the number of partitions; `None` if the client has one transport for all requests.
     fn partitions(&self) -> Option<u32> {
         match &self.transports {
             Transports::One(_) => None,
@@ -162,7 +163,7 @@ impl ServiceClient {
         }
     }
 
-    /// Puts the config file of the organism in force again.
+    /// Lets the organism load its config file again and put it in force.
     pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
         let request = ServiceRequest::Reload { origin: Some(origin) };
         match self.response(0, &request).await? {
@@ -216,8 +217,8 @@ impl ServiceClient {
         request: &ServiceRequest,
     ) -> Result<Option<Refusal>, Error> {
         match (self.response(partition, request).await?, request) {
-            // An earlier attempt whose response was lost may have been carried out. This refusal
-            // may be a consequence of it.
+            // An earlier attempt with a lost response may have been carried out, and may be the
+            // cause of this refusal.
             ((ServiceResponse::Ruled(Some(refusal)), true), _)
                 if matches!(
                     refusal.rule,
@@ -236,7 +237,7 @@ impl ServiceClient {
     }
 
     /// Signs a request about `thread` if there is a key. A request about an unknown thread stays
-    /// unsigned, because the pump refuses it anyway.
+    /// unsigned, because the pump refuses the request anyway.
     async fn sign(
         &self,
         request: &mut ServiceRequest,
@@ -250,7 +251,7 @@ impl ServiceClient {
         Ok(())
     }
 
-    /// Id of the journal that contains the thread.
+    /// Returns the id of the journal that contains the thread.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -261,7 +262,7 @@ impl ServiceClient {
         self.journal_in_partition(self.partition_of(thread)).await.map(Some)
     }
 
-    /// Finds the thread of the held call that `message` opened. Asks the pumps, and reads the
+    /// Finds the thread of the held call that `message` opened. Queries the pumps, and reads the
     /// journals on this host if a pump does not respond.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
@@ -271,7 +272,8 @@ impl ServiceClient {
                 other => Err(unexpected(&other)),
             }
         });
-        // An unreachable pump does not delay a decision about a call of another pump.
+        // The queries run concurrently, so that an unreachable pump does not delay a decision about
+        // a call of another pump.
         let mut queries: FuturesUnordered<_> = queries.collect();
         let mut unanswered = None;
 
@@ -300,7 +302,8 @@ impl ServiceClient {
         self.held(partition, None).await
     }
 
-    /// Returns the held call of a partition that `message` opened. The others are not transferred.
+    /// Returns the held call of a partition that `message` opened, without transferring the other
+    /// held calls.
     pub async fn held_call(
         &self,
         partition: u32,
@@ -331,8 +334,8 @@ impl ServiceClient {
 
     /// Follows the journals on this host. Calls `on_recorded` at once and after every growth of a
     /// journal, with the partition and the position of the last journal record. Returns when
-    /// `on_recorded` breaks or the organism ends. Repeats the request for a limited time while the
-    /// organism accepts no further follower.
+    /// `on_recorded` breaks or the organism ends. While the organism accepts no more followers,
+    /// repeats the request for a limited time.
     pub async fn follow(
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -344,8 +347,8 @@ impl ServiceClient {
             let mut unavailable = None;
             let mut failed = None;
             let on_response = |response| match response {
-                // The client has left or the request has failed, and this response was still on its
-                // way.
+                // The client has left or the request has failed, and this response was already on
+                // its way.
                 _ if has_left || failed.is_some() => {}
                 ServiceResponse::Recorded { partition, position } => {
                     has_left = on_recorded(partition, position).is_break();
@@ -476,7 +479,7 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Returns the reason if no NATS server accepted the connection. No request was sent then, and a
+/// Returns the reason if no NATS server accepted the connection, so that no request was sent and a
 /// retry may succeed. Returns every other error as an error.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
@@ -487,16 +490,17 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
 }
 
 impl SubmitRequest {
-    /// Partition of the request's thread. A thread id that is not valid leads to the first
-    /// partition, whose pump refuses it.
+    /// Returns the partition of the request's thread. For an invalid thread id, this is the first
+    /// partition, whose pump refuses the id.
     pub fn partition(&self, partitions: u32) -> u32 {
         let named = self.thread.as_ref().or(self.suggested.as_ref());
         let thread = named.and_then(|id| ThreadId::parse(id).ok());
         thread.map_or(0, |thread| thread.partition(partitions))
     }
 
-    /// Assigns a thread and a client key, so that every attempt reaches the same partition and all
-    /// attempts together count once. The same key of a client always gives the same thread.
+    /// Assigns a thread and a client key to the submission, so that every attempt reaches the same
+    /// partition and all attempts count as one submission. The same key of a client always gives
+    /// the same thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             let digest = match &self.key {
@@ -550,7 +554,7 @@ impl ExpectedReplies {
     }
 }
 
-/// Limits how long a request is repeated while its partition has no pump.
+/// Limits how long the client repeats a request while the partition has no pump.
 struct RetryDeadline {
     partition: u32,
     is_allowed: bool,
@@ -561,7 +565,7 @@ struct RetryDeadline {
 
 impl RetryDeadline {
     /// Waits until the request may be repeated. `unavailable` is `None` if the responses broke off
-    /// without a reason, because the responding process ended.
+    /// without a reason because the process that sent them ended.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(Error::Lost);

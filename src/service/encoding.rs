@@ -1,14 +1,15 @@
 //! The encoding of requests and responses: the version of the protocol and JSON on one line, such
 //! as `organism/2 {"do":"status"}`. The control socket and the pumps on NATS use the same encoding.
 //!
-//! A line without a version has version 1. Both ends refuse every version but their own, because
-//! they should be the same program.
+//! A line without a version has version 1. Both ends refuse every other version than their own,
+//! because both should be the same program.
 
 use serde::{Deserialize, Serialize};
 
 use super::ServiceResponse;
 
-/// Version of the service protocol. Every change that another version could misread raises it.
+/// Version of the service protocol. A change that a program of another version could misread
+/// increases it.
 pub const VERSION: u32 = 2;
 
 /// Version of a line that names no version.
@@ -53,8 +54,7 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// Encodes the response that refuses a request of another version, in a form that the sender can
-/// read.
+/// Encodes the response that refuses a request of another version. The sender can read its form.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \
@@ -63,7 +63,8 @@ pub fn refuse_version(theirs: u32) -> Vec<u8> {
     );
     let response = ServiceResponse::Failed(text);
 
-    // A sender of version 1 reads plain JSON. Later versions read the version and refuse.
+    // A sender of version 1 reads plain JSON. A sender of a later version reads the version first,
+    // and refuses.
     let encoded =
         if theirs == UNNAMED_VERSION { serde_json::to_vec(&response) } else { encode(&response) };
     encoded.expect("plain data is JSON")

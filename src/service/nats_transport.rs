@@ -1,11 +1,10 @@
-//! The transport over NATS, to the pump of a partition. Requests go to the subject
-//! `organism.<name>.pump.<partition>`. Requests and responses have the encoding of the control
-//! socket and travel as [`chunks`](super::chunks).
+//! The transport over NATS to the pump of a partition. Requests go to the subject
+//! `organism.<name>.pump.<partition>`. Requests and responses have the same encoding as on the
+//! control socket, and travel as [`chunks`](super::chunks).
 //!
-//! The client receives responses on its own inbox. While a pump serves a request it sends a
-//! heartbeat every second, so that the client notices a pump that died. The transport uses core
-//! NATS only: a client repeats a lost request, and the client key of a submission makes the
-//! repetition safe.
+//! The client receives responses on its own inbox. A pump that serves a request sends a heartbeat
+//! every second, so that the client notices its death. The transport uses core NATS only: a client
+//! repeats a lost request, and the client key of a submission makes the repetition safe.
 
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
@@ -51,7 +50,7 @@ impl NatsTransport {
         let unavailable =
             |detail, soon, unsure| respond(ServiceResponse::unavailable(detail, soon, unsure));
 
-        // After a long outage, the queue of the NATS client is full and publishing blocks.
+        // If NATS was down for long, the queue of the NATS client is full and publishing blocks.
         let published =
             timeout(limits::SERVICE_SILENCE_MAX, self.publish(partition, request)).await;
         let Some(mut replies) = published.unwrap_or(Ok(None))? else {

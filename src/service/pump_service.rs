@@ -121,7 +121,8 @@ impl PumpService {
         })
     }
 
-    /// Forks a thread. The fork point is read from the journal, whatever the requester knows of it.
+    /// Forks a thread. Reads the fork point from the journal, and trusts nothing that the request
+    /// says about it.
     async fn fork(&self, request: ForkRequest) -> Result<ServiceResponse, Error> {
         let ForkRequest { thread, source, message, record, client, payload, live, .. } = request;
         let ForkRequest { allotment, origin, unpinned, .. } = request;
@@ -143,7 +144,7 @@ impl PumpService {
             let text = format!("the message {message} is no place at which a thread can be forked");
             return Ok(ServiceResponse::failed(text));
         };
-        // The message of a turn may be edited, and that of a request is always sent.
+        // The requester may edit the message of a turn. The message of a request is always sent.
         let is_sent = point.request.is_some();
         if payload.is_some() != is_sent && (is_sent || point.turn.is_none()) {
             let text =
@@ -217,7 +218,7 @@ impl PumpService {
                     biased;
                     completed = completions.next() => break completed.transpose()?,
                     wait = watch.next() => send(SubmitUpdate::Waits(wait)).await,
-                    // The client has left. The pump records the results all the same.
+                    // The client has left. The pump still records the results.
                     () = responses.closed() => return Ok(()),
                 };
             };
@@ -231,9 +232,8 @@ impl PumpService {
         }
     }
 
-    /// Sends the results of calls that were accepted earlier. The result of an open call is sent
-    /// when the call completes. The results of finished calls come from the journal, which is read
-    /// once.
+    /// Sends the results of calls that were accepted earlier. Reads the results of finished calls
+    /// from the journal, in one pass. Sends the result of an open call when it completes.
     async fn await_results(
         &self,
         thread: &ThreadId,
@@ -294,7 +294,7 @@ pub async fn follow(
         responses.send(ServiceResponse::Recorded { partition, position }).await.ok();
 
         tokio::select! {
-            // Fails only once the last position of an ended pump has been sent.
+            // `changed` fails only after the last position of an ended pump was sent.
             changed = recorded.changed() => changed.map_err(|_| Error::Stopped)?,
             () = responses.closed() => return Ok(()),
         }
@@ -312,8 +312,8 @@ async fn follow_live(
         && !opened(pump, client, request.thread.as_ref()).await?
         && !mutant("watch-any-thread")
     {
-        // The same text for the thread of another client and for no thread, so that no client
-        // learns which threads exist.
+        // The text is the same for another client's thread and for a thread that does not exist, so
+        // that no client learns which threads exist.
         let thread = request.signed_thread();
         let detail = format!("the client `{client}` has no thread {thread} to watch");
         responses.send(ServiceResponse::Failed(detail)).await.ok();
@@ -326,7 +326,8 @@ async fn follow_live(
     loop {
         tokio::select! {
             event = reader.next() => {
-                // While the client does not read, this waits and the reader's queue drops events.
+                // While the client does not read, this send waits, and the reader's queue drops
+                // events.
                 if responses.send(ServiceResponse::Live(event)).await.is_err() {
                     return Ok(());
                 }

@@ -23,14 +23,14 @@ pub enum ServiceRequest {
     Cancel {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// Name that the sender claims. The pump does not trust it: the recorded name comes from
-        /// the signature.
+        /// Name that the sender claims. The pump does not trust the claim: the recorded name comes
+        /// from the signature.
         #[serde(rename = "by")]
         by: ListenerName,
         #[serde(rename = "reason")]
         reason: String,
-        /// The operator and the operator's note. The control socket adds the user that the
-        /// operating system reports.
+        /// The operator and the operator's note. The control socket adds the user according to the
+        /// operating system.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -61,7 +61,7 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests all held calls of a partition, or the one that `message` opened.
+    /// Requests all held calls of a partition, or only the one that `message` opened.
     #[serde(rename = "held")]
     HeldCalls {
         #[serde(rename = "partition")]
@@ -79,14 +79,14 @@ pub enum ServiceRequest {
     /// growth. The responses continue until the client leaves.
     #[serde(rename = "follow")]
     FollowJournals,
-    /// Requests the events of the live channel, now and as they come. The responses continue until
-    /// the client leaves.
+    /// Requests the events of the live channel: the present state, then each event. The responses
+    /// continue until the client leaves.
     #[serde(rename = "live")]
     FollowLive(LiveRequest),
-    /// Puts the config file of the organism in force again.
+    /// Requests that the organism loads its config file again and puts it in force.
     #[serde(rename = "reload")]
     Reload {
-        /// The operator's note. The control socket adds the user that the operating system reports.
+        /// The operator's note. The control socket adds the user according to the operating system.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -96,7 +96,7 @@ pub enum ServiceRequest {
 }
 
 impl ServiceRequest {
-    /// Whether the request changes nothing, so that it may be sent again.
+    /// Whether the request changes nothing, so that repeating it is safe.
     pub fn is_query(&self) -> bool {
         !matches!(
             self,
@@ -119,19 +119,19 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client that watches its own thread. An entry point removes the client if an operator
-    /// watches.
+    /// The client, if a client watches its own thread. An entry point removes the name if an
+    /// operator watches.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// The secret that proves the identity of the client, if nothing else does.
+    /// The secret with which the client proves its identity, if nothing else proves it.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
     /// The operator, with a signature if nothing else proves the operator's identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
-    /// Extent of events that an entry point has granted. An entry point replaces a value from a
-    /// client by its own judgement; a value from another pump of the organism is that pump's
-    /// judgement.
+    /// Extent of the events that an entry point has granted. An entry point replaces the value of a
+    /// client by its own judgement, and accepts the value of another pump of the organism as that
+    /// pump's judgement.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature over [`LiveRequest::judgement`] by the host whose process granted the events.
@@ -165,8 +165,9 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// The judgement of an entry point of this organism as the statement that its host signs. A
-    /// host may have the same key in several organisms.
+    /// Writes the judgement of an entry point of this organism as the statement that its host
+    /// signs. The statement names the organism, because a host may have the same key in several
+    /// organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);
@@ -174,8 +175,8 @@ impl LiveRequest {
         format!("live\n{organism}\n{}\n{thread}\n{client}\n{granted}\n", self.partition)
     }
 
-    /// The thread that a signature of this request names: the watched thread, or
-    /// [`ThreadId::organism`] if the request is for all threads.
+    /// Returns the thread that a signature of this request names: the watched thread, or
+    /// [`ThreadId::organism`] for all threads.
     pub fn signed_thread(&self) -> ThreadId {
         self.thread.clone().unwrap_or_else(ThreadId::organism)
     }
@@ -203,7 +204,7 @@ pub struct SubmitRequest {
     /// The trace to which the submission belongs.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
-    /// The secret that proves the identity of the client, if nothing else does.
+    /// The secret with which the client proves its identity, if nothing else proves it.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -217,8 +218,8 @@ pub struct PauseRequest {
     pub target: PauseTarget,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The operator and the operator's note. The control socket adds the user that the operating
-    /// system reports.
+    /// The operator and the operator's note. The control socket adds the user according to the
+    /// operating system.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -226,11 +227,11 @@ pub struct PauseRequest {
 /// A request to fork a thread at one of its fork points.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkRequest {
-    /// Id of the fork, in the partition of the source. Chosen by the requester, so that a repeated
+    /// Id of the fork, in the partition of the source. The requester chooses it, so that a repeated
     /// request makes no second fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Root of the source.
+    /// Root thread of the source.
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// The message of the fork point.
@@ -242,28 +243,28 @@ pub struct ForkRequest {
     /// The client to which the results go.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// The payload of the first request, if the fork begins with one; or of the message that takes the
-    /// place of a turn, if the fork begins at one.
+    /// Payload of the fork's first message: of the request with which the fork begins, or of the
+    /// message that replaces a turn, if the fork begins at a turn.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Listeners that get the calls that the source does not have.
+    /// Listeners that get those calls of the fork that its source does not have.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
-    /// Whether new runs of workflows take the definitions of the config, instead of those that
-    /// their runs in the source recorded.
+    /// Whether new runs of workflows use the definitions of the config rather than those that their
+    /// runs in the source recorded.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
-    /// The operator and the operator's note. The control socket adds the user that the operating
-    /// system reports.
+    /// The operator and the operator's note. The control socket adds the user according to the
+    /// operating system.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
 
 impl ForkRequest {
-    /// A request for the fork `thread` at a fork point: for the client of the source, with the recorded
-    /// request if the fork begins with one.
+    /// Creates a request for the fork `thread` at a fork point. It is for the client of the source,
+    /// and has the recorded request if the fork begins with one.
     pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
         let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
         Self {
@@ -290,21 +291,21 @@ pub struct RetryRequest {
     /// Position of the record with this message.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Root of the tree of this record.
+    /// Root of the tree that contains this record.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// The new root thread for a submission that was refused before it had a thread. It follows from
-    /// the message, so that two requests make no two threads.
+    /// The new root thread for a submission that was refused before it had a thread. It is derived
+    /// from the message, so that two requests make only one thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Partition of the journal with the record.
+    /// Partition whose journal contains the record.
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// Whether the operator confirms that the work may be done a second time.
+    /// Whether the operator has confirmed that the work may be done a second time.
     #[serde(rename = "again", default)]
     pub is_confirmed: bool,
-    /// The operator and the operator's note. The control socket adds the user that the operating
-    /// system reports.
+    /// The operator and the operator's note. The control socket adds the user according to the
+    /// operating system.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -317,14 +318,14 @@ pub struct DecisionRequest {
     /// Partition of the call's thread; `None` if the organism has one partition.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
-    /// Name that the sender claims. The pump does not trust it: the recorded name comes from the
-    /// signature.
+    /// Name that the sender claims. The pump does not trust the claim: the recorded name comes from
+    /// the signature.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
-    /// The operator and the reason. The control socket adds the user that the operating system
-    /// reports.
+    /// The operator and the reason. The control socket adds the user according to the operating
+    /// system.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -349,7 +350,7 @@ impl DecisionRequest {
     }
 }
 
-/// The secret of a client. Its `Debug` form does not show it.
+/// The secret of a client. Its `Debug` form hides the secret.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BearerSecret(String);

@@ -20,13 +20,13 @@ pub enum ServiceResponse {
     /// The pump has recorded the cancellation.
     #[serde(rename = "taken")]
     Cancelled,
-    /// The ruling on a decision; `None` if the pump accepted the decision.
+    /// The pump's ruling on a decision: the refusal, or `None` if the pump accepted the decision.
     #[serde(rename = "ruled")]
     Ruled(Option<Box<Refusal>>),
-    /// The ruling on a pause or a resume that the pump accepted.
+    /// The pump's report on a pause or a resume that it accepted.
     #[serde(rename = "paused")]
     Paused(PauseReport),
-    /// The fork that the pump has recorded.
+    /// The pump has recorded this fork.
     #[serde(rename = "forked")]
     Forked {
         #[serde(rename = "thread")]
@@ -35,7 +35,7 @@ pub enum ServiceResponse {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The ruling on a retry that was not refused.
+    /// The pump's ruling on a retry that it did not refuse.
     #[serde(rename = "retried")]
     Retried(RetryReport),
     /// The config has no such listener.
@@ -90,7 +90,7 @@ pub enum ServiceResponse {
     },
 }
 
-/// The ruling on a retry that was not refused.
+/// The pump's ruling on a retry that it did not refuse.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RetryReport {
     /// The new message is on record.
@@ -102,13 +102,13 @@ pub enum RetryReport {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The message was retried before, as this one.
+    /// The message was retried before; this is the earlier retry.
     #[serde(rename = "already")]
     AlreadyRetried {
         #[serde(rename = "retry")]
         retry: MessageId,
     },
-    /// The work may be done a second time, which the operator has to confirm.
+    /// The retry may do the work a second time, so the operator has to confirm it.
     #[serde(rename = "unconfirmed")]
     Unconfirmed {
         #[serde(rename = "reason")]
@@ -119,7 +119,7 @@ pub enum RetryReport {
 /// Result of a pause or a resume in one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseReport {
-    /// Whether the action is on record. If not, everything was already as requested.
+    /// Whether the action was recorded. If not, the target was already in the requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,
     /// Deliveries that were in flight in the target.
@@ -131,7 +131,7 @@ pub struct PauseReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result")]
 pub enum ReloadReport {
-    /// The config is in force from now on, and that is on record.
+    /// The config is in force from now on, as the journal records.
     #[serde(rename = "applied")]
     Applied {
         #[serde(rename = "before")]
@@ -148,13 +148,13 @@ pub enum ReloadReport {
         #[serde(rename = "config")]
         config: Digest,
     },
-    /// The file is no valid config. The config in force stays.
+    /// The file is no valid config. The previous config stays in force.
     #[serde(rename = "invalid")]
     Invalid {
         #[serde(rename = "problems")]
         problems: Vec<String>,
     },
-    /// Some differences take effect at a start alone. None is applied.
+    /// Some differences take effect only at a start, so none is applied.
     #[serde(rename = "needs-restart")]
     NeedsRestart {
         #[serde(rename = "keys")]
@@ -162,12 +162,12 @@ pub enum ReloadReport {
     },
 }
 
-/// Why the pump of a partition does not respond.
+/// Why the pump of a partition does not respond, and whether a pump soon will.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionUnavailable {
     #[serde(rename = "detail")]
     pub detail: String,
-    /// Whether the partition had a pump until now, so that another pump is expected soon.
+    /// Whether the partition had a pump until now. If so, another pump is expected soon.
     #[serde(rename = "soon")]
     pub soon: bool,
     /// Whether the pump may have carried out the request.
@@ -195,7 +195,7 @@ pub enum SubmitUpdate {
         thread: ThreadId,
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
-        /// Whether the client key was used before, so that this is the recorded answer.
+        /// Whether the client key was used before. If so, this is the recorded answer.
         #[serde(rename = "again")]
         again: bool,
         /// Whether one of the accepted calls waits for an approval.
@@ -209,7 +209,8 @@ pub enum SubmitUpdate {
         #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
-    /// Something in the submission's thread tree waits, while the client waits for the results.
+    /// The submission's thread tree waits for something. Sent only while the client waits for the
+    /// results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
     /// The client may not write to this thread. The payload states the reason.
@@ -230,9 +231,9 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether the update reports a failed call: a failure that the core reports, or the reply of a
-    /// workflow whose run has failed. A leg of a `first` group without payloads, because another
-    /// leg replied, has not failed.
+    /// Whether the update reports a failed call: a failure that the core reports, or a workflow's
+    /// reply for a failed run. A leg of a `first` group has not failed if it has no payloads
+    /// because another leg replied.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

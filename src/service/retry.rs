@@ -1,4 +1,4 @@
-//! Retries by operators, on the side of the pump.
+//! Retries by operators, as the pump carries them out.
 
 use uuid::Uuid;
 
@@ -11,8 +11,8 @@ use crate::pump::core::RetryRuling;
 use crate::thread::{RetryAction, Verdict};
 
 impl PumpService {
-    /// Retries a message. What is sent again is read from the journal, whatever the requester knows
-    /// of it.
+    /// Retries a message. Reads the message from the journal, and trusts nothing that the request
+    /// says about it.
     pub(super) async fn retry(&self, request: RetryRequest) -> Result<ServiceResponse, Error> {
         let RetryRequest { message, record, source, thread, is_confirmed, origin, .. } = request;
         let data = self.data.clone();

@@ -1,5 +1,5 @@
-//! The key with which an operator signs decisions. It is stored in a file that is encrypted with a
-//! passphrase (PKCS #8, which OpenSSL reads).
+//! The key with which an operator signs decisions. A file stores it, encrypted with a passphrase
+//! (PKCS #8, which OpenSSL reads).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -43,7 +43,7 @@ pub enum Error {
     NotEncrypted { detail: String },
 }
 
-/// Signs decisions with an operator's key. Its `Debug` form does not show the key.
+/// Signs decisions with an operator's key. Its `Debug` form hides the key.
 pub struct OperatorSigner(SigningKey);
 
 impl std::fmt::Debug for OperatorSigner {
@@ -53,7 +53,7 @@ impl std::fmt::Debug for OperatorSigner {
 }
 
 impl OperatorSigner {
-    /// Generates a key and writes it, encrypted, to a new file that only the file's owner can read.
+    /// Generates a key and writes it, encrypted, to a new file that only its owner can read.
     pub fn create(path: &Path, passphrase: &str) -> Result<Self, Error> {
         let key = SigningKey::generate(&mut OsRng);
         let plain = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
@@ -99,7 +99,7 @@ impl OperatorSigner {
 
     /// Signs a request with the present time. The request is a decision about a call of `thread`,
     /// the cancellation of `thread`, or a live subscription to it. An answer is first shortened to
-    /// its payload, because only the payload is recorded.
+    /// its payload, because the journal records only the payload.
     pub fn sign(&self, ask: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -136,7 +136,7 @@ pub struct SignaturePlace {
 }
 
 impl SignaturePlace {
-    /// The place for a signature that is made now.
+    /// Creates the place of a signature that is made now.
     pub fn now(journal: Uuid, thread: ThreadId) -> Self {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -144,9 +144,9 @@ impl SignaturePlace {
         Self { journal, thread, time: Time::now(), nonce }
     }
 
-    /// The text whose bytes an operator signs for this request. An answer and a fork are first
-    /// shortened to what the journal records of them. `None` if requests of this kind are not
-    /// signed.
+    /// Returns the text whose bytes an operator signs for this request. First shortens an answer or
+    /// a fork to the parts that the journal records. Returns `None` if requests of this kind are
+    /// not signed.
     pub fn text_to_sign(&self, ask: &mut ServiceRequest) -> Option<String> {
         shorten(ask);
         let place = (self.journal, &self.thread);
@@ -155,7 +155,7 @@ impl SignaturePlace {
         String::from_utf8(bytes).ok()
     }
 
-    /// Adds a signature to the request. The pump checks it.
+    /// Adds a signature to the request. The pump will check it.
     pub fn add_signature(
         &self,
         ask: &mut ServiceRequest,
@@ -184,8 +184,8 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
-/// Returns the signature of a request if the signature is valid for exactly this request. Accepts
-/// every operator's key.
+/// Returns the signature of a request if the signature is valid for exactly this request. Does not
+/// check to which operator the key belongs.
 pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     let (origin, named) = match ask {
         ServiceRequest::Decide(matter) => (&matter.origin, None),
@@ -243,13 +243,13 @@ fn with_statement<T>(
     }
 }
 
-/// The form in which the journal records an answer that has passed the gate.
+/// Returns the form in which the journal records an answer that has passed the gate.
 fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
     let verdict = Verdict::Passed(Digest::of(&answer.payload));
     RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
-/// Shortens every text to the length that the journal records, and an answer to its payload.
+/// Shortens every text to the length that the journal records, and an answer to its payload only.
 fn shorten(ask: &mut ServiceRequest) {
     let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
     match ask {

@@ -1,6 +1,6 @@
 //! The transport over the control socket of an organism on this host. The client sends one line for
-//! each request, the organism one line for each response ([`encoding`](super::encoding)). A
-//! connection carries one request after another.
+//! each request, and the organism sends one line for each response ([`encoding`](super::encoding)).
+//! A connection carries one request after another.
 
 use std::fs::File;
 use std::io;
@@ -21,13 +21,13 @@ use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Path of the control socket of the journal in `data`.
+/// Returns the path of the control socket of the journal in `data`.
 pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A short name for the path of a socket. Operating systems limit the length of socket names, but
-/// not the length of directory paths. The directory must stay open as long as the name is used.
+/// A short name for the path of a socket, because operating systems limit the length of socket
+/// names but not of directory paths. The directory must stay open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,
@@ -131,12 +131,12 @@ impl SocketTransport {
         self.idle().push(IdleConnection { stream, since: Instant::now() });
     }
 
-    /// Directory of the journal.
+    /// Returns the directory of the journal.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Digest of the running config; `None` if the organism does not respond in time.
+    /// Returns the digest of the running config; `None` if the organism does not respond in time.
     pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let sending = self.send(&ServiceRequest::Status, &responses);
@@ -163,8 +163,8 @@ impl SocketTransport {
         if let Some(idle) = self.take_idle() {
             let mut progress = ExchangeProgress::default();
             let ended = self.exchange(idle, &framed, responses, &mut progress).await;
-            // The organism may have closed the connection at this moment, and another one may run
-            // by now.
+            // The organism may have closed the connection just now, and another organism may have
+            // started since.
             let is_lost =
                 if request.is_query() { !progress.has_response } else { !progress.is_written };
             if !is_lost {
@@ -213,8 +213,8 @@ impl SocketTransport {
     async fn connect_anew(&self) -> Result<BufReader<UnixStream>, Error> {
         let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
         loop {
-            // Ordering rule: the announcement is read before connecting, because it ends when the
-            // socket exists.
+            // Ordering rule: the announcement is read before connecting. It ends when the socket
+            // exists, so reading it afterwards could miss an organism that has just started.
             let is_announced = announcement::is_announced(&self.data);
             if let Some(stream) = self.connect().await? {
                 return Ok(BufReader::new(stream));
@@ -259,7 +259,7 @@ impl SocketTransport {
     }
 }
 
-/// Id of the process behind a socket, if the operating system reports it.
+/// Returns the id of the process behind a socket, if the operating system reports it.
 fn server_of(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)

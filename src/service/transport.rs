@@ -1,4 +1,4 @@
-//! The transports of requests: each leads from a client to the pump that carries out its requests.
+//! The transports of requests. Each leads from a client to the pump that carries out the requests.
 
 use tokio::sync::mpsc;
 
@@ -7,17 +7,17 @@ use super::{
 };
 
 pub enum ServiceTransport {
-    /// To a pump in this process.
+    /// The pump runs in this process.
     InProcess(PumpService),
-    /// To an organism on this host, over its control socket.
+    /// The organism runs on this host, behind its control socket.
     Socket(SocketTransport),
-    /// To the pump of a partition on any host, over NATS.
+    /// The pump of the partition runs on any host, behind NATS.
     Nats(NatsTransport),
 }
 
 impl ServiceTransport {
-    /// Sends a request and passes on each response up to the last one. Returns [`Error::Lost`] if
-    /// the responses break off.
+    /// Sends a request and passes on each response, including the last one. Returns [`Error::Lost`]
+    /// if the responses break off.
     pub async fn send(
         &self,
         partition: u32,

@@ -1,5 +1,5 @@
-//! Reports to a client that waits for its thread tree what the tree waits for: a held call at once,
-//! and a model call when it takes long.
+//! Reports to a waiting client why its thread tree waits: for a held call at once, and for a model
+//! call when it takes long.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -39,10 +39,10 @@ pub enum WaitKind {
     Pause { route: String, until: Time },
 }
 
-/// The running model calls of one thread tree, and when each is reported next.
+/// The running model calls of one thread tree, with the time of the next report of each.
 pub struct TreeWatch {
     waits: mpsc::Receiver<CallWait>,
-    /// Calls that the receipt already shows as held.
+    /// Calls that are held according to the receipt, so that no report of them is needed.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
 }
@@ -52,7 +52,7 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Time in the present state after which the next report is due.
+    /// Duration of the present state at which the next report is due.
     due: Duration,
 }
 
@@ -62,7 +62,7 @@ impl TreeWatch {
         (sender, Self { waits, known: Vec::new(), models: HashMap::new() })
     }
 
-    /// Marks calls as known to the client, because the receipt shows them as held.
+    /// Marks calls as known to the client: the receipt shows them as held.
     pub fn knows(&mut self, calls: &[CallId]) {
         self.known.extend_from_slice(calls);
     }
@@ -119,7 +119,7 @@ impl TreeWatch {
     }
 
     /// Reports a model call that has been in its present state for long enough. The next report of
-    /// the same state is due after four times that time.
+    /// the same state is due when the state has lasted four times as long.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;

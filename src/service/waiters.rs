@@ -1,5 +1,5 @@
-//! Clients that wait for the completion of a call that was accepted earlier, such as clients that
-//! repeat a key.
+//! Clients that wait for the completion of a call that was accepted earlier, for example because
+//! they repeated a key.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 /// One query to the pump, which all waiters of a call share.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
-/// The waiters of one pump, by call. The pump itself has at most one waiter for each call, no
-/// matter how many clients wait, and none once all clients have left.
+/// The waiters of one pump, by call. The pump itself has at most one waiter for each call, however
+/// many clients wait. It has none once all clients have left.
 ///
 /// The table is concurrent, because each client registers and leaves in a task of its own.
 #[derive(Clone)]
@@ -33,8 +33,8 @@ impl CallWaiters {
         Self { pump, calls: Arc::default() }
     }
 
-    /// Waits for the completion of a call in `thread`. Returns `None` if the call had completed
-    /// before; the journal contains its result, if any.
+    /// Waits for the completion of a call in `thread`. Returns `None` if the call was already
+    /// completed; the journal then contains its result, if any.
     pub async fn completion(
         &self,
         thread: &ThreadId,
@@ -56,7 +56,7 @@ impl CallWaiters {
         };
 
         // Lock: the shard of the table stays locked to the end of this block. Otherwise, a client
-        // that leaves meanwhile could remove the query that this client joins.
+        // that leaves meanwhile could remove the query that this client is about to share.
         let mut awaited = self
             .calls
             .entry(call)
@@ -66,7 +66,7 @@ impl CallWaiters {
         (awaited.completion.clone(), RegisteredWaiter { table: self, call })
     }
 
-    /// Number of calls for which clients wait.
+    /// Returns the number of calls for which clients wait.
     pub fn len(&self) -> usize {
         self.calls.len()
     }

@@ -1,4 +1,4 @@
-//! Listeners that come with the program, and what of them can be written out.
+//! Listeners that come with the program, and the files that are written when they are installed.
 
 use super::projects::PYTHON_KIT;
 use super::{ListenerManifest, MANIFEST, ShippedFile, WrittenFile};
@@ -16,12 +16,12 @@ pub struct ShippedListener {
 }
 
 impl ShippedListener {
-    /// The files of the listener, without the manifest.
+    /// Returns the files of the listener, without the manifest.
     pub fn files(&self) -> &'static [ShippedFile] {
         self.files
     }
 
-    /// The files of the listener, with the manifest as the last.
+    /// Returns the files of the listener, with the manifest as the last.
     pub fn written_files(&self) -> Vec<WrittenFile> {
         let manifest = WrittenFile {
             path: MANIFEST.to_owned(),
@@ -32,7 +32,7 @@ impl ShippedListener {
     }
 }
 
-/// The shipped listener with this name.
+/// Returns the shipped listener with this name.
 pub fn listener(name: &str) -> Option<&'static ShippedListener> {
     LISTENERS.iter().find(|listener| listener.name == name)
 }
@@ -49,7 +49,7 @@ macro_rules! files {
     };
 }
 
-/// The kit beside a listener in Python.
+/// Copy of the kit that is installed beside a listener in Python.
 const KIT_BESIDE: ShippedFile = ShippedFile::new("organism_listener.py", PYTHON_KIT);
 
 /// All shipped listeners, and the kit for listeners in Python.

@@ -22,13 +22,13 @@ pub struct ListenerManifest {
     pub files: BTreeMap<String, String>,
 }
 
-/// The text is no manifest.
+/// Reason why a text is no manifest.
 #[derive(Debug, thiserror::Error)]
 #[error("not a manifest of a listener: {0}")]
 pub struct ManifestError(String);
 
 impl ListenerManifest {
-    /// The manifest of a listener as this program ships it.
+    /// Returns the manifest of a listener as this program ships it.
     pub fn of(listener: &ShippedListener) -> Self {
         let digest = |text: &str| Digest::of(text.as_bytes()).to_string();
         let files = listener.files().iter().map(|file| (file.path.to_owned(), digest(file.text)));
@@ -49,7 +49,7 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether a text is a file of another program, which uses the same name of a file.
+    /// Whether a text is the file of another program that uses the same file name.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);
         let keys = ["name", "version", "files"];

@@ -1,7 +1,7 @@
 //! Files that the program carries with it: schemas, listeners, and projects to start from.
 //!
-//! Everything here works after an installation without the source tree. Must not know what the
-//! files mean.
+//! Everything here is available after an installation without the source tree. This module must not
+//! know what the files mean.
 
 mod listeners;
 mod manifest;

@@ -5,7 +5,7 @@ use super::ShippedFile;
 /// The Python kit, under the name by which listeners import it.
 pub(super) const PYTHON_KIT: &str = include_str!("../../listeners/python/organism_listener.py");
 
-/// Explains the directory for copies of checkpoints, and keeps it in a copy of the project by git.
+/// File that explains the directory for checkpoint copies. With this file, git keeps the directory.
 const CHECKPOINTS_README: &str = include_str!("init/checkpoints.md");
 
 /// The project of `organism init`.

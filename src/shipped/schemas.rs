@@ -9,7 +9,7 @@ pub struct ShippedSchema {
     /// Name with the prefix, such as `organism:actions.xsd`.
     pub name: &'static str,
     pub text: &'static str,
-    /// Whether it declares the core's own words, which no listener may accept.
+    /// Whether the schema declares the core's own words, which no listener may accept.
     pub is_core: bool,
 }
 
@@ -44,7 +44,7 @@ pub const SCHEMAS: &[ShippedSchema] = &[
     schema!("workflow.xsd", "schemas/workflow.xsd", core),
 ];
 
-/// The shipped schema with this name, which begins with the prefix.
+/// Returns the shipped schema with this name, which begins with the prefix.
 pub fn schema(name: &str) -> Option<&'static ShippedSchema> {
     SCHEMAS.iter().find(|schema| schema.name == name)
 }

@@ -1,13 +1,13 @@
 //! The example workflows as projects of their own.
 //!
-//! The examples refer to the source tree that they stand in. Written out, each is a project without
-//! it: `organism.toml`, its listeners beneath `listeners/`, and shipped schemas by their names.
+//! The examples refer to the source tree. Each is written out as a project that does not need it:
+//! `organism.toml`, its listeners beneath `listeners/`, and shipped schemas by their names.
 
 use super::listeners::listener;
 use super::projects::MODEL_LINES;
 use super::{CREW, ShippedFile, WrittenFile};
 
-/// The crew is a project of its own, which refers to no source tree.
+/// Name of the crew, which is a separate project and refers to no source tree.
 const CREW_NAME: &str = "crew";
 
 /// An example workflow that `organism init --workflow` writes out.
@@ -16,9 +16,9 @@ pub struct WorkflowProject {
     pub name: &'static str,
     pub description: &'static str,
     files: &'static [ShippedFile],
-    /// Listener that is written out with the project.
+    /// Listener that is written out with the project, if it needs one.
     listener: Option<&'static str>,
-    /// Texts of the example and their replacements, beside those of every example.
+    /// Texts of the example and their replacements, in addition to those of every example.
     replaced: &'static [(&'static str, &'static str)],
 }
 
@@ -103,13 +103,13 @@ pub const WORKFLOWS: &[WorkflowProject] = &[
     },
 ];
 
-/// The workflow with this name.
+/// Returns the workflow with this name.
 pub fn workflow(name: &str) -> Option<&'static WorkflowProject> {
     WORKFLOWS.iter().find(|workflow| workflow.name == name)
 }
 
 impl WorkflowProject {
-    /// The files of the project, with those of its listener.
+    /// Returns the files of the project, with those of its listener.
     pub fn written_files(&self) -> Vec<WrittenFile> {
         let own = self.files.iter().map(|file| {
             let mut written = WrittenFile::from(file);
@@ -130,7 +130,7 @@ impl WorkflowProject {
         own.chain(of_listener).collect()
     }
 
-    /// The text of a file without what refers to the source tree.
+    /// Returns the text of a file without references to the source tree.
     fn without_source_tree(&self, text: &str) -> String {
         let name = self.name;
         let mut text = text
@@ -159,7 +159,7 @@ impl WorkflowProject {
         out
     }
 
-    /// The commands that the head of the config names, as they are typed.
+    /// Returns the commands that the head of the config names, as they are typed.
     pub fn commands(&self) -> Vec<String> {
         let files = self.written_files();
         let config = files.iter().find(|file| file.path == "organism.toml");

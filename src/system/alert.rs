@@ -1,4 +1,4 @@
-//! The payload `alert`: what became of a cause that an operator must know of.
+//! The payload `alert`: an event of a cause that an operator must know of.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl AlertKind {
     }
 }
 
-/// The part of an alert that a report is about.
+/// The event of an alert that a report describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
     /// The cause began.
@@ -53,10 +53,11 @@ pub enum AlertEvent {
     /// The cause ended.
     #[serde(rename = "ended")]
     Ended,
-    /// The command took the oldest report of the alert that it had not taken.
+    /// The command accepted the oldest report of the alert that it had not accepted yet.
     #[serde(rename = "sent")]
     Sent,
-    /// The command failed for that report. It is not repeated.
+    /// The command failed for the oldest report of the alert that it had not accepted. That report
+    /// is not repeated.
     #[serde(rename = "not-sent")]
     NotSent,
 }
@@ -73,7 +74,7 @@ impl AlertEvent {
         }
     }
 
-    /// Whether the command gets a report about this event.
+    /// Whether the command gets reports of this event.
     pub const fn is_for_command(self) -> bool {
         matches!(self, Self::Raised | Self::Ended)
     }
@@ -87,7 +88,7 @@ pub struct AlertId {
     pub cause: Position,
 }
 
-/// The form in which a command and a person read it, such as `failures/search/120`.
+/// Formats the id for a command or a person, such as `failures/search/120`.
 impl fmt::Display for AlertId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.kind.as_str(), self.subject, self.cause)
@@ -101,8 +102,8 @@ pub struct AlertReport {
     pub event: AlertEvent,
     #[serde(rename = "kind")]
     pub kind: AlertKind,
-    /// Name of what the alert is about: a sender, a listener, a budget with its tree, the id of a
-    /// held call, or a part of the record. Contains no bytes of payloads.
+    /// Subject of the alert: a sender, a listener, a budget with its tree, the id of a held call,
+    /// or a part of the record. Contains no bytes of payloads.
     #[serde(rename = "subject")]
     pub subject: String,
     /// Position of the record with which the cause began.
@@ -114,12 +115,12 @@ pub struct AlertReport {
     /// Time at which the cause began.
     #[serde(rename = "since")]
     pub since: Time,
-    /// How often the cause has occurred.
+    /// Number of times that the cause has occurred.
     #[serde(rename = "count")]
     pub count: u64,
     #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<ThreadId>,
-    /// Sentence for people.
+    /// Description for people, as a sentence.
     #[serde(rename = "detail")]
     pub detail: String,
 }

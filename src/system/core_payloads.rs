@@ -97,9 +97,9 @@ pub enum CorePayload {
     },
     BudgetWarning {
         budget: String,
-        /// The agent whose budget it is; `None` for the budget of the tree.
+        /// The agent that has the budget; `None` for the budget of the tree.
         of: Option<ListenerName>,
-        /// Used amount, in the unit of the budget; money in currency units.
+        /// Used amount in the unit of the budget; for money, in units of the currency.
         used: String,
         limit: String,
     },
@@ -173,8 +173,8 @@ impl CorePayload {
         Self::Error { code, about: None, message, from: None, is_lasting: false }
     }
 
-    /// The payload that informs the sender about a refusal: a `huh` if the payload is at fault, a
-    /// `system-error` if the state of the system is.
+    /// Returns the payload that informs the sender about a refusal: a `huh` if the payload is at
+    /// fault, a `system-error` if the state of the system is the reason.
     pub fn to(refusal: &Refusal) -> Self {
         let code = match refusal.rule {
             RefusalRule::Busy => ErrorCode::Busy,

@@ -18,7 +18,7 @@ pub struct Huh {
 const ATTEMPT_CHARS: usize = 400;
 
 impl Huh {
-    /// Feedback about one refused payload.
+    /// Creates the feedback about one refused payload.
     pub fn of(refusal: &Refusal) -> Self {
         let place = refusal.place.clone().unwrap_or_default();
         let attempt = refusal.head.chars().take(ATTEMPT_CHARS).collect::<String>();
@@ -30,7 +30,8 @@ impl Huh {
         }
     }
 
-    /// Feedback about findings that belong to no payload; `None` if there are no findings.
+    /// Creates the feedback about findings that belong to no payload; `None` if there are no
+    /// findings.
     pub fn about(findings: &[Finding]) -> Option<Self> {
         let code = findings.first()?.code.clone();
         Some(Self { code, reasons: findings.to_vec(), expected: None, attempt: None })

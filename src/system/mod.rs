@@ -35,7 +35,7 @@ pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
 /// Name of the payload with which a listener answers the request for a preview.
 pub const PREVIEW: &str = "preview";
 
-/// Name of the payload with which a listener refuses a call whose approved preview holds no more.
+/// Name of the payload with which a listener refuses a call whose approved preview no longer holds.
 pub const STALE_PREVIEW: &str = "stale-preview";
 
 pub fn name(local: &str) -> PayloadName {

@@ -1,4 +1,4 @@
-//! Primitives: payloads with which agents request something of the core.
+//! Primitives: payloads with which agents and listeners request something of the core.
 
 use std::time::Duration;
 

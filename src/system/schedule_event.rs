@@ -13,8 +13,8 @@ pub enum ScheduleEvent {
     Started { due: Time, thread: ThreadId },
     /// `count` times were missed: `due` and the following ones up to `until`.
     Missed { due: Time, until: Option<Time>, count: u64, policy: &'static str },
-    /// The time `due` came while the maximum number of earlier runs was open; `thread` is that of
-    /// the oldest one.
+    /// The time `due` came while the maximum number of earlier runs was still open. `thread` is the
+    /// thread of the oldest open run.
     PassedOver { due: Time, thread: ThreadId },
     /// The request of a run was refused.
     Refused { due: Time, thread: ThreadId, reason: String },

@@ -24,7 +24,7 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether a warning about an unreachable collector was logged that no later success has ended.
+    /// Whether an unreachable collector was logged, and no export has succeeded since then.
     warned: bool,
     /// Whether a rejection of spans by the collector was logged before.
     is_rejection_logged: bool,
@@ -75,7 +75,7 @@ impl ExportTask {
     }
 
     /// Exports the current batch. A stop may interrupt a wait between requests, but never a
-    /// request: the collector may have stored the spans already, and would get them twice.
+    /// request: the collector may already have stored its spans, and would get them twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {

@@ -40,7 +40,7 @@ impl SpanExporter {
         Self { tracer, stop, sending: tokio::spawn(sending.run(stopped)) }
     }
 
-    /// The tracer whose spans are exported.
+    /// Returns the tracer whose spans are exported.
     pub fn tracer(&self) -> &SpanTracer {
         &self.tracer
     }

@@ -39,8 +39,8 @@ impl Tree {
         }
     }
 
-    /// Records the use of a model turn. `reserved_in` is the thread that reserved it, if the call
-    /// is closed already.
+    /// Records the use of a model turn. If the call is closed already, `reserved_in` is the thread
+    /// in which the turn's reservation was made.
     fn record_use(
         &mut self,
         call: CallId,

@@ -30,25 +30,26 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time since which a pause keeps a call of the thread back, so that its time stands still.
+    /// Time since which the thread's time stands still, because a pause keeps one of its calls
+    /// back.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
 
-/// The allotment of a thread that a fork takes over. Nothing of its tokens and money is used yet.
+/// Allotment of a thread that a fork takes over from its source, with no tokens or money used yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Rest of the thread's time in the source, in microseconds.
+    /// Time that the thread had left in the source, in microseconds.
     #[serde(rename = "left_micros", default, skip_serializing_if = "Option::is_none")]
     pub left_micros: Option<u64>,
 }
 
 impl InheritedAllotment {
-    /// The allotment as a fork takes it over from a source whose history ends at `at`.
+    /// Returns the allotment that a fork takes over from a source whose history ends at `at`.
     pub(super) fn of(usage: &AllotmentUsage, at: Time) -> Self {
         let AllotmentUsage { limits: Allotment { tokens, money, until }, still_since, .. } = *usage;
         let left = until.map(|until| until.since(still_since.unwrap_or(at)));
@@ -56,7 +57,7 @@ impl InheritedAllotment {
         Self { tokens, money, left_micros }
     }
 
-    /// The allotment in a fork that begins at `now`.
+    /// Returns the allotment as it is in force in a fork that begins at `now`.
     pub(super) fn begun(self, now: Time) -> AllotmentUsage {
         let Self { tokens, money, left_micros } = self;
         let until = left_micros.map(|left| now.plus(Duration::from_micros(left)));
@@ -74,7 +75,7 @@ impl AllotmentUsage {
 }
 
 impl Tree {
-    /// The allotments of `thread` and of the threads above it, nearest first.
+    /// Returns the allotments of `thread` and of the threads above it, nearest first.
     pub fn allotments(
         &self,
         thread: &ThreadId,
@@ -85,7 +86,7 @@ impl Tree {
         })
     }
 
-    /// The open calls that `thread` and the threads above it are bound to, nearest first.
+    /// Returns the open calls to which `thread` and the threads above it are bound, nearest first.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -93,8 +94,8 @@ impl Tree {
         })
     }
 
-    /// Sum of the reservations in the threads that are bound to `binding` and in their subthreads,
-    /// except the reservation of this attempt.
+    /// Returns the sum of the reservations in the threads that are bound to `binding` and in their
+    /// subthreads, except the reservation of this attempt.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -125,8 +126,8 @@ impl Tree {
     }
 }
 
-/// `thread` and the threads above it, nearest first. The root has an allotment only in a fork; the
-/// limits of any other root are the budget of the tree.
+/// Returns `thread` and the threads above it, nearest first. Only the root of a fork has an
+/// allotment; the budget of the tree limits any other root.
 pub(super) fn with_ancestors(thread: &ThreadId) -> impl Iterator<Item = ThreadId> + use<> {
     std::iter::successors(Some(thread.clone()), ThreadId::parent)
 }

@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version in which setting the clock forward also moves the times of trees that have no
-/// open call.
+/// First core version that moves the times of trees without open calls, too, when the clock was set
+/// forward.
 const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -126,7 +126,7 @@ impl State {
                 self.config = *config;
                 self.core_version = *core_version;
                 self.drop_ended_schedules();
-                // While no pump ran, no answer could arrive.
+                // No answer could arrive while no pump ran.
                 self.pass_over(time.since(self.time), Duration::ZERO);
             }
             Fact::Reloaded { config, .. } => self.config = *config,
@@ -187,8 +187,9 @@ impl State {
         }
     }
 
-    /// Updates which times of `tree` stand still: those of calls that a pause keeps back, and its
-    /// wall time if it waits for people only. Called after all facts of a record are applied.
+    /// Updates which times of `tree` stand still: the times of calls that a pause keeps back, and
+    /// the wall time while the tree waits for people only. Called after all facts of a record are
+    /// applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -199,9 +200,10 @@ impl State {
         }
     }
 
-    /// Moves deadlines later. `stood`, in which the pump did not run or could not continue, moves
-    /// the time-outs of calls and holds, but no timer and no wall time. `stepped`, by which the
-    /// system's clock was set forward, moves all of these except timers for a clock time.
+    /// Moves deadlines later. `stood` is the time in which the pump did not run or could not
+    /// continue; it moves the time-outs of calls and holds, but no timer and no wall time.
+    /// `stepped` is the amount by which the system's clock was set forward; it moves all of these
+    /// except timers for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -209,7 +211,7 @@ impl State {
 
         let also_at_rest = self.core_version >= AT_REST_SINCE && !stepped.is_zero();
         if also_at_rest {
-            // For trees that have left memory: it is added when they come back.
+            // A tree outside memory is moved by this amount when it comes back.
             self.stepped += stepped;
         }
 
@@ -220,7 +222,7 @@ impl State {
     }
 
     /// Records the hand-over of an attempt. Its call may be in any thread tree, because a listener
-    /// that has finished a call gets the next one from any tree.
+    /// that has finished a call may next get a call from any other tree.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
@@ -250,7 +252,7 @@ impl Tree {
 
     fn limit_window(&mut self, agent: &ListenerName, thread: &ThreadId, kept: u32) {
         if let Some(thread) = self.threads.get_mut(thread) {
-            // The turn that cleared its context is shown, too, besides the kept items.
+            // The prompt shows the turn that cleared the context besides the kept items.
             *thread.shown.of(agent) = kept.saturating_add(1);
         }
     }
@@ -399,7 +401,7 @@ impl Tree {
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);
-        // The step accepts a note of this name as the preview of a held call only.
+        // The step accepts a note of this name only as the preview of a held call.
         if message.kind == MessageKind::Note
             && *message.name.local == *system::PREVIEW
             && *message.name.namespace == *system::NAMESPACE
@@ -450,7 +452,7 @@ impl Tree {
             call.requests = Vec::new();
             call.next_slot = 0;
             call.waiting = None;
-            // The last outcome requested none of the messages that are pending from before it.
+            // None of the messages that were pending before this outcome answers it.
             call.pending.iter_mut().for_each(|p| p.slot = ReplyOrder::UNREQUESTED);
         }
     }
@@ -508,7 +510,7 @@ impl Tree {
         }
     }
 
-    /// Frees the memory of the call tables when no call is open: most trees have none.
+    /// Frees the memory of the call tables if no call is open, which is so in most trees.
     fn rest(&mut self) {
         if self.calls.is_empty() && self.in_flight.is_empty() {
             self.calls.shrink_to_fit();

@@ -1,5 +1,5 @@
-//! The answers to an outcome: their order, and when they are complete, so that the listener of the
-//! call is woken once.
+//! The answers to an outcome: their order, and whether all have arrived, so that the listener of
+//! the call is woken once.
 
 use std::sync::Arc;
 

@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::Verdict;
 use crate::ids::ListenerName;
 
-/// A decision about a held call. `A` is the form of an answer: bytes in a request, a payload in an
-/// event after the gate, a verdict in a journal record.
+/// A person's decision about a held call. `A` is the form of an answer: bytes in a request, a
+/// payload in an event after the gate, a verdict in a journal record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision<A> {
     /// Approves the payload that an operator has read. `hash` is the digest of that payload, or the
-    /// first digits of the digest. `preview` is that of the call's preview, if one was read.
+    /// first digits of the digest. `preview` is the digest of the call's preview, if the operator
+    /// has read one.
     #[serde(rename = "approve")]
     Approve {
         #[serde(rename = "hash")]
@@ -60,7 +61,7 @@ impl<A> Decision<A> {
         }
     }
 
-    /// The verb of the command that submits such a decision.
+    /// Returns the verb of the command that submits such a decision.
     pub const fn verb(&self) -> &'static str {
         match self {
             Self::Approve { .. } => "approve",

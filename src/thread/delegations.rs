@@ -10,8 +10,9 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// Number of delegations of the goal of `call`, and their maximum. If the goal is itself a
-    /// delegated task, returns the numbers of the original goal. `None` if the goal has no roles.
+    /// Returns the number of delegations of the goal of `call`, and their maximum. If the goal is
+    /// itself a delegated task, returns the numbers of the original goal. Returns `None` if the
+    /// goal has no roles.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {
@@ -38,8 +39,8 @@ impl Tree {
         }
     }
 
-    /// The calls from `call` up to the original goal: each is a delegated task of the next one, the
-    /// last one is not.
+    /// Returns the calls from `call` up to the original goal. Each is a delegated task of the next;
+    /// only the last is not delegated.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

@@ -56,7 +56,7 @@ pub struct Opening {
     /// Id of the group's first call and the gathering rule, if several peers got the same payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
-    /// Whether the call's result becomes the result of the opener's own call.
+    /// Whether the result of the call becomes the result of the opener's own call.
     #[serde(rename = "forward", default, skip_serializing_if = "std::ops::Not::not")]
     pub forward: bool,
 }
@@ -128,12 +128,12 @@ pub enum Fact {
         epoch: u32,
         #[serde(rename = "config")]
         config: Digest,
-        /// Version of the core that decides from this record on; 0 in journals from before core
-        /// versions.
+        /// Version of the core that decides from this record on; 0 in older journals, which do not
+        /// record it.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
         /// Digests of all blobs that the organism uses from this record on: config, prompts,
-        /// schemas. Empty in journals from before boot records listed blobs.
+        /// schemas. Empty in older journals, whose boot records list no blobs.
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
@@ -158,7 +158,7 @@ pub enum Fact {
         thread: ThreadId,
         #[serde(rename = "by")]
         by: ListenerName,
-        /// The call that the thread is bound to: when this call closes, the thread is cancelled.
+        /// The call that the thread is bound to: its close cancels the thread.
         #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
         bound: Option<CallId>,
         /// Limits of the thread together with its subthreads.
@@ -175,25 +175,27 @@ pub enum Fact {
         by: ListenerName,
         #[serde(rename = "source")]
         source: ForkSource,
-        /// Listeners that get the calls of the fork that the source does not have.
+        /// Listeners that handle calls of the fork for which the source has no result.
         #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
         live: Vec<ListenerName>,
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
-        /// The threads of the source at that position, under the root of the fork.
+        /// The threads that the source had at the end of the history, renamed to lie under the
+        /// fork's root.
         #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
         threads: Vec<InheritedThread>,
     },
     /// A call that was open in the source of a fork is open again in the fork. The same record has
-    /// accepted its messages, under ids of the fork.
+    /// accepted the messages of the call, under ids of the fork.
     #[serde(rename = "reopened")]
     Reopened(Box<ReopenedCall>),
-    /// A call of a fork gets the recorded result of a call of its source. No listener is given it.
+    /// A call of a fork gets the recorded result of a call of its source, so no listener handles
+    /// it.
     #[serde(rename = "recalled")]
     Recalled {
         #[serde(rename = "call")]
         call: CallId,
-        /// The call of the source.
+        /// The same call in the fork's source.
         #[serde(rename = "source")]
         source: CallId,
     },
@@ -203,13 +205,13 @@ pub enum Fact {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// An operator retried a message of this tree, or a submission that was refused, as a new
-    /// message.
+    /// An operator retried a message of this tree, or a refused submission, as a new message.
     #[serde(rename = "retried")]
     Retried {
         #[serde(rename = "message")]
         message: MessageId,
-        /// Id of the new message; the first of them, if several peers get it.
+        /// Id of the new message. If several peers get the payload, the id of the first new
+        /// message.
         #[serde(rename = "retry")]
         retry: MessageId,
     },
@@ -260,8 +262,8 @@ pub enum Fact {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// An attempt was handed over to its listener. It is the listener's until the record of its
-    /// end. The call may belong to another tree than the record.
+    /// An attempt was handed over to its listener, which has it until the end of the attempt is
+    /// recorded. The call may belong to another tree than the record.
     #[serde(rename = "handed-over")]
     HandedOver {
         #[serde(rename = "call")]
@@ -318,7 +320,8 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// The window of an agent on a thread changed: it starts this many items before this `seq`.
+    /// The window of an agent on a thread changed: it now starts `kept` items before the message
+    /// with `seq` `before`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -369,7 +372,8 @@ pub enum Fact {
     Used {
         #[serde(rename = "call")]
         call: CallId,
-        /// The agent that made the model call; `None` in journals from before agents had budgets.
+        /// The agent that made the model call; `None` in journals that are older than the budgets
+        /// of agents.
         #[serde(rename = "agent", default, skip_serializing_if = "Option::is_none")]
         agent: Option<ListenerName>,
         #[serde(rename = "tokens_in")]
@@ -401,7 +405,8 @@ pub enum Fact {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// No preview of a held call will come. A preview that came is recorded as a note of the call.
+    /// The held call gets no preview. (A preview that arrives is instead recorded as a note of the
+    /// call.)
     #[serde(rename = "preview-missing")]
     PreviewMissing {
         #[serde(rename = "call")]
@@ -418,14 +423,14 @@ pub enum Fact {
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
-    /// A client sent its next request, so the counts and the wall time of the thread tree restart.
+    /// A client sent its next request, which resets the counts and the wall time of the thread
+    /// tree.
     #[serde(rename = "renewed")]
     Renewed {
         #[serde(rename = "by")]
         by: ListenerName,
     },
-    /// A client used a key again after the time for which its keys are kept. The key is new from
-    /// this record on.
+    /// A client used a key again after its retention time. The key is new from this record on.
     #[serde(rename = "key-expired")]
     KeyExpired {
         #[serde(rename = "client")]
@@ -439,8 +444,8 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time passed that counts for no time-out: the pump was stopped, so no answer could arrive, or
-    /// the system clock was set forward.
+    /// Time passed that counts for no time-out: either the pump was stopped, so that no answer
+    /// could arrive, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
         #[serde(rename = "stood_micros")]

@@ -7,8 +7,8 @@ use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
-    /// Number of consecutive rounds in which every result was a failure. The pending messages count
-    /// as a round. A round without results neither counts nor ends the sequence.
+    /// Returns the number of consecutive rounds in which every result was a failure. The pending
+    /// messages count as a round. A round without results neither counts nor ends the sequence.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

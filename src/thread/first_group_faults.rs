@@ -10,8 +10,8 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// The `first` group that keeps the fault of this leg. `None` if the opener waits in the same
-    /// thread as the leg: then the opener's call keeps the fault.
+    /// Returns the `first` group that keeps the fault of this leg. Returns `None` if the opener
+    /// waits in the leg's own thread, because then the opener's call keeps the fault.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -25,13 +25,13 @@ impl Call {
 }
 
 impl Tree {
-    /// The open legs of a group, in no particular order.
+    /// Returns the open legs of a group, in no particular order.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
-    /// Whether a client still waits for the result of this call, because the call is open or its
-    /// fault is kept.
+    /// Whether a client still waits for the result of this call: the call is open, or its fault is
+    /// kept.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
             return open.is_of_client();

@@ -39,12 +39,12 @@ pub struct ForkSource {
     /// with the first message of the source.
     #[serde(rename = "history")]
     pub history: Position,
-    /// Whether new runs of workflows take the definitions of the config, instead of those that
+    /// Whether new workflow runs use the definitions of the config instead of the definitions that
     /// their runs in the source recorded.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
-    /// Id of the journal that has the source, if it is not the journal of the fork. Such a fork is a
-    /// trial: no person decides on its calls.
+    /// Id of the journal that has the source, if it is not the journal of the fork. Such a fork is
+    /// a trial: no person decides on its calls.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
@@ -64,7 +64,7 @@ pub struct InheritedThread {
     /// The reopened call whose close cancels the thread.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
-    /// Number of items that the prompt of each agent would show.
+    /// Number of items in the prompt of each agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// Limits of a spawned thread.
@@ -72,7 +72,7 @@ pub struct InheritedThread {
     pub allotment: Option<InheritedAllotment>,
 }
 
-/// The payload with which a fork begins: a client's request, or what an operator writes in place of an
+/// Payload with which a fork begins: the request of a client, or the operator's replacement for an
 /// agent's turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkedRequest {
@@ -100,12 +100,13 @@ pub struct ForkAction {
     /// The client to which the results of the fork go.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Listeners that get the calls of the fork that the source does not have.
+    /// Listeners that handle calls of the fork for which the source has no result.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
     pub allotment: Option<Allotment>,
-    /// The first request of the fork, or its edited turn; `None` for a fork that only goes on.
+    /// The first request of the fork, or its edited turn; `None` for a fork that only continues its
+    /// source.
     #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ForkedRequest>,
     /// The operator whose signature proves the action, or the anonymous operator.
@@ -116,7 +117,7 @@ pub struct ForkAction {
 }
 
 impl ForkAction {
-    /// The form in which an operator signs it: everything that the operator decides.
+    /// Returns the text of the fork that an operator signs: everything that the operator decides.
     pub fn text(&self) -> String {
         let payload = self.request.as_ref().map(|request| match &request.verdict {
             Verdict::Passed(digest) | Verdict::Refused(digest) => *digest,
@@ -127,7 +128,7 @@ impl ForkAction {
     }
 }
 
-/// The form in which an operator signs a fork. `unpinned`: see [`ForkSource::unpinned`].
+/// Returns the text of a fork that an operator signs. `unpinned`: see [`ForkSource::unpinned`].
 pub fn fork_text(
     (message, unpinned): (MessageId, bool),
     client: &ListenerName,
@@ -154,7 +155,8 @@ pub fn fork_text(
     text
 }
 
-/// The source of a tree that is a fork, and the listeners that the operator named.
+/// The source of a forked tree, and the listeners that the operator permitted to handle calls for
+/// which the source has no result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLineage {
     #[serde(rename = "source")]
@@ -164,8 +166,8 @@ pub struct TreeLineage {
 }
 
 impl State {
-    /// The threads that a fork with the root `fork` takes over from the tree of `source`, sorted.
-    /// The history of the source ends at `at`, and the fork opens the calls `reopened` again.
+    /// Returns the threads that the fork with the root `fork` takes over from the tree of `source`,
+    /// sorted. The history of the source ends at `at`, and the fork reopens the calls `reopened`.
     pub fn inherited_threads(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -176,7 +178,7 @@ impl State {
             let own = reopened.iter().find(|own| Some(own.source) == thread.bound)?;
             Some(own.call)
         };
-        // A fork has the root's limits of the config, or those that its operator named.
+        // The limits of a fork's root come from the config or the operator, never from the source.
         let allotment = |id: &ThreadId, thread: &Thread| {
             let allotted = thread.allotted.as_deref().filter(|_| !id.is_root());
             Some(InheritedAllotment::of(allotted?, at))
@@ -230,15 +232,15 @@ impl Tree {
     }
 }
 
-/// Labels of the threads directly beneath `parent`.
+/// Returns the labels of the threads directly beneath `parent`.
 fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> BTreeSet<String> {
     let children = threads.iter().filter(|own| own.thread.parent().as_ref() == Some(parent));
     children.map(|own| own.thread.label().to_owned()).collect()
 }
 
 impl Record {
-    /// The same record as history of a fork with the root `root`, which has opened the calls of
-    /// `names` again.
+    /// Returns this record as history of the fork with the root `root`. `names` has the ids of the
+    /// messages and calls that the fork has reopened.
     #[must_use]
     pub fn under(mut self, root: &ThreadId, names: &ReopenedNames) -> Self {
         let rename = |thread: &mut ThreadId| {
@@ -263,7 +265,8 @@ impl Record {
         self
     }
 
-    /// The same record without the messages of the calls that it opens again: they are history.
+    /// Returns this record without the messages of the calls that it reopens, because these
+    /// messages are history.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

@@ -1,5 +1,5 @@
-//! Messages together with the bytes of their payloads, which the serialised form of a message leaves
-//! out.
+//! Serialises messages together with the bytes of their payloads, which the ordinary serialised
+//! form of a message leaves out.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ struct ReadMessage {
 }
 
 impl ReadMessage {
-    /// The message, or `None` if the bytes are not those of its payload.
+    /// Returns the message. Returns `None` if the bytes do not match the digest of its payload.
     fn whole(self) -> Option<Arc<Message>> {
         let Self { mut message, bytes } = self;
         message.payload.restore(&bytes).then(|| Arc::new(message))
@@ -41,7 +41,7 @@ fn wrong_bytes<E: serde::de::Error>() -> E {
     E::custom("the bytes of a payload do not match its digest")
 }
 
-/// One message.
+/// Serialises one message with its payload bytes.
 pub mod one {
     use super::{Arc, Deserialize, Message, ReadMessage, Serialize, WrittenMessage, wrong_bytes};
 
@@ -57,7 +57,7 @@ pub mod one {
     }
 }
 
-/// A list of messages.
+/// Serialises a list of messages with their payload bytes.
 pub mod many {
     use super::{Arc, Deserialize, Message, ReadMessage, WrittenMessage, wrong_bytes};
 

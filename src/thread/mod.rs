@@ -1,7 +1,7 @@
 //! Threads as plain state: calls, waits, timers, budgets, and the facts that change them.
 //!
 //! Only a [`Fact`] changes the state. So the state that is rebuilt from the journal equals the live
-//! state. Must not know I/O, clocks or channels.
+//! state. This module must not know I/O, clocks or channels.
 
 mod account;
 mod allotments;

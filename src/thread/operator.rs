@@ -71,7 +71,7 @@ impl DecisionOrigin {
     }
 }
 
-/// A named value of an action, such as the path that was replaced.
+/// A named value of an operator action, such as the path that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionDetail {
     #[serde(rename = "name")]
@@ -102,8 +102,8 @@ pub struct OperatorAction {
     pub details: Vec<ActionDetail>,
 }
 
-/// A loss of records that an operator accepted, with the evidence outside the journal that showed
-/// the loss.
+/// A loss of records that an operator accepted, with the evidence of the loss from outside the
+/// journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedLoss {
     /// Position of the last record that still exists.
@@ -131,7 +131,7 @@ impl AcceptedLoss {
         self.journal.is_none() && self.kept < position && position <= self.acknowledged
     }
 
-    /// The loss in the form of details of an operator action.
+    /// Returns the loss as details of an operator action.
     pub fn details(&self) -> Vec<ActionDetail> {
         let mut details = vec![ActionDetail::new("kept-up-to", self.kept)];
         if self.acknowledged > self.kept {
@@ -151,7 +151,7 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
-    /// The loss that this action accepts, or `None` if it is another kind of action.
+    /// Returns the loss that this action accepts, or `None` if it is another kind of action.
     pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
         if self.verb != OperatorVerb::Repair {
             return None;
@@ -182,7 +182,8 @@ impl OperatorAction {
     /// Name of the detail that gives the position up to which records without a MAC are accepted.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
-    /// First and last position of the records that this action accepts without a pump's MAC.
+    /// Returns the first and last position of the records that this action accepts without a pump's
+    /// MAC.
     pub fn accepted_records(&self) -> Option<(Position, Position)> {
         let value = |name: &str| {
             let detail = self.details.iter().find(|detail| detail.name == name);
@@ -199,7 +200,7 @@ impl OperatorAction {
         }
     }
 
-    /// Positions of the records whose redacted payloads this action accepts.
+    /// Returns the positions of the records whose redacted payloads this action accepts.
     pub fn redacted(&self) -> impl Iterator<Item = Position> {
         let details = self.details.iter().filter(|detail| detail.name == "redacted");
         let is_repair = self.verb == OperatorVerb::Repair;
@@ -212,7 +213,7 @@ impl OperatorAction {
     /// Name of the detail that gives a trusted key.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
-    /// The public key of another host that this action trusts, in hexadecimal.
+    /// Returns the public key of another host that this action trusts, in hexadecimal.
     pub fn trusted_key(&self) -> Option<&str> {
         if self.verb != OperatorVerb::TrustKey {
             return None;
@@ -221,7 +222,7 @@ impl OperatorAction {
         detail.map(|detail| detail.value.as_str())
     }
 
-    /// The payload that reports this action in the journal record.
+    /// Returns the payload that reports this action in the journal record.
     pub fn report(&self) -> ActionReport {
         let details = self.details.iter();
         let details = details.map(|detail| (detail.name.clone(), detail.value.clone()));

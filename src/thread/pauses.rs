@@ -1,6 +1,6 @@
 //! Pauses as plain state: what operators have paused, and the times that stand still meanwhile.
 //!
-//! A call is kept back while a pause covers it and it is not with its listener. The times of such a
+//! A pause keeps back a call that it covers and that is not with its listener. The times of such a
 //! call, of the spawned threads that it belongs to, and of its tree stand still.
 
 use std::fmt;
@@ -42,7 +42,7 @@ impl PauseTarget {
         self.covers(&call.thread, &call.callee)
     }
 
-    /// The thread in whose tree a pause is recorded, and which its signature names.
+    /// Returns the thread in whose tree a pause is recorded, and which its signature names.
     pub fn home(&self) -> ThreadId {
         match self {
             Self::Thread(thread) => thread.clone(),
@@ -59,7 +59,7 @@ impl PauseTarget {
     }
 }
 
-/// The form in which an operator signs it and reads it, such as `listener search`.
+/// Formats the target as an operator reads and signs it, such as `listener search`.
 impl fmt::Display for PauseTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -137,7 +137,7 @@ impl Pauses {
         self.0.len()
     }
 
-    /// Number of paused threads.
+    /// Returns the number of paused threads.
     pub fn threads(&self) -> usize {
         let threads = self.0.iter().filter(|pause| matches!(pause.target, PauseTarget::Thread(_)));
         threads.count()
@@ -152,7 +152,7 @@ impl Pauses {
         })
     }
 
-    /// Whether a call of a tree may be paused.
+    /// Whether a pause may cover a call of the tree with this root.
     pub fn may_cover_tree(&self, root: &ThreadId) -> bool {
         self.0.iter().any(|pause| match &pause.target {
             PauseTarget::All | PauseTarget::Listener(_) => true,
@@ -168,7 +168,7 @@ impl Pauses {
         self.0.iter().find(|pause| pause.target == *target)
     }
 
-    /// A pause that covers the calls of `thread` to `callee`.
+    /// Returns a pause that covers the calls to `callee` in `thread`.
     pub fn covering(&self, thread: &ThreadId, callee: &ListenerName) -> Option<&Pause> {
         self.0.iter().find(|pause| pause.target.covers(thread, callee))
     }
@@ -188,7 +188,8 @@ impl Pauses {
 }
 
 impl State {
-    /// Whether a pause covers the call, so that it is not handed over and no timer of it fires.
+    /// Whether a pause covers the call, so that the call is not handed over and its timers do not
+    /// fire.
     pub fn is_paused(&self, call: &Call) -> bool {
         self.pauses.covers(&call.thread, &call.callee)
     }
@@ -203,8 +204,8 @@ impl State {
         self.follow_pauses_in_all();
     }
 
-    /// Starts and stops the times of all trees after a pause began or ended. A tree that has left
-    /// memory has no call that a pause could keep back.
+    /// Starts and stops the times of all trees after a pause began or ended. A tree outside memory
+    /// has no call that a pause could keep back.
     fn follow_pauses_in_all(&mut self) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();
@@ -214,7 +215,7 @@ impl State {
         }
     }
 
-    /// The open calls that `target` covers, in the order of their threads and ids.
+    /// Returns the open calls that `target` covers, in the order of their threads and ids.
     pub fn calls_of(&self, target: &PauseTarget) -> Vec<&Call> {
         let calls = self.trees.values().flat_map(Tree::open_calls);
         let mut covered: Vec<_> = calls.filter(|call| target.covers_call(call)).collect();
@@ -269,7 +270,7 @@ impl Tree {
 }
 
 impl Call {
-    /// Moves the times that count against this call while it is not with its listener.
+    /// Moves later the times that count against this call while it is not with its listener.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));
         if let Some(held) = &mut self.held {

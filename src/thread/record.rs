@@ -31,7 +31,7 @@ pub enum Verdict {
 /// with these digests contain its payloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
-    /// The call of the source.
+    /// The call of the fork's source that has the result.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
@@ -129,7 +129,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// An earlier pump handed this attempt over, and the journal has no end of it.
+    /// An earlier pump handed this attempt over, and the journal does not record how it ended.
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "listener")]
@@ -163,7 +163,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// A failed call is handed over again.
+    /// The pump hands a failed call over again.
     #[serde(rename = "retry")]
     Retry {
         #[serde(rename = "call")]
@@ -176,8 +176,8 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The config no longer contains the listener of this call, or no longer the previews that the
-    /// call's approval names.
+    /// The config no longer contains this call's listener, or the previews that the call's approval
+    /// names.
     #[serde(rename = "gone")]
     Gone {
         #[serde(rename = "call")]
@@ -210,8 +210,7 @@ pub enum Input {
         by: ListenerName,
         #[serde(rename = "decision")]
         decision: Decision<RecordedAnswer>,
-        /// Author and reason of the decision; `None` in records from before decisions named their
-        /// author.
+        /// Author and reason of the decision; `None` in older records, which name no author.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -235,7 +234,7 @@ pub enum Input {
     /// An operator retries a message.
     #[serde(rename = "operator-retry")]
     OperatorRetry(Box<RetryAction>),
-    /// The source of a fork was searched for the result of a call.
+    /// The pump searched the source of a fork for the result of a call.
     #[serde(rename = "recalled")]
     Recalled {
         #[serde(rename = "call")]
@@ -244,7 +243,7 @@ pub enum Input {
         #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
         result: Option<RecalledResult>,
     },
-    /// The operator who paused also cancels this attempt, which was in flight.
+    /// A pause with cancellation ended this attempt, which was in flight.
     #[serde(rename = "stop")]
     Stop {
         #[serde(rename = "call")]
@@ -266,7 +265,8 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// NATS servers denied operations to programs of this listener, which report them.
+    /// NATS servers denied operations to programs of this listener. The programs report the
+    /// denials.
     #[serde(rename = "denied")]
     Denied {
         #[serde(rename = "listener")]
@@ -317,7 +317,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Verdicts of the gate on the payloads of this input, in their order.
+    /// Returns the verdicts of the gate on the payloads of this input, in their order.
     pub fn verdicts(&self) -> &[Verdict] {
         match self {
             Self::Submitted { verdict, .. } => std::slice::from_ref(verdict),
@@ -364,7 +364,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// All payloads of this record, in order.
+    /// Returns all payloads of this record, in order.
     pub fn payloads(&self) -> impl Iterator<Item = &crate::envelope::Payload> {
         self.facts.iter().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&message.payload),
@@ -372,7 +372,7 @@ impl Record {
         })
     }
 
-    /// All payloads of this record, mutable, so that a reader can add their bytes.
+    /// Returns all payloads of this record, mutable, so that a reader can add their bytes.
     pub fn payloads_mut(&mut self) -> impl Iterator<Item = &mut crate::envelope::Payload> {
         self.facts.iter_mut().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&mut Arc::make_mut(message).payload),

@@ -1,7 +1,9 @@
-//! Calls that were open in the source at the place of a fork, opened again in the fork.
+//! Reopened calls: calls that were open in the source at the fork point, and are open again in the
+//! fork.
 //!
-//! The fork has their messages under ids of its own. What the facts of these messages do not say of
-//! a call, such as the actions whose answers it awaits, stands in a fact of its own.
+//! The fork has the messages of these calls under its own ids. A separate fact holds the parts of a
+//! call's state that the messages do not determine, such as the actions whose answers the call
+//! awaits.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,21 +18,21 @@ use crate::envelope::{Message, Payload};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::system::{self, WaitFor};
 
-/// How a fork goes on with a call that was open in its source.
+/// How a fork continues a call that was open in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReopenedKind {
-    /// The call of an agent or a workflow goes on where it was.
+    /// The call of an agent or a workflow continues where it was.
     #[serde(rename = "continued")]
     Continued,
     /// The call of any other listener begins again, and gets the recorded result of the source.
     #[serde(rename = "again")]
     Again,
-    /// The call belongs to a spawned thread that still ran. It ends at once.
+    /// The call belongs to a spawned thread that was still running. It ends immediately.
     #[serde(rename = "ended")]
     Ended,
 }
 
-/// A call of the source that is opened again in a fork.
+/// A call of the source that the fork opens again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReopenedCall {
     /// The call in the fork.
@@ -44,7 +46,7 @@ pub struct ReopenedCall {
     /// Messages of the call that its listener has handled, as `(fork, source)`.
     #[serde(rename = "handled", default, skip_serializing_if = "Vec::is_empty")]
     pub handled: Vec<(MessageId, MessageId)>,
-    /// Messages that wait for their delivery, in its order.
+    /// Messages of the call that wait for their delivery, in the order of delivery.
     #[serde(rename = "pending", default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<ReopenedMessage>,
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
@@ -57,7 +59,7 @@ pub struct ReopenedCall {
     pub failed_rounds: u32,
     #[serde(rename = "delegations")]
     pub delegations: u32,
-    /// Number of items that the prompt of the call's agent would show.
+    /// Number of items in the prompt of the call's agent.
     #[serde(rename = "shown")]
     pub shown: u32,
 }
@@ -76,31 +78,31 @@ pub struct ReopenedMessage {
 }
 
 impl ReopenedCall {
-    /// The messages of the call, each in the fork and in the source.
+    /// Returns the messages of the call, each as its ids in the fork and in the source.
     pub fn messages(&self) -> impl Iterator<Item = (MessageId, MessageId)> {
         let pending = self.pending.iter().map(|own| (own.message, own.source));
         self.handled.iter().copied().chain(pending)
     }
 }
 
-/// The work that was open in the source at the place of a fork, as the fork has it.
+/// The open work of the source at the fork point, with the ids of the fork.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReopenedCalls {
     /// The calls, each after the one that opened it.
     pub calls: Vec<ReopenedCall>,
-    /// The messages of these calls in the order in which they are accepted, with what they open.
-    /// Their `seq` and times are those of the source.
+    /// The messages of these calls in the order of acceptance, each with the call that it opens, if
+    /// any. Their `seq` and times are those of the source.
     pub messages: Vec<(Message, Option<Opening>)>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub waiting: Vec<(CallId, WaitFor)>,
 }
 
-/// The id of a source's message in the fork that opens it again.
+/// Returns the id that a message of the source gets when the fork reopens its call.
 pub fn reopened_id(fork: &ThreadId, source: MessageId) -> MessageId {
     MessageId(Uuid::new_v5(&source.0, fork.as_str().as_bytes()))
 }
 
-/// Names of the same messages and calls in a fork and in its source.
+/// Ids of the same messages and calls in a fork and in its source, by the id in the source.
 #[derive(Debug, Clone, Default)]
 pub struct ReopenedNames(BTreeMap<MessageId, MessageId>);
 
@@ -124,7 +126,8 @@ impl ReopenedNames {
         CallId(self.0.get(&call.0).copied().unwrap_or(call.0))
     }
 
-    /// The text with the ids of the fork in place of those of the source.
+    /// Returns `text` with the ids of the source replaced by those of the fork. Returns `None` if
+    /// it contains no such id.
     fn in_text(&self, text: &str) -> Option<String> {
         let mut renamed: Option<String> = None;
         for (source, own) in &self.0 {
@@ -137,8 +140,9 @@ impl ReopenedNames {
         renamed
     }
 
-    /// The message of a source with the root `source` as the fork with the root `fork` has it. What
-    /// the core wrote names the threads as the fork has them, so that an agent can address them.
+    /// Returns a message of the source as the fork with the root `fork` has it. In messages that
+    /// the core wrote, the thread ids are those of the fork, so that an agent can address the
+    /// threads.
     pub(super) fn message(&self, of_source: &Message, fork: &ThreadId) -> Message {
         let mut message = of_source.clone();
         let source = message.thread.root();
@@ -168,7 +172,7 @@ impl ReopenedNames {
         message
     }
 
-    /// Renames what opens a call.
+    /// Replaces the ids of the source in the opening of a call by those of the fork.
     pub(super) fn rename_opening(&self, opening: &mut Opening, root: &ThreadId) {
         if let Some((group, _)) = &mut opening.group {
             *group = self.call(*group);
@@ -184,15 +188,16 @@ impl ReopenedNames {
 struct ReopenedTree<'s> {
     tree: &'s Tree,
     fork: &'s ThreadId,
-    /// The calls, by what becomes of them.
+    /// The calls, each with how the fork continues it.
     calls: BTreeMap<CallId, (ReopenedKind, &'s Call)>,
 }
 
 impl State {
-    /// The open work of the tree of `source` as a fork with the root `fork` has it, in which the
-    /// call `turn` takes its next turn. The listeners for which `is_answered` holds get recorded
-    /// results. `None` if a fork cannot represent the work: the turn belongs to the call of such a
-    /// listener, or a group of which the first reply counts keeps a fault.
+    /// Returns the open work of the tree of `source` as the fork with the root `fork` has it. The
+    /// call `turn` takes the next turn of the fork. Listeners for which `is_answered` holds get
+    /// recorded results. Returns `None` if a fork cannot represent the work: such a listener's call
+    /// is `turn` or lies above it, `turn` is not open, or a group of which the first reply counts
+    /// keeps a fault.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -227,8 +232,8 @@ impl State {
 }
 
 impl State {
-    /// The listener for which `is_answered` holds and whose open call is above the call `turn` in the
-    /// tree of `source`.
+    /// Returns the listener of the nearest open call, from the call `turn` upwards in the tree of
+    /// `source`, whose listener satisfies `is_answered`.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -241,7 +246,7 @@ impl State {
 }
 
 impl Tree {
-    /// A call and the open calls above it, each after the one that it opened.
+    /// Returns a call and the open calls above it, from the innermost outwards.
     fn openers(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |call| match &call.opening.opener {
             Opener::Call { call, .. } => self.call(*call),
@@ -249,7 +254,7 @@ impl Tree {
         })
     }
 
-    /// Whether a call was opened from another thread, which does not end the call's thread.
+    /// Whether another thread opened the call and no call's close cancels the call's thread.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);
@@ -257,7 +262,7 @@ impl Tree {
         is_elsewhere && thread.is_some_and(|thread| thread.bound.is_none())
     }
 
-    /// Restores what the messages of a reopened call do not say of it.
+    /// Restores the state of a reopened call that its messages do not determine.
     pub(super) fn reopen(&mut self, reopened: &ReopenedCall) {
         let has_bound = self.threads.values().any(|own| own.bound == Some(reopened.call));
         let Some(call) = self.calls.get_mut(&reopened.call) else { return };
@@ -371,7 +376,7 @@ impl ReopenedTree<'_> {
     fn awaiting(&self, call: &Call) -> Vec<AwaitedAction> {
         let leg = |call: CallId| CallId(self.id(call.0));
         let awaiting = call.awaiting.iter().map(|own| AwaitedAction {
-            // The first leg of a group may have ended, and then has no other id in the fork.
+            // The first leg of a group may have ended. Then it keeps the id of the source.
             group: if self.calls.contains_key(&own.group) { leg(own.group) } else { own.group },
             open: own.open.iter().map(|(call, number)| (leg(*call), *number)).collect(),
             ..own.clone()

@@ -1,5 +1,5 @@
-//! Renewal: the counts of a thread tree restart with the client's next request. Tokens and money of
-//! model calls are also counted over the whole life of the tree.
+//! Renewal: the client's next request resets the counts of a thread tree. Tokens and money of model
+//! calls are also counted over the whole life of the tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// First core version that records each renewal. In earlier versions only the wall time restarted,
-/// at every request to a tree without open calls.
+/// First core version that records each renewal. In earlier versions, each request to a tree
+/// without open calls restarted only the wall time.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
 /// Budgets that are counted for each request. After a renewal, the tree may get a warning about
@@ -18,7 +18,7 @@ const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_M
 pub const REQUEST_TOKENS: &str = "request-tokens";
 pub const REQUEST_MONEY: &str = "request-money";
 
-/// Usage of a thread tree at the last restart of its counts.
+/// Usage of a thread tree when its counts were last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
     #[serde(rename = "usage")]
@@ -29,7 +29,7 @@ pub struct Renewal {
 }
 
 impl Tree {
-    /// Usage of the tree since the last restart of its counts.
+    /// Returns the usage of the tree since the tree's counts were last reset.
     pub fn request_usage(&self) -> Usage {
         let all = self.usage;
         let before = self.renewed().usage;
@@ -41,7 +41,8 @@ impl Tree {
         }
     }
 
-    /// Number of threads opened since the last restart of the counts, plus one for the root thread.
+    /// Returns the number of threads opened since the tree's counts were last reset, plus one for
+    /// the root thread.
     pub fn request_threads(&self) -> usize {
         self.threads.len().saturating_sub(self.renewed().threads)
     }
@@ -63,7 +64,7 @@ impl Tree {
 }
 
 impl Thread {
-    /// Number of child threads opened since the last restart of the tree's counts.
+    /// Returns the number of child threads opened since the tree's counts were last reset.
     pub fn request_children(&self) -> usize {
         self.children.len().saturating_sub(self.earlier_children)
     }

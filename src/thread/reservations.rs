@@ -119,7 +119,7 @@ impl TreeReservations {
         Some(removed)
     }
 
-    /// The sums over all attempts except `own`: for the whole tree, and for `agent`.
+    /// Returns the sums over all attempts except `own`: for the whole tree, and for `agent`.
     fn sums_beside(&self, own: (CallId, Attempt), agent: &ListenerName) -> (Spending, Spending) {
         let mut of_all = self.total;
         let mut of_agent = self.by_agent.get(agent).copied().unwrap_or_default();
@@ -132,7 +132,8 @@ impl TreeReservations {
         (of_all.spending(), of_agent.spending())
     }
 
-    /// Sum of the reservations in `thread` and its subthreads, except the reservation of `own`.
+    /// Returns the sum of the reservations in `thread` and its subthreads, except the reservation
+    /// of `own`.
     fn sum_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
         let mut sum = self.by_thread.get(thread).map(|(_, sum)| *sum).unwrap_or_default();
         if let Some(own) = self.attempts.get(&own).filter(|own| own.is_in(thread)) {
@@ -141,16 +142,14 @@ impl TreeReservations {
         sum.spending()
     }
 
-    /// Like [`TreeReservations::sum_in_beside`], but computed from all reservations. For debug
-    /// checks.
+    /// Computes [`TreeReservations::sum_in_beside`] from all reservations. Used by debug checks.
     fn recounted_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
         let others = self.attempts.iter().filter(|(attempt, _)| **attempt != own);
         let within = others.filter(|(_, other)| other.is_in(thread));
         within.fold(Spending::default(), |sum, (_, other)| sum.plus(other.spending))
     }
 
-    /// Like [`TreeReservations::sums_beside`], but computed from all reservations. For debug
-    /// checks.
+    /// Computes [`TreeReservations::sums_beside`] from all reservations. Used by debug checks.
     fn recounted_beside(
         &self,
         own: (CallId, Attempt),
@@ -171,13 +170,13 @@ impl Tree {
         self.reserved.as_ref()?.attempts.get(&(call, attempt))
     }
 
-    /// All reservations of the tree, ordered by call and attempt.
+    /// Returns all reservations of the tree, ordered by call and attempt.
     pub fn reservations(&self) -> impl Iterator<Item = &ModelReservation> {
         self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
     }
 
-    /// Sums of the reservations in the tree, except the reservation of this attempt: of all agents,
-    /// and of `agent`.
+    /// Returns two sums of the reservations in the tree, without the reservation of this attempt:
+    /// of all agents, and of `agent`.
     pub fn reserved_beside(
         &self,
         call: CallId,
@@ -191,8 +190,8 @@ impl Tree {
         sums
     }
 
-    /// Sum of the reservations in `thread` and its subthreads, except the reservation of this
-    /// attempt. `thread` must have an allotment.
+    /// Returns the sum of the reservations in `thread` and its subthreads, except the reservation
+    /// of this attempt. `thread` must have an allotment.
     pub fn reserved_in_beside(
         &self,
         call: CallId,
@@ -239,7 +238,7 @@ mod tests {
         ListenerName::parse(["ann", "bob", "cid"][usize::try_from(n % 3).unwrap()]).unwrap()
     }
 
-    /// A thread, one beneath it, one beside it, or none.
+    /// Returns a thread, a thread beneath it, a thread beside it, or `None`, depending on `n`.
     fn thread(n: u64) -> Option<ThreadId> {
         let ids = ["sess-aaaaaaaa.a", "sess-aaaaaaaa.a.b", "sess-aaaaaaaa.c"];
         let id = ids.get(usize::try_from(n % 4).unwrap())?;

@@ -5,9 +5,9 @@ use std::hash::Hash;
 
 use super::state::Map;
 
-/// Values by key, of which some may have left memory. A value that has left must be brought back
-/// before anything looks it up: a lookup would take it for one that never existed. Builds with
-/// debug assertions know which values have left, and panic at such a lookup.
+/// A map in which some values may have left memory. Such a value must be restored before a lookup,
+/// because the lookup would report it as missing. Builds with debug assertions track which values
+/// have left, and panic at such a lookup.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
     values: Map<K, V>,
@@ -40,22 +40,22 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// The value if it is in memory. `None` also stands for a value that has left memory.
+    /// Returns the value if it is in memory. `None` also stands for a value that has left memory.
     pub fn resident(&self, key: &K) -> Option<&V> {
         self.values.get(key)
     }
 
-    /// Values in memory.
+    /// Returns the values in memory.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.values.values()
     }
 
-    /// Values in memory, with their keys.
+    /// Returns the values in memory, with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.values.iter()
     }
 
-    /// Number of values in memory.
+    /// Returns the number of values in memory.
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         self.values.remove(key);
     }
 
-    /// Removes a value from memory that is kept elsewhere.
+    /// Removes from memory a value that is kept elsewhere.
     pub(super) fn release(&mut self, key: &K) {
         if self.values.remove(key).is_some() && cfg!(debug_assertions) {
             self.absent.insert(key.clone());

@@ -1,9 +1,9 @@
 //! Trees and client keys as text: the form in which they wait outside memory, and in which a
 //! snapshot holds them.
 //!
-//! A tree is at rest when nothing in it is open. Then only an event that names it, or one of its
-//! threads, can concern it, so it may leave memory until such an event comes. The journal remains
-//! the only lasting record: every text can be made from it again.
+//! A tree is at rest when nothing in it is open. Then only an event that names the tree or one of
+//! its threads can concern it, so it may leave memory until such an event comes. The journal
+//! remains the only lasting record: every text can be derived from it again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::ids::{Digest, ScheduleName, ThreadId};
 /// A tree that is written as text.
 #[derive(Serialize)]
 struct LeavingTree<'a> {
-    /// See [`State::stepped`], at the time when the text was written.
+    /// Value of [`State::stepped`] when the text was written.
     #[serde(rename = "stepped")]
     stepped: Duration,
     #[serde(rename = "tree")]
@@ -60,7 +60,7 @@ pub struct CommonState {
 }
 
 impl State {
-    /// The state apart from trees and client keys.
+    /// Returns the state apart from trees and client keys.
     pub fn common(&self) -> CommonState {
         CommonState {
             journal: self.journal,
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// A state without trees and client keys in memory.
+    /// Returns a state without trees and client keys in memory.
     pub fn with_common(common: CommonState) -> Self {
         let CommonState {
             journal,
@@ -105,25 +105,26 @@ impl State {
     /// Whether the tree may wait outside memory.
     pub fn may_leave(&self, root: &ThreadId) -> bool {
         let tree = self.trees.resident(root);
-        // A standstill is recorded while the time of any thread has yet to come, so such a thread
-        // must be in memory.
+        // While a thread has a time limit that is not reached, standstills are recorded, so such a
+        // thread must stay in memory.
         root.as_str() != ThreadId::ORGANISM
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// The text of a tree; `None` if it is not in memory.
+    /// Returns the text of a tree; `None` if it is not in memory.
     pub fn tree_text(&self, root: &ThreadId) -> Option<String> {
         let tree = self.trees.resident(root)?;
         let leaving = LeavingTree { stepped: self.stepped, tree };
         serde_json::to_string(&leaving).ok()
     }
 
-    /// The text of a tree that may leave memory; `None` if it may not, or is not in memory.
+    /// Returns the text of a tree that may leave memory. Returns `None` if the tree must stay or is
+    /// not in memory.
     pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
         if self.may_leave(root) { self.tree_text(root) } else { None }
     }
 
-    /// Removes a tree from memory whose text is kept.
+    /// Removes from memory a tree whose text is kept elsewhere.
     pub fn release_tree(&mut self, root: &ThreadId) {
         self.trees.release(root);
     }
@@ -142,12 +143,12 @@ impl State {
         Ok(())
     }
 
-    /// The text of the use of a client key; `None` if the key is not in memory.
+    /// Returns the text of the use of a client key; `None` if the key is not in memory.
     pub fn resting_key(&self, key: &ClientKey) -> Option<String> {
         serde_json::to_string(self.keys.resident(key)?).ok()
     }
 
-    /// Removes a client key from memory whose text is kept.
+    /// Removes from memory a client key whose text is kept elsewhere.
     pub fn release_key(&mut self, key: &ClientKey) {
         self.keys.release(key);
     }

@@ -7,8 +7,8 @@ use crate::mutant::mutant;
 
 use super::{Closing, Fact, Record};
 
-/// How a client's call ended, with the messages of its result. Read from the records of the call's
-/// tree. `None` while the result is incomplete.
+/// Returns how a client's call ended, with the messages of its result. Reads them from the records
+/// of the call's tree. Returns `None` while the result is incomplete.
 ///
 /// The legs of a `first` group complete together. If one leg replied, the others have no messages.
 /// If no leg replied, each leg has its fault once all legs have failed.
@@ -52,8 +52,8 @@ fn has_reply(messages: &[&Message]) -> bool {
 }
 
 impl Record {
-    /// How a call ended, with the messages of its result, if this record closed the call. Notes,
-    /// and messages that the callee received during the call, are not part of the result.
+    /// Returns how a call ended, with the messages of its result, if this record closed the call.
+    /// Notes, and messages that the callee received during the call, are not part of the result.
     pub fn result_of(&self, call: CallId) -> Option<(Closing, Vec<&Message>)> {
         let how = self.facts.iter().find_map(|fact| match fact {
             Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),

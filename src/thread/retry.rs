@@ -9,7 +9,7 @@ use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 /// An operator's request to retry a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryAction {
-    /// The message that is retried, or the submission that was refused.
+    /// The retried message, or the refused submission.
     #[serde(rename = "message")]
     pub message: MessageId,
     /// Position of the record with this message.
@@ -18,7 +18,7 @@ pub struct RetryAction {
     /// Root of the tree of this record.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// Root of the tree that gets the new message. It differs from the source if the submission was
+    /// Root of the tree that gets the new message. It differs from `source` if the submission was
     /// refused before it had a thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
@@ -27,14 +27,14 @@ pub struct RetryAction {
     pub id: MessageId,
     #[serde(rename = "sender")]
     pub sender: ListenerName,
-    /// The recipient of the message. A submission that was refused has none.
+    /// The recipient of the message; `None` for a refused submission.
     #[serde(rename = "to", default, skip_serializing_if = "Option::is_none")]
     pub to: Option<ListenerName>,
-    /// The client key of a submission that was refused. The retry uses it, so that the client's own
-    /// repetition gets the result of the retry.
+    /// The client key of a refused submission. The retry uses the same key, so that the client gets
+    /// the result of the retry if it repeats the submission itself.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome of the message, or of one that it retries, is unknown.
+    /// Whether the outcome of the message, or of an earlier message that it retries, is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator confirms that the listener may do the work a second time.
@@ -50,13 +50,13 @@ pub struct RetryAction {
 }
 
 impl RetryAction {
-    /// The form in which an operator signs it: everything that the operator decides.
+    /// Returns the text of the retry that an operator signs: everything that the operator decides.
     pub fn text(&self) -> String {
         retry_text(self.message, self.is_confirmed)
     }
 }
 
-/// The form in which an operator signs a retry.
+/// Returns the text of a retry that an operator signs.
 pub fn retry_text(message: MessageId, is_confirmed: bool) -> String {
     let again = if is_confirmed { ", again" } else { "" };
     format!("message {message}{again}")

@@ -1,4 +1,4 @@
-//! Schedules as plain state: the planned time of each, and its runs that may be open.
+//! Schedules as plain state: the next planned time of each schedule, and its runs that may be open.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,8 @@ pub struct PlannedSchedule {
     /// Whether the schedule was removed from the config. A cancelled schedule has no planned time.
     #[serde(rename = "is_cancelled")]
     pub is_cancelled: bool,
-    /// The times of the schedule in their text form. A schedule whose text differs is planned anew.
+    /// The times of the schedule in their text form. If the text of the config differs, the
+    /// schedule is planned anew.
     #[serde(rename = "times")]
     pub times: String,
     /// Runs of earlier times. Ended runs are removed when the next run begins.
@@ -48,7 +49,7 @@ impl State {
         !run.is_sent || tree.is_some_and(|tree| !tree.calls.is_empty())
     }
 
-    /// The run whose request is not yet sent to this thread.
+    /// Returns the run whose request is not yet sent to this thread.
     pub fn unsent_run_in(&self, thread: &ThreadId) -> Option<&ScheduledRun> {
         let runs = self.schedules.values().flat_map(|planned| &planned.runs);
         runs.filter(|run| !run.is_sent).find(|run| run.thread == *thread)

@@ -1,7 +1,7 @@
 //! Signatures of operators on their decisions: Ed25519 over every part of a decision that has an
 //! effect.
 //!
-//! Pure: the caller passes in the time, the nonce and all other values.
+//! The module is pure: the caller passes in the time, the nonce and all other values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl OperatorKeys {
         Self(keys.into_iter().collect())
     }
 
-    /// Whether the config names no operators. Decisions need no signature then.
+    /// Whether the config names no operators, so that decisions need no signature.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -93,7 +93,7 @@ impl OperatorKeys {
         self.0.iter().find(|(_, known)| known == key).map(|(name, _)| name)
     }
 
-    /// The names of all operators for error messages, such as `ana, ben`.
+    /// Returns the names of all operators for error messages, such as `ana, ben`.
     pub fn names(&self) -> String {
         let mut names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
         names.dedup();
@@ -144,29 +144,32 @@ impl<'a> DecisionStatement<'a> {
         Self { verb: "cancel", call: None, digest: None, preview: None, reason, note }
     }
 
-    /// The statement with which an operator pauses or resumes. `target` is the text of the target.
+    /// Returns the statement with which an operator pauses or resumes. `target` is the text of the
+    /// target.
     pub fn pause(verb: PauseVerb, target: &'a str, note: &'a str) -> Self {
         let verb = verb.as_str();
         Self { verb, call: None, digest: None, preview: None, reason: target, note }
     }
 
-    /// The statement with which an operator forks a thread. `action` is the text of the action.
+    /// Returns the statement with which an operator forks a thread. `action` is the text of the
+    /// action.
     pub fn fork(action: &'a str, note: &'a str) -> Self {
         Self { verb: "fork", call: None, digest: None, preview: None, reason: action, note }
     }
 
-    /// The statement with which an operator retries a message. `action` is the text of the action.
+    /// Returns the statement with which an operator retries a message. `action` is the text of the
+    /// action.
     pub fn retry(action: &'a str, note: &'a str) -> Self {
         Self { verb: "retry", call: None, digest: None, preview: None, reason: action, note }
     }
 
-    /// The statement with which an operator subscribes to a thread's live output. It is never
-    /// recorded.
+    /// Returns the statement with which an operator subscribes to a thread's live output. It is
+    /// never recorded.
     pub fn watch(note: &'a str) -> Self {
         Self { verb: "watch", call: None, digest: None, preview: None, reason: "", note }
     }
 
-    /// The bytes that a signature of this statement covers.
+    /// Returns the bytes that a signature of this statement covers.
     pub fn signed_bytes(
         &self,
         (journal, thread): (Uuid, &ThreadId),
@@ -249,7 +252,8 @@ impl DecisionSignature {
         signed
     }
 
-    /// A signature that was made elsewhere, which [`DecisionSignature::holds`] has yet to check.
+    /// Returns a signature that was made elsewhere. [`DecisionSignature::holds`] must still check
+    /// it.
     pub fn made_elsewhere(
         key: OperatorPublicKey,
         (journal, thread): (Uuid, ThreadId),
@@ -303,7 +307,7 @@ impl DecisionSignature {
         statement.is_some_and(|statement| self.holds(&statement))
     }
 
-    /// The bytes that the signature covers.
+    /// Returns the bytes that the signature covers.
     fn message(&self, statement: &DecisionStatement<'_>) -> Vec<u8> {
         statement.signed_bytes((self.journal, &self.thread), (self.time, self.nonce))
     }

@@ -50,12 +50,11 @@ pub struct State {
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
-    /// Sum of the amounts by which the system's clock was set forward, as far as they moved the
-    /// times of trees at rest.
+    /// Sum of the clock's forward steps, as far as they moved the times of trees at rest.
     pub stepped: Duration,
 }
 
-/// A client, and a key that it sent with a submission.
+/// A client, with a key that it sent with a submission.
 pub type ClientKey = (ListenerName, String);
 
 impl State {
@@ -67,8 +66,7 @@ impl State {
         self.tree(thread)?.threads.get(thread).map(|thread| &**thread)
     }
 
-    /// Time since a client key was used, without the amounts by which the system's clock was set
-    /// forward.
+    /// Returns the time since a client key was used, without the clock's forward steps.
     pub fn key_age(&self, used: &KeyUse, now: Time) -> Duration {
         let stepped = self.stepped.saturating_sub(used.stepped);
         now.since(used.time).saturating_sub(stepped)
@@ -97,7 +95,8 @@ pub struct Tree {
     pub timers: BTreeMap<TimerId, Timer>,
     #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
-    /// Counts at their last restart. Boxed, because most trees have a single request.
+    /// Usage of the tree when its counts were last reset. Boxed, because most trees have a single
+    /// request.
     #[serde(rename = "renewal", default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.
@@ -117,13 +116,13 @@ pub struct Tree {
     /// Number of calls in the tree that wait for a person.
     #[serde(rename = "held", default, skip_serializing_if = "is_default")]
     pub held: u64,
-    /// Time since which the tree waits for people only.
+    /// Time since which the tree waits for people only; `None` if it does not.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
     /// Position of the tree's latest journal record.
     #[serde(rename = "head")]
     pub head: Position,
-    /// The source of the tree if it is a fork. Boxed, because most trees are none.
+    /// The source of the tree if the tree is a fork. Boxed, because most trees are not forks.
     #[serde(rename = "lineage", default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Box<TreeLineage>>,
     /// The messages that operators have retried, with the new message of each.
@@ -135,12 +134,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// An open call of the tree.
+    /// Returns a call of the tree if it is open.
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.calls.get(&call).map(|call| &**call)
     }
 
-    /// The open calls of the tree, in no particular order.
+    /// Returns the open calls of the tree, in no particular order.
     pub fn open_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.values().map(|call| &**call)
     }
@@ -182,7 +181,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Tokens and money that model calls have used.
+    /// Returns the tokens and money that model calls have used.
     pub const fn spending(&self) -> Spending {
         Spending { tokens: self.tokens, money: self.money }
     }
@@ -200,7 +199,7 @@ pub struct KeyUse {
     /// Time of the record with the calls.
     #[serde(rename = "time")]
     pub time: Time,
-    /// See [`State::stepped`], at that time.
+    /// Value of [`State::stepped`] at that time.
     #[serde(rename = "stepped", default, skip_serializing_if = "is_default")]
     pub stepped: Duration,
 }
@@ -216,7 +215,7 @@ pub struct Thread {
     /// Labels of all children, including closed ones.
     #[serde(rename = "children", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub children: BTreeSet<String>,
-    /// Number of children at the last restart of the tree's counts.
+    /// Number of children when the tree's counts were last reset.
     #[serde(rename = "earlier_children", default, skip_serializing_if = "is_default")]
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
@@ -224,8 +223,8 @@ pub struct Thread {
     /// How the latest closed call that came from outside this thread ended.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// Number of items that the prompt of each agent would show: its own turns, and messages
-    /// delivered to it.
+    /// Number of items in the prompt of each agent: the agent's own turns, and messages delivered
+    /// to it.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// The call whose close cancels the thread.
@@ -367,11 +366,11 @@ pub struct Call {
     /// Time since which a pause keeps the call back, so that no time counts against it.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
-    /// The preview of the call, if it was held for an approval and its preview has ended. It stays
-    /// when the hold ends. Boxed, because most calls have none.
+    /// The preview of a call that was held for an approval, once the preview has come or failed. It
+    /// is kept after the hold ends. Boxed, because most calls have none.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<CallPreview>>,
-    /// Whether the call belongs to a fork whose source has no result for it.
+    /// Whether the call belongs to a fork whose source has no result for the call.
     #[serde(rename = "unrecorded", default, skip_serializing_if = "is_default")]
     pub unrecorded: bool,
     /// Whether an operator has approved the call. An approved call needs no further approval.
@@ -400,7 +399,7 @@ pub enum CallPreview {
 }
 
 impl Call {
-    /// The recorded preview of the call.
+    /// Returns the recorded preview of the call.
     pub fn recorded_preview(&self) -> Option<&Arc<Message>> {
         match self.preview.as_deref() {
             Some(CallPreview::Recorded(note)) => Some(note),
@@ -408,7 +407,7 @@ impl Call {
         }
     }
 
-    /// The message that opened the call.
+    /// Returns the message that opened the call.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.handled.first().or_else(|| self.pending.first().map(|p| &p.message))
     }

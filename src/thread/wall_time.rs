@@ -9,23 +9,23 @@ use super::state::Tree;
 use crate::clock::Time;
 use crate::mutant::mutant;
 
-/// First core version in which wall time runs unless people alone are waited for. In earlier
-/// versions it did not run while any call of the tree was held.
+/// First core version that stops wall time only while the tree waits for people only. Earlier
+/// versions stopped it while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
-/// First core version in which wall time does not run, either, while a call is queued behind a call
-/// of the same agent that waits for a person.
+/// First core version that also stops wall time while a call is queued behind a call of the same
+/// agent that waits for a person.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
-    /// Wall time that the tree has used at `now`: the time in which it did not wait for people
-    /// only.
+    /// Returns the wall time that the tree has used at `now`: the time in which it did not wait for
+    /// people only.
     pub fn worked(&self, now: Time) -> Duration {
         self.still_since.unwrap_or(now).since(self.started)
     }
 
     /// Starts or stops the wall time after a record at `time`, by the rule of this core version.
-    /// `is_paused` states that a pause is in force.
+    /// `is_paused` states whether a pause is in force.
     pub(super) fn follow_people(&mut self, time: Time, core_version: u32, is_paused: bool) {
         let waits_for_people = self.held > 0
             && match core_version {
@@ -45,10 +45,9 @@ impl Tree {
         }
     }
 
-    /// Whether nothing in the tree can continue without a person: one who decides, answers, or
-    /// resumes what is paused. A call that was never handed over
-    /// waits for another open call of its listener in its thread that was, because an agent handles
-    /// one call of a thread at a time.
+    /// Whether nothing in the tree can continue until a person decides, answers, or resumes what is
+    /// paused. An agent handles one call of a thread at a time. So a call that was never handed
+    /// over waits for an open call of the same listener in the same thread that was handed over.
     fn waits_for_people_only(&self) -> bool {
         if self.held == self.calls.len() as u64 {
             return true;
@@ -75,7 +74,7 @@ impl Tree {
 
 impl Call {
     /// Whether the call can continue without a person and without another call: its listener has it
-    /// or will get it, or it waits for a timer.
+    /// or will get it, or the call waits for a timer.
     fn goes_on(&self) -> bool {
         if self.kept_since.is_some() {
             return false;

@@ -75,7 +75,7 @@ impl Span {
         self
     }
 
-    /// Like [`Span::with`], but adds nothing if there is no value.
+    /// Adds an attribute like [`Span::with`], or nothing if there is no value.
     pub fn with_some(self, name: &'static str, value: Option<impl Into<AttributeValue>>) -> Self {
         match value {
             Some(value) => self.with(name, value),

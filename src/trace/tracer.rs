@@ -37,7 +37,7 @@ pub struct SpanCounts {
 /// Receiving end of the queue of spans.
 pub type SpanReceiver = mpsc::Receiver<Span>;
 
-/// Number of random bits at the end of every trace id, also of ids from other programs. The other
+/// Number of random bits at the end of every trace id, including ids from other programs. The other
 /// bits may come from a clock and a counter.
 const CHANCE_BITS: u32 = 32;
 

@@ -1,5 +1,5 @@
-//! Bounds the number of connections, and the time for which a connection may be idle. An idle
-//! client occupies only one of these connections.
+//! Limits the number of connections, and the time for which a connection may be idle, so that an
+//! idle client occupies a connection only for a short time.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct HttpListener {
 }
 
 /// Serves connections until the future is dropped, which also closes the connections. `router_of`
-/// makes the router of a connection.
+/// makes the router of each connection.
 pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -> Router) {
     let HttpListener { listener, connections_max, tls } = server;
     let permits = Arc::new(Semaphore::new(connections_max));

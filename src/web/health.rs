@@ -16,7 +16,7 @@ struct HealthResponse {
     /// Reasons why the organism is not ready.
     #[serde(rename = "not_ready", skip_serializing_if = "Vec::is_empty")]
     not_ready: Vec<NotReadyReason>,
-    /// Records that the start took from a snapshot and that are being proved.
+    /// Ranges of records that the start took from a snapshot and that are still being proved.
     #[serde(rename = "unproved", skip_serializing_if = "Vec::is_empty")]
     unproved: Vec<UnprovedRange>,
 }
@@ -41,8 +41,8 @@ struct NotReadyReason {
     partition: Option<u32>,
 }
 
-/// `/healthz`: whether the process is alive. A process that waits because the disk is full is
-/// alive, since a restart would not help.
+/// Responds to `/healthz`: whether the process is alive. A process that waits because the disk is
+/// full is alive, since a restart would not help.
 pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     let ended = health.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log has the reason".to_owned();
@@ -50,7 +50,7 @@ pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     respond(dead.into_iter().collect(), Vec::new())
 }
 
-/// `/readyz`: whether the organism accepts and processes payloads.
+/// Responds to `/readyz`: whether the organism accepts and processes payloads.
 pub(super) async fn ready(State(health): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
     match health.get() {

@@ -1,10 +1,10 @@
-//! HTTP for this machine only: health, readiness and metrics; and the web view, which is a server of
-//! its own.
+//! HTTP servers: one for health, readiness and metrics, only for clients on this machine; and the
+//! web view, which is a separate server.
 //!
-//! The server for health and metrics must not know how these are computed, and asks
-//! [`crate::organism`]. It has no authentication. Therefore it changes nothing and shows no threads
-//! and payloads. Only loopback clients get responses, and web pages in a browser get none (see
-//! `only_here`).
+//! The server for health and metrics gets its reports from [`crate::organism`], and must not know
+//! how they are computed. It has no authentication. Therefore it changes nothing, and shows no
+//! threads and no payloads. Only loopback clients get responses, and web pages in a browser get
+//! none (see `only_here`).
 
 mod connections;
 mod health;
@@ -77,7 +77,7 @@ impl WebServer {
 
     /// Sets the health monitor whose reports are served.
     pub fn set_health_source(&self, watcher: HealthMonitor) {
-        // Only the first monitor counts: it belongs to the organism that runs.
+        // Only the first monitor counts: it belongs to the running organism.
         self.health.set(watcher).ok();
     }
 }

@@ -37,7 +37,7 @@ pub enum RunRequest {
     Undo(UndoStep),
 }
 
-/// The threads of a run: requested, open and ended ones, with the clock and the undo of the run.
+/// The threads of a run: requested, open and ended ones, with the run's clock and undo.
 #[derive(Debug, Clone, Default)]
 pub struct RunThreads {
     /// Goal runs whose thread is requested and not yet open, with the requested labels, in the
@@ -57,15 +57,15 @@ pub struct RunThreads {
     all: Vec<OpenedThread>,
     /// Number of threads at the beginning of `all` that earlier runs have opened.
     earlier: usize,
-    /// The undo of the run, after its failure.
+    /// The undo that follows the run's failure.
     undo: Option<RunUndo>,
 }
 
-/// A thread that a run has opened.
+/// A thread that was opened for a run.
 #[derive(Debug, Clone)]
 struct OpenedThread {
     thread: ThreadId,
-    /// Number of its goal; `None` for a thread that undoes a call.
+    /// Number of the thread's goal; `None` for a thread that undoes a call.
     goal: Option<usize>,
 }
 
@@ -94,9 +94,9 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Marks the calls whose hand-over stands in a record of another tree: it was the end of a call
-    /// there that made room for them. Only calls that are judged by it are looked for. These may be
-    /// open calls, too: they are listed as open.
+    /// Marks calls whose hand-over is recorded in another tree, where the end of a call made room
+    /// for them. Looks only for calls whose judgement depends on the hand-over. Open calls are
+    /// marked, too, because the report lists them as open.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -115,21 +115,22 @@ impl UndoSource<'_> {
     }
 }
 
-/// The fold of the messages of a call so far: its run and its threads.
+/// The fold of a call's messages so far: its run and its threads.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
     /// Listeners whose calls must not be repeated.
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// `None` for an observer, for whom a failed run is over at once.
+    /// Source of the undo. `None` for an observer, for whom a failed run is over at once.
     undo: Option<UndoSource<'a>>,
     /// Why the records for an undo could not be read.
     unread: Option<String>,
 }
 
 impl<'a> CallFold<'a> {
-    /// A fold of the request alone, before [`CallFold::start`]. `None` if the request is no XML.
+    /// Creates a fold of the request alone, before [`CallFold::start`]. Returns `None` if the
+    /// request is no XML.
     pub fn begun(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -143,8 +144,8 @@ impl<'a> CallFold<'a> {
         Some(Self { definition, once, run, threads, undo: None, unread: None })
     }
 
-    /// A fold of a retry's request alone, before [`CallFold::start`]. It begins with the state and
-    /// the threads that the earlier run has left.
+    /// Creates a fold of a retry's request alone, before [`CallFold::start`]. It begins with the
+    /// state and the threads that the earlier run left.
     pub fn taking_over(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -178,8 +179,8 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// The opened threads after the first `known`: thread, number of its goal (`None` for an undo),
-    /// and attempt.
+    /// Returns the opened threads after the first `known`: thread, number of its goal (`None` for
+    /// an undo), and attempt.
     pub fn threads_after(
         &self,
         known: usize,
@@ -196,20 +197,21 @@ impl<'a> CallFold<'a> {
         self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)
     }
 
-    /// Lets the fold undo the calls of a failed run. For handlers only: an observer undoes nothing.
+    /// Lets the fold undo the calls of a failed run. Only handlers may use this: an observer undoes
+    /// nothing.
     #[must_use]
     pub fn with_undo(mut self, undo: UndoSource<'a>) -> Self {
         self.undo = Some(undo);
         self
     }
 
-    /// Why the records for an undo could not be read. If so, the requests returned so far are
-    /// incomplete.
+    /// Returns why the records for an undo could not be read. If so, the requests returned so far
+    /// are incomplete.
     pub fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }
 
-    /// Whether the messages are those of a run of this definition, as far as the fold can tell.
+    /// Whether the messages can be those of a run of this definition, as far as the fold can tell.
     pub fn fits(&self) -> bool {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
@@ -315,8 +317,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// If `steps` begin an undo, the goal runs with an open call that can be undone, or that undoes
-    /// another. They are not cancelled: the undo begins after their end.
+    /// Returns the goal runs whose threads must end by themselves if `steps` begin an undo: those
+    /// with an open call that can be undone or that undoes another. They are not cancelled, because
+    /// the undo begins after their end.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -333,13 +336,13 @@ impl<'a> CallFold<'a> {
         kept.map(|(_, run)| run.clone()).collect()
     }
 
-    /// The calls beneath the run, up to the latest message. A hand-over that stands in a record of
-    /// another tree is not known.
+    /// Returns the calls beneath the run, up to the latest message. Ignores hand-overs that are
+    /// recorded in other trees.
     fn calls(&mut self) -> Vec<NestedCall> {
         self.calls_with(|_, _, _| Ok(()))
     }
 
-    /// The calls beneath the run, up to the latest message, with all hand-overs.
+    /// Returns the calls beneath the run, up to the latest message, with all hand-overs.
     fn calls_with_hand_overs(&mut self) -> Vec<NestedCall> {
         self.calls_with(|undo, calls, up_to| undo.mark_handed_over(calls, up_to))
     }
@@ -364,7 +367,8 @@ impl<'a> CallFold<'a> {
         })
     }
 
-    /// Numbers of the goals beneath which this run has undone, or tried to undo, a call.
+    /// Returns the numbers of the goals beneath which this run has undone, or tried to undo, a
+    /// call.
     pub fn undone_goals(&mut self) -> Vec<usize> {
         let own = self.threads.all.get(self.threads.earlier..).unwrap_or_default();
         let undoing = own.iter().filter(|opened| opened.goal.is_none());
@@ -437,7 +441,7 @@ impl<'a> CallFold<'a> {
                 self.threads.runs.retain(|_, opened| *opened != run);
                 Some(run)
             }
-            // A refused wait has no effect: nothing was open any more.
+            // A refused wait has no effect: it only means that nothing was open.
             (Some(_), _) if about != Some("spawn-thread") => {
                 if about == Some("wait") && self.is_settling() {
                     self.threads.runs.clear();
@@ -513,7 +517,7 @@ impl<'a> CallFold<'a> {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }
 
-    /// The listener that a goal run calls; `None` for supervisors and judges.
+    /// Returns the listener that a goal run calls; `None` for supervisors and judges.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
         if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
             return None;
@@ -547,8 +551,8 @@ fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false)
 }
 
-/// Names of listeners whose calls must not be repeated after a time-out: calls to them have one
-/// attempt, or they can reach a listener whose calls have one, as a peer or in a role.
+/// Returns the listeners whose calls must not be repeated after a time-out: those whose calls have
+/// one attempt, and those that can reach such a listener as a peer or in a role.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
     let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();
@@ -573,7 +577,7 @@ pub(super) fn is_failed(payload: &Element) -> bool {
     is_failure(payload.local_name())
 }
 
-/// Whether a reply reports a failure: its local name says so.
+/// Whether a reply with this local name reports a failure.
 pub fn is_failure(name: &str) -> bool {
     name == "error" || name.ends_with("-error") || name.ends_with("-failed")
 }
@@ -590,8 +594,8 @@ pub(super) fn failure_of(payload: &Element) -> GoalFailure {
     GoalFailure { code: code.trim().to_owned(), reason: format!("{goal}{}", reason.trim()) }
 }
 
-/// The output in a reply: the text of an agent's final answer, or the payload. An acknowledgement
-/// is an empty text.
+/// Returns the output in a reply: the text of an agent's final answer, or the payload. The output
+/// of an acknowledgement is an empty text.
 pub(super) fn output_of(payload: &Element) -> ViewValue {
     let name = payload.local_name();
     let namespace = payload.name.namespace();

@@ -1,8 +1,8 @@
 //! Reads the calls beneath a run from the records of its tree, up to a message.
 //!
 //! A run sees only the messages of its own call. The calls of its agents, and of workflows beneath
-//! it, are in the records of the threads that it has opened. The result depends only on these
-//! records, so that a run that is folded again reads the same calls.
+//! it, are in the records of the threads that the run has opened. The result depends only on these
+//! records, so every fold of a run reads the same calls.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,35 +33,35 @@ pub struct NestedCall {
 #[derive(Debug, Clone)]
 pub enum CallEnd {
     Open,
-    /// With a reply, or with an acknowledgement of the core.
+    /// The call completed with a reply, or with an acknowledgement of the core.
     Completed {
         reply: Option<Arc<Message>>,
         position: Position,
     },
-    /// Without a reply, with the code of a `system-error`.
+    /// The call failed without a reply, with the code of a `system-error`.
     Failed {
         code: String,
     },
 }
 
-/// The hand-overs of calls. Built from the facts of records in their order, the oldest first.
+/// The hand-overs of calls, built from the facts of records, oldest first.
 #[derive(Debug, Default)]
 pub struct HandedOverAttempts {
-    /// For each call, the attempts that its listener has or has had.
+    /// For each call, the attempts that its listener has or had.
     attempts: HashMap<CallId, HashSet<Attempt>>,
-    /// Calls with an attempt that was handed over and has ended. Nothing takes it back any more.
+    /// Calls with a handed-over attempt that has ended. No later fact revokes such a hand-over.
     ended: HashSet<CallId>,
     closed: HashSet<CallId>,
 }
 
 impl HandedOverAttempts {
-    /// Reads a fact, if it is about one of the calls that `is_asked_for` names.
+    /// Applies a fact if it concerns a call for which `is_asked_for` returns true.
     pub fn read(&mut self, fact: &Fact, is_asked_for: impl Fn(CallId) -> bool) {
         match fact {
             Fact::HandedOver { call, attempt } if is_asked_for(*call) => {
                 self.attempts.entry(*call).or_default().insert(*attempt);
             }
-            // Only this attempt was not taken: its listener may have acted on an earlier one.
+            // Only this attempt was not taken. The listener may have acted on an earlier one.
             Fact::NotTaken { call, attempt } => {
                 if let Some(attempts) = self.attempts.get_mut(call) {
                     attempts.remove(attempt);
@@ -80,22 +80,22 @@ impl HandedOverAttempts {
         }
     }
 
-    /// Whether the listener of a call has it or has had it.
+    /// Whether the call was handed over: its listener has or had an attempt.
     pub fn was_handed_over(&self, call: CallId) -> bool {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether no later fact changes what `was_handed_over` says of a call. A closed call is not
-    /// handed over again, but an attempt that its listener still has may be returned.
+    /// Whether no later fact can change the result of `was_handed_over` for a call. A closed call
+    /// is not handed over again, but an attempt that the listener still has may be returned.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
     }
 }
 
-/// Returns the calls in these threads and beneath them, in the order of their requests, up to the
-/// record with the message `until`, and the position of that record. `None` if no record holds that
-/// message.
+/// Returns the calls in and beneath these threads, in the order of their requests, with the
+/// position of the record that holds the message `until`. Reads up to that record. Returns `None`
+/// if no record holds the message.
 ///
 /// `records` are those of one tree, so hand-overs that are recorded in other trees are not included.
 pub fn calls_beneath(
@@ -133,7 +133,8 @@ pub fn calls_beneath(
     Some((found.calls, up_to))
 }
 
-/// The workflows with a run in these records: only a workflow can record its definition.
+/// Returns the workflows with a run in these records, which are the listeners that recorded a
+/// definition: only a workflow can.
 fn workflows(records: &[Record]) -> HashSet<&ListenerName> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let definitions = facts.filter_map(|fact| match fact {
@@ -187,8 +188,8 @@ impl NestedCalls<'_> {
                 }
             }
         }
-        // The result may follow the end of its call: the legs of a group end before the group has
-        // its result.
+        // The result may be recorded after the end of its call: the legs of a group end before the
+        // group has its result.
         for (call, result) in results {
             if let Some(NestedCall { end: CallEnd::Completed { reply, .. }, .. }) = self.call(call)
             {
@@ -282,7 +283,7 @@ mod tests {
         ThreadId::parse("sess-aaaaaaaa").unwrap()
     }
 
-    /// A workflow calls a listener.
+    /// Returns the fact of a workflow's call to a listener.
     fn requested() -> Fact {
         let name = |text: &str| ListenerName::parse(text).unwrap();
         let message = Message {
@@ -320,7 +321,7 @@ mod tests {
         let nested = |facts: Vec<Fact>| {
             let mut before = vec![requested()];
             before.extend(facts);
-            // The calls are read up to the record with a message: here the request itself.
+            // The calls are read up to the record with a given message, here the request itself.
             let (calls, _) = calls_beneath(&[record(1, before)], &[&thread()], call().0).unwrap();
             calls.into_iter().map(|call| call.was_handed_over).collect::<Vec<_>>()
         };
@@ -342,7 +343,7 @@ mod tests {
             (vec![handed_over(1)], false),
             (vec![handed_over(1), not_taken(1)], false),
             (vec![handed_over(1), not_taken(1), closed()], true),
-            // Its listener has it still, and may return it.
+            // The listener still has the attempt, and may return it.
             (vec![handed_over(1), closed()], false),
             (vec![handed_over(1), closed(), not_taken(1)], true),
             (vec![handed_over(1), crashed(1)], true),

@@ -1,4 +1,4 @@
-//! The checks of a definition: everything that is wrong with it, at once, before anything runs.
+//! The checks of a definition. They report everything that is wrong, at once, before anything runs.
 
 mod expressions;
 mod mappings;
@@ -23,17 +23,17 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal in two lists, or a member of a list that a goal outside of the list needs.
+    /// A goal in two lists, or a member of a list that a goal outside of the list depends on.
     Membership,
-    /// A name of no agent, listener, human or workflow that can do the work.
+    /// A name without an agent, listener, human or workflow that can do the work.
     UnknownMember,
     /// A payload that the listener does not accept.
     UnknownPayload,
     UnusedInput,
     BadExpression,
-    /// An expression that selects nothing, whatever the payloads hold.
+    /// An expression that selects nothing, whatever the payloads contain.
     NeverMatches,
-    /// The label of a thread would be too long.
+    /// A thread label that could be too long.
     LongLabel,
     /// A budget or a time-out that exceeds an outer limit.
     Budget,
@@ -46,7 +46,7 @@ pub enum DefinitionFault {
 pub struct DefinitionProblem {
     pub fault: DefinitionFault,
     pub place: PlaceId,
-    /// The part of the value that is wrong, as written; empty for all of it.
+    /// The wrong part of the value, as written; empty if the whole value is wrong.
     pub part: String,
     pub message: String,
     pub help: String,
@@ -58,7 +58,7 @@ pub struct DefinitionContext<'a> {
     pub members: Vec<(&'a ListenerName, Role)>,
     /// Names of all workflows.
     pub workflows: Vec<&'a ListenerName>,
-    /// `None` where the contracts have problems of their own.
+    /// The contracts; `None` if they have problems of their own.
     pub contracts: Option<&'a Contracts>,
     pub schemas: &'a Schemas,
     pub limits: &'a TreeLimits,
@@ -67,7 +67,7 @@ pub struct DefinitionContext<'a> {
     pub unread: Vec<String>,
 }
 
-/// Everything that is wrong with `definition`.
+/// Returns everything that is wrong with `definition`.
 pub fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
@@ -119,8 +119,8 @@ impl ProblemList {
     }
 }
 
-/// A help text: the known name nearest to `name`; if none is near, all known names, or `otherwise`
-/// if there are none.
+/// Writes a help text: the known name nearest to `name`; all known names if none is near;
+/// `otherwise` if no names are known.
 fn near_or<'n>(
     name: &str,
     known: impl IntoIterator<Item = &'n str> + Clone,

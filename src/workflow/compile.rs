@@ -1,9 +1,9 @@
 //! The compiled form of a definition: one canonical XML, with the texts of prompts and the peers.
 //!
 //! A run finishes on the form that it began with, so the journal holds this text. Definitions with
-//! the same meaning have the same text: needs are resolved, and defaults are written out. Every
-//! struct is destructured without `..`, so that a new setting cannot be left out; `read_compiled`
-//! reads the text back.
+//! the same meaning have the same text: dependencies are resolved, and defaults are written out.
+//! Every struct is destructured without `..`, so that a new setting cannot be left out;
+//! `read_compiled` parses the text.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub fn compile(definition: &WorkflowDefinition) -> CompiledWorkflow {
     CompiledWorkflow { text, digest }
 }
 
-/// Names of everything that a workflow addresses, sorted and without duplicates.
+/// Returns the names of everything that a workflow addresses, sorted and without duplicates.
 pub fn peers_of(definition: &WorkflowDefinition) -> Vec<ListenerName> {
     let mut peers: BTreeSet<&ListenerName> = BTreeSet::new();
     peers.extend(definition.peers.iter().map(|peer| &peer.value));
@@ -69,15 +69,15 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Values of the attribute `of`, which says how an output or a mapping is written.
+/// Values of the attribute `of`, which states how an output or a mapping is written.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
 
-/// The form of an answer that is the goal's output.
+/// Word for the form of a question whose answer is the output of the goal.
 pub(super) const ASK_OUTPUT: &str = "output";
 
-/// Value of the attribute `is` of a human supervisor.
+/// Value of the attribute `is` for a human supervisor.
 pub(super) const HUMAN: &str = "human";
 
 /// The words of [`FieldCount`].
@@ -101,7 +101,7 @@ fn workflow(definition: &WorkflowDefinition) -> Element {
         description,
         input,
         output,
-        // Written below, as a part of `peers_of`.
+        // `peers` are written below, as a part of `peers_of`.
         peers: _,
         on_failure,
         report_to,
@@ -281,7 +281,7 @@ fn each_element(each: &EachItem) -> Element {
     out
 }
 
-/// The word of a value, from a list of all its words.
+/// Returns the word of a value, from a list of all words with their values.
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     let found = words.iter().find(|(_, known)| known == value);
     found.map(|(word, _)| *word).unwrap_or_default()

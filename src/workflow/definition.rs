@@ -1,7 +1,7 @@
 //! The definition of a workflow as its author wrote it: goals, forms and settings as plain values.
 //!
-//! Knows neither TOML nor threads. The config makes these values and keeps the places that they
-//! were written at, each by a [`PlaceId`].
+//! This module knows neither TOML nor threads. The config makes these values and records the place
+//! of each in its text by a [`PlaceId`].
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::contract::{Budget, GoalRoles, WORKFLOW_NAMESPACE, delegate_name};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::ShortType;
 
-/// Id of a value's place in the config. The config maps it to a range of its text.
+/// Id of a value's place in the config. The config maps the id to a range of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlaceId(pub usize);
 
@@ -58,13 +58,14 @@ pub struct WorkflowDefinition {
     pub description: String,
     pub input: WorkflowInput,
     pub output: WorkflowOutput,
-    /// Listeners that only agents beneath the workflow call, and that an undo must reach.
+    /// Listeners that only agents beneath the workflow call, and to which an undo must be able to
+    /// send.
     pub peers: Vec<Placed<ListenerName>>,
     /// Failure policy of goals without a policy of their own.
     pub on_failure: FailurePolicy,
     /// The human who gets the list of calls that an undo could not reach.
     pub report_to: Option<Placed<ListenerName>>,
-    /// Limits of one run.
+    /// Time limit of one run.
     pub timeout: Option<Duration>,
     pub budget: Budget,
     /// All goals, in the order of the file.
@@ -76,7 +77,7 @@ impl WorkflowDefinition {
         self.goals.iter().find(|goal| goal.id.value == *id)
     }
 
-    /// Namespace of the payloads that are generated for the workflow.
+    /// Returns the namespace of the payloads that are generated for the workflow.
     pub fn namespace(&self) -> String {
         format!("{}/{}", WORKFLOW_NAMESPACE, self.name.value)
     }
@@ -106,15 +107,15 @@ pub enum WorkflowOutput {
 pub struct GoalDefinition {
     pub id: Placed<GoalId>,
     pub form: GoalForm,
-    /// Goals that must have ended first; `None` for the goal above this one.
+    /// Goals that must have ended first; `None` for the nearest goal above this one.
     pub needs: Option<Vec<Placed<GoalId>>>,
-    /// Goals that the document shows; `None` for all that this goal needs.
+    /// Goals that the document shows; `None` for all goals that this goal depends on.
     pub context: Option<Vec<Placed<GoalId>>>,
     pub output: GoalOutput,
-    /// Maximum further runs after a failure.
+    /// Maximum number of further runs after a failure.
     pub retry: u32,
     pub on_failure: Option<FailurePolicy>,
-    /// Limits of one run of the goal.
+    /// Time limit of one run of the goal.
     pub timeout: Option<Duration>,
     pub budget: Budget,
     /// Place of the budget in the config, or of the goal if it has no budget.
@@ -155,7 +156,7 @@ pub enum GoalForm {
 }
 
 impl GoalForm {
-    /// The key that decides the form.
+    /// Returns the key of the config that decides the form.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Run(target) => target.key(),
@@ -181,7 +182,7 @@ pub enum GoalTarget {
         payload: Option<Placed<PayloadName>>,
         with: Mapping,
     },
-    /// `payload` is the one that the workflow accepts; the config fills it in.
+    /// `payload` is the payload that the workflow accepts; the config fills it in.
     Workflow {
         workflow: Placed<ListenerName>,
         payload: Option<Placed<PayloadName>>,
@@ -207,12 +208,13 @@ impl GoalTarget {
     }
 }
 
-/// How the payload of a call is made.
+/// How the payload of a call is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// A child element, or an attribute with `@`, for each expression. Once the config has resolved
-    /// them, they are in the order of the schema, and `{NAMESPACE}name` is a child of another
-    /// namespace than the payload's (for an attribute: of any).
+    /// One expression for each child element or attribute. Names of attributes have a leading `@`.
+    /// Once the config has resolved the names, they are in the order of the schema.
+    /// `{NAMESPACE}name` is then a child in another namespace than the payload, or an attribute in
+    /// any namespace.
     Fields(Vec<(String, Placed<String>)>),
     /// The element that the expression selects becomes the payload.
     Element(Placed<String>),
@@ -227,7 +229,7 @@ pub struct EachItem {
     pub concurrency: u32,
     pub on_item_failure: ItemFailure,
     pub verify: Option<ItemCheck>,
-    /// Expression for the role of each item's agent.
+    /// Expression that gives the role of each item's agent.
     pub role: Option<Placed<String>>,
 }
 
@@ -272,7 +274,7 @@ impl LoopEnd {
 /// One branch of a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChooseBranch {
-    /// `None` always matches.
+    /// The condition. A branch with `None` always matches.
     pub when: Option<GoalCondition>,
     pub run: Vec<Placed<GoalId>>,
     pub place: PlaceId,
@@ -323,7 +325,7 @@ pub enum FailurePolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
     pub supervisor: Placed<ListenerName>,
-    /// Whether the supervisor is a human, as the config declares it.
+    /// Whether the supervisor is a human according to the config.
     pub is_human: bool,
     /// Faults that the supervisor looks for.
     pub supervise: String,
@@ -334,16 +336,16 @@ pub struct Supervision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatedRoles {
     pub agent: Placed<ListenerName>,
-    /// Maximum delegations of one run of the goal.
+    /// Maximum number of delegations in one run of the goal.
     pub max: u32,
-    /// Maximum levels of delegation beneath the goal.
+    /// Maximum number of levels of delegation beneath the goal.
     pub depth: u32,
-    /// The only roles allowed, if any are named.
+    /// The only roles allowed; empty if every role is allowed.
     pub names: Vec<String>,
 }
 
 impl DelegatedRoles {
-    /// The roles as the request of a goal states them.
+    /// Returns the roles as the request of a goal states them.
     pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
         GoalRoles {
             payload: delegate_name(workflow, goal.as_str()),

@@ -1,6 +1,6 @@
-//! Differences between two definitions, and what they mean for runs under way.
+//! Differences between two definitions, and their effect on runs under way.
 //!
-//! Compares the compiled forms, so every setting counts, and mere differences of notation do not.
+//! The compiled forms are compared, so every setting counts, but differences in notation do not.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use super::definition::{GoalId, WorkflowDefinition};
 pub struct DefinitionChange {
     /// For example `goal[draft]/agent[writer]/prompt` or `goal[draft]@retry`.
     pub path: String,
-    /// `None` where only the second definition has it.
+    /// Value in the first definition; `None` if only the second has the place.
     pub before: Option<String>,
-    /// `None` where only the first definition has it.
+    /// Value in the second definition; `None` if only the first has the place.
     pub after: Option<String>,
 }
 
-/// Every difference between two definitions, in order of places. A goal that only one of them has
-/// is one difference.
+/// Returns every difference between two definitions, in the order of places. A goal that only one
+/// of them has is one difference.
 pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<DefinitionChange> {
     let before = places(before);
     let after = places(after);
@@ -55,7 +55,7 @@ fn is_goal(path: &str) -> bool {
     path.starts_with("goal[") && path.ends_with(']') && !path.contains('/')
 }
 
-/// The values of a compiled form by their places.
+/// Returns the values of a compiled form by their places.
 fn places(definition: &WorkflowDefinition) -> BTreeMap<String, String> {
     let mut places = BTreeMap::new();
     if let Some(root) = Element::read(&compile(definition).text) {
@@ -87,7 +87,7 @@ fn add_places(element: &Element, path: &str, places: &mut BTreeMap<String, Strin
     }
 }
 
-/// The goals of a definition that address a listener, in the order of the file.
+/// Returns the goals of a definition that address a listener, in the order of the file.
 pub fn goals_that_address<'a>(
     definition: &'a WorkflowDefinition,
     listener: &ListenerName,

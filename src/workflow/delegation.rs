@@ -29,8 +29,9 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits};
 use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
-/// The delegations that goals of the workflow allow: by the agents that carry out a goal with roles
-/// and, if the roles may delegate further, by the agent that takes them.
+/// Returns the delegations that goals of the workflow allow. The delegating agents are those that
+/// carry out a goal with roles and, if delegated tasks may be delegated further, the agents that
+/// receive them.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -48,7 +49,7 @@ pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     all
 }
 
-/// The payloads that delegate goals of the workflow, each with its XSD.
+/// Returns the payloads that delegate goals of the workflow, each with its XSD.
 pub fn delegate_schemas(definition: &WorkflowDefinition) -> Vec<(PayloadName, String)> {
     let with_roles = definition.goals.iter().filter_map(|goal| Some((goal, goal.roles.as_ref()?)));
     let schemas = with_roles.map(|(goal, roles)| {
@@ -91,7 +92,7 @@ fn delegate_schema(name: &PayloadName, goal: &GoalDefinition, roles: &DelegatedR
     )
 }
 
-/// Maximum characters of a role.
+/// Maximum length of a role, in characters.
 pub const ROLE_CHARS_MAX: usize = 200;
 
 /// Whether a text can be a role.
@@ -100,10 +101,11 @@ pub fn is_role(text: &str) -> bool {
     !text.trim().is_empty() && length <= ROLE_CHARS_MAX && !text.contains(char::is_control)
 }
 
-/// A token has no white space around it, so a token with one character is not blank.
+/// XSD facet against blank texts: a token has no white space at its ends, so one character
+/// suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
-/// The outcome of a delivery of a delegation.
+/// Computes the outcome of a delivery of a delegation.
 ///
 /// # Errors
 /// [`AttemptFailure::Crashed`] if the records cannot be read, or hold no goal with these roles;
@@ -149,7 +151,8 @@ fn of(payloads: Vec<String>) -> Outcome {
     Outcome { payloads: payloads.into_iter().map(String::into_bytes).collect(), turn: None }
 }
 
-/// The reply to a delegation whose thread has ended; `None` if `message` is no thread result.
+/// Returns the reply to a delegation whose thread has ended; `None` if `message` is no thread
+/// result.
 fn reply_of(message: &Message, request: &Message) -> Option<String> {
     let is_result =
         *message.name.namespace == *system::NAMESPACE && *message.name.local == *"thread-result";
@@ -177,13 +180,14 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
     })
 }
 
-/// The role of a request with its white space collapsed, as the schema's `xs:token` compares it.
+/// Returns the role of a request with collapsed white space, as the schema's `xs:token` compares
+/// it.
 fn role_of(request: &Element) -> String {
     let words = request.attribute("role").unwrap_or_default().split_ascii_whitespace();
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The reply to a delegation that has failed.
+/// Writes the reply to a delegation that has failed.
 fn failed(failure: &GoalFailure) -> String {
     let name = delegate_failed_name();
     let named = |local: &str| Element::new(QName::new(Some(&name.namespace), local));
@@ -192,7 +196,7 @@ fn failed(failure: &GoalFailure) -> String {
     named(&name.local).with_child(code).with_child(reason).to_xml()
 }
 
-/// The label of the thread of a delegation, and the call that the thread begins with.
+/// Returns the label of the thread of a delegation, and the call that the thread begins with.
 fn task_of(
     request: &Message,
     archive: &dyn RunArchive,
@@ -202,7 +206,8 @@ fn task_of(
     let is_earlier =
         |message: &&Arc<Message>| message.kind == MessageKind::Call && message.seq < request.seq;
     let earlier: Vec<_> = messages.iter().filter(is_earlier).collect();
-    // An agent works on one call of a thread at a time, so it delegates its latest goal.
+    // An agent works on one call of a thread at a time, so the goal that it delegates is its
+    // latest.
     let goal = earlier.iter().rfind(|message| message.name == goal_name(&request.from));
     let roles = goal.and_then(|goal| GoalRoles::read(goal.payload.as_str()));
     let roles = roles.filter(|roles| roles.payload == request.name);
@@ -226,8 +231,8 @@ fn task_of(
     Ok((label_of(&roles.to, number), call))
 }
 
-/// The label of a delegation's thread: the agent, and the number of the delegation in its thread.
-/// So the labels of parallel delegations do not depend on their speed.
+/// Returns the label of a delegation's thread: the agent, and the number of the delegation in its
+/// thread. The labels of parallel delegations therefore do not depend on their speed.
 fn label_of(agent: &ListenerName, number: usize) -> String {
     let number = format!("_{number}");
     let room = limits::LABEL_CHARS_MAX.saturating_sub(number.len());

@@ -1,6 +1,6 @@
 //! The context document: what an agent gets for a goal, as text.
 //!
-//! Markup is written here alone, and every body and attribute is escaped, so that no output of a
+//! Only this module writes markup. It escapes every body and attribute, so that no output of a
 //! model can forge a goal or a correction. `docs/WORKFLOWS.md` shows each form.
 
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use crate::xml::escape::{escape_attribute, escape_text};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals, each after the outputs that its goal needs.
+    /// Outputs of earlier goals, each after the outputs of the goals that its own goal depends on.
     pub context: Vec<ContextEntry>,
-    /// Passes of the loop that the goal is in, the one under way included.
+    /// Passes of the loop that the goal is in, including the present one.
     pub iterations: Vec<IterationEntry>,
     /// Id of the goal to carry out.
     pub goal: String,
@@ -60,7 +60,7 @@ pub struct TaskDocument {
 }
 
 impl GoalDocument {
-    /// The document, without a line break at its end.
+    /// Writes the document, without a line break at its end.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let _ = write!(out, "<workflow name=\"{}\">\n\n", escape_attribute(&self.workflow));
@@ -81,7 +81,7 @@ impl GoalDocument {
         out
     }
 
-    /// Adds the output to judge as the last goal of the context or, within a loop, of the present
+    /// Adds the output to judge: as the last entry of the context or, within a loop, of the present
     /// pass.
     pub fn add_judged(&mut self, entries: Vec<ContextEntry>) {
         let Some(pass) = self.pass.as_ref().filter(|_| !entries.is_empty()) else {
@@ -122,7 +122,7 @@ impl GoalDocument {
 }
 
 impl TaskDocument {
-    /// The document, without a line break at its end.
+    /// Writes the document, without a line break at its end.
     pub fn text(&self) -> String {
         let role = escape_attribute(&self.role);
         let parent = escape_attribute(&self.parent_goal);
@@ -158,7 +158,7 @@ fn write_correction(out: &mut String, corrections: &[String]) {
     out.push_str("</correction>");
 }
 
-/// Writes a body without indentation; nothing if the body is empty.
+/// Writes a body without indentation, or nothing if the body is empty.
 fn write_body(out: &mut String, body: &str) {
     let body = trimmed(body);
     if !body.is_empty() {
@@ -167,7 +167,7 @@ fn write_body(out: &mut String, body: &str) {
     }
 }
 
-/// The body with LF line ends, without blank lines at the start and white space at the end.
+/// Returns the body with LF line ends, without blank lines at the start and white space at the end.
 pub(super) fn trimmed(body: &str) -> String {
     let body = body.replace("\r\n", "\n").replace('\r', "\n");
     let body = body.trim_end_matches([' ', '\t', '\n']);

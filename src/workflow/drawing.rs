@@ -7,7 +7,7 @@ use super::definition::{
 };
 use super::graph::GoalGraph;
 
-/// The goals as a tree: one line each, members beneath their list.
+/// Draws the goals as a tree: one line each, members beneath their list.
 pub fn text(definition: &WorkflowDefinition) -> String {
     let (graph, _) = GoalGraph::new(definition);
     let mut out = format!("{}\n", definition.name.value);
@@ -53,7 +53,7 @@ fn write_goal(out: &mut String, graph: &GoalGraph<'_>, number: usize, depth: usi
     }
 }
 
-/// The form of a goal in a few words.
+/// Describes the form of a goal in a few words.
 fn summary(goal: &GoalDefinition) -> String {
     let mut words = match &goal.form {
         GoalForm::Run(target) => target_words(target),
@@ -109,7 +109,7 @@ fn condition(condition: &GoalCondition) -> String {
     }
 }
 
-/// The needs of a goal as text; empty if the goal names none.
+/// Writes the goals on which a goal depends; an empty text if the goal names none.
 fn needs(graph: &GoalGraph<'_>, number: usize) -> String {
     let Some(goal) = graph.goal(number) else { return String::new() };
     match goal.needs.as_deref() {
@@ -122,7 +122,7 @@ fn needs(graph: &GoalGraph<'_>, number: usize) -> String {
     }
 }
 
-/// The graph as a Mermaid flowchart.
+/// Draws the graph as a Mermaid flowchart.
 pub fn mermaid(definition: &WorkflowDefinition) -> String {
     let (graph, _) = GoalGraph::new(definition);
     let mut out = "flowchart TD\n".to_owned();
@@ -198,7 +198,7 @@ fn write_edges(out: &mut String, graph: &GoalGraph<'_>, number: usize) {
     }
 }
 
-/// A label of Mermaid in quotes.
+/// Quotes a label for Mermaid.
 fn quoted(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
     format!("\"{}\"", text.replace('>', "&gt;").replace('\n', "<br>"))

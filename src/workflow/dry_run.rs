@@ -26,7 +26,7 @@ pub struct DryRunDocument {
     pub text: String,
 }
 
-/// Every document of a run with this input.
+/// Returns every document of a run with this input.
 pub fn dry_run(definition: &WorkflowDefinition, input: &Element) -> Vec<DryRunDocument> {
     let (graph, _) = GoalGraph::new(definition);
     let entry = ViewEntry::new("input", ViewValue::Payload(input.clone()));
@@ -140,7 +140,7 @@ impl DryRun<'_> {
         if let GoalCondition::Judge { prompt, .. } = condition {
             let mut document = self.document(number, goal, prompt);
             if let GoalForm::Loop { members, .. } = &goal.form {
-                // The judge of a loop sees the pass that it judges.
+                // The judge of a loop sees the outputs of the pass that it judges.
                 let members = members.iter().filter_map(|id| self.definition.goal(&id.value));
                 document.context.extend(members.flat_map(entries));
             }
@@ -220,7 +220,7 @@ impl DryRun<'_> {
         document
     }
 
-    /// The goals that the document of a goal shows, in the order of the graph.
+    /// Returns the goals that the document of a goal shows, in the order of the graph.
     fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
         let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         let is_named = |shown: &usize| match &goal.context {
@@ -239,7 +239,7 @@ impl DryRun<'_> {
         }
     }
 
-    /// Value of an expression that uses only the input; a stand-in for any other.
+    /// Returns the value of an expression that uses only the input, or a stand-in for any other.
     fn inserted(&self, expression: &str) -> String {
         let report = expression::read(expression, &ValueShape::Open);
         let is_input = report.references.iter().all(|(name, _)| name == "input");
@@ -259,7 +259,7 @@ impl DryRun<'_> {
     }
 }
 
-/// Stand-ins for the outputs of a goal.
+/// Returns stand-ins for the outputs of a goal.
 fn entries(goal: &GoalDefinition) -> Vec<ContextEntry> {
     let entry = |id: String| ContextEntry { body: format!("[output of {id}]"), id };
     let id = &goal.id.value;

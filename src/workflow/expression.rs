@@ -1,7 +1,7 @@
 //! Names of goals, children and functions in an expression, found without evaluating it.
 //!
-//! Reads XPath 1.0 far enough to follow location paths through the shapes of payloads. libxml2
-//! judges the syntax; where this reader cannot follow, it reports nothing.
+//! This reader knows enough of XPath 1.0 to follow location paths through the shapes of payloads.
+//! libxml2 judges the syntax. Where the reader cannot follow a path, it reports nothing.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ pub enum ValueShape {
     Open,
     /// A text without children.
     Leaf,
-    /// These children and attributes; names of attributes begin with `@`.
+    /// Exactly these children and attributes; names of attributes begin with `@`.
     Children(Vec<(String, Self)>),
 }
 
@@ -33,7 +33,7 @@ impl ValueShape {
         }
     }
 
-    /// The shape of an element with these parameters.
+    /// Returns the shape of an element with these parameters.
     pub fn of_parameters(parameters: &[PayloadParameter]) -> Self {
         if parameters
             .iter()
@@ -69,9 +69,9 @@ impl ValueShape {
 pub struct ExpressionReport {
     /// Names that select nothing.
     pub missing: Vec<MissingName>,
-    /// Functions that XPath and organism do not have.
+    /// Functions that neither XPath nor organism has.
     pub unknown_functions: Vec<String>,
-    /// First steps from the root, each with its second step if it has one.
+    /// First steps of paths from the root, each with the second step, if any.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }
@@ -101,7 +101,7 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     reader.report
 }
 
-/// Shape of each node that `expression` selects; open where that is not known.
+/// Returns the shape of each node that `expression` selects, or an open shape if it is not known.
 pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
@@ -112,7 +112,7 @@ pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
     }
 }
 
-/// All names with which a path of the expression can begin. `None` if a path may begin with
+/// Returns all names with which a path of the expression can begin; `None` if a path may begin with
 /// anything else.
 pub fn names(expression: &str) -> Option<HashSet<String>> {
     let tokens = tokens(expression);
@@ -227,10 +227,10 @@ pub(super) fn tokens(text: &str) -> Vec<ExpressionToken> {
     found
 }
 
-/// Shapes of the nodes that a path may have selected, with the path.
+/// Shapes of the nodes that a path may have selected, and the path itself.
 #[derive(Debug, Clone)]
 struct ShapeSet<'s> {
-    /// `None` where the nodes are not known.
+    /// Shapes of the nodes; `None` if they are not known.
     shapes: Option<Vec<&'s ValueShape>>,
     path: Vec<String>,
     is_root: bool,

@@ -1,8 +1,8 @@
-//! Literals in an expression that the value beside them can never have, and texts that mean the
-//! opposite beside a truth value. They are found without an evaluation.
+//! Finds literals in an expression that the compared value can never have, and texts beside a truth
+//! value that mean the opposite of what they seem to say. Evaluates nothing.
 //!
-//! Follows comparisons with the functions that organism adds to XPath. Where a value passes through
-//! another function, nothing is reported.
+//! The search follows comparisons with the functions that organism adds to XPath. It reports
+//! nothing where a value passes through another function.
 
 use crate::schema::last_line;
 
@@ -10,7 +10,7 @@ use super::expression::{ExpressionToken, tokens};
 
 const HAS_WORD_HELP: &str = "write has-word(x, 'WORD') or not(has-word(x, 'WORD'))";
 
-/// A literal that never has an effect, or has the opposite one.
+/// A literal that has no effect, or the opposite of the intended effect.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FutileLiteral {
     /// The text between the quotes.
@@ -19,8 +19,9 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Every literal of `expression` that its function never equals, begins with or contains, and every
-/// one beside a truth value that says the opposite of what the comparison means.
+/// Returns every literal of `expression` that the result of its function never equals, begins with
+/// or contains, and every literal beside a truth value that means the opposite of what it seems to
+/// say.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -91,7 +92,8 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// Includes parentheses around the call, and functions that return what the call returned.
+    /// Widens the call to include parentheses around it, and functions that return its value
+    /// unchanged.
     fn widen(&mut self) {
         while let Some(before) = self.from.checked_sub(1)
             && self.symbol(before) == Some("(")
@@ -109,7 +111,7 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// The literal that the value is compared with, if there is one.
+    /// Returns the literal that the value is compared with, if any.
     fn compared(&self) -> Option<(Comparison, &'t str)> {
         let comparison = |symbol| match symbol {
             Some("=") => Some(Comparison::Equal),
@@ -162,7 +164,7 @@ impl FutileLiteral {
     }
 }
 
-/// The position of the parenthesis that closes the one at `open`.
+/// Returns the position of the parenthesis that closes the one at `open`.
 fn closing(tokens: &[ExpressionToken], open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -185,7 +187,7 @@ fn of_last_line(comparison: Comparison, literal: &str) -> Option<FutileLiteral> 
     let (can_be, right) = match comparison {
         Comparison::Equal | Comparison::Unequal => (bare == literal, bare),
         Comparison::StartsWith => {
-            // White space at the end of the literal counts, because a further word may follow it.
+            // White space at the end of the literal counts, because another word may follow it.
             let with_end = last_line(&format!("{literal}x"));
             let start = with_end.strip_suffix('x').unwrap_or_default().to_owned();
             (start == literal, start)
@@ -232,8 +234,8 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, help))
 }
 
-/// Compares a truth value with a text, which XPath converts to a truth value first. Other texts
-/// than these have the meaning that they seem to have: `= 'true'` is true where the word stands.
+/// Checks a comparison of a truth value with a text, which XPath first converts to a truth value.
+/// Only negative texts are reported: others, such as `= 'true'`, mean what they seem to say.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();
@@ -249,7 +251,7 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
-/// Compares the text of a truth value, as `string(has-word(x, 'WORD'))` gives it.
+/// Checks a comparison with the text of a truth value, as in `string(has-word(x, 'WORD'))`.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {
@@ -284,7 +286,7 @@ fn consequence(comparison: Comparison) -> &'static str {
     }
 }
 
-/// The literal in the quotes that XPath needs for it.
+/// Writes the literal in the kind of quotes that XPath needs for it.
 fn quoted(literal: &str) -> String {
     if literal.contains('\'') { format!("\"{literal}\"") } else { format!("'{literal}'") }
 }

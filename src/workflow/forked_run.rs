@@ -1,5 +1,5 @@
-//! Runs in forks: a run begins with the definition that the source's run recorded, so that it takes
-//! the same course.
+//! Runs in forks. Such a run begins with the definition that the source's run recorded, so that
+//! both take the same course.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use crate::thread::ForkSource;
 use super::run_definition::recorded_definition;
 use super::run_retry::RunArchive;
 
-/// The definition that the source of a fork recorded for the run of `request`: for the run of an
-/// equal request, otherwise for the first run after the place of the fork. `None` if there is none.
+/// Returns the definition that a fork's source recorded for the run of `request`: that of the run
+/// with an equal request, otherwise that of the first run after the fork point. Returns `None` if
+/// there is none.
 ///
 /// # Errors
-/// The reason why the journal cannot be read.
+/// Returns the reason why the journal cannot be read.
 pub fn source_definition(
     archive: &dyn RunArchive,
     workflow: &ListenerName,
@@ -23,7 +24,7 @@ pub fn source_definition(
 ) -> Result<Option<Digest>, String> {
     let Some(thread) = request.thread.under(&source.thread) else { return Ok(None) };
     let messages = archive.messages(&thread)?;
-    // In a subthread, the place of the fork has no number.
+    // In a subthread, the fork point has no `seq` to compare with.
     let is_after = |own: &Message| !thread.is_root() || own.seq >= source.seq;
     let requests = messages
         .iter()

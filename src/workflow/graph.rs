@@ -1,4 +1,4 @@
-//! The order of goals: which goal needs which, directly and indirectly.
+//! The order of goals: which goal depends on which, directly and indirectly.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::definition::{
     FailurePolicy, GoalDefinition, GoalForm, GoalId, Placed, WorkflowDefinition,
 };
 
-/// Goals of a workflow with what each of them needs. Goals are numbered in the order of the file.
+/// Goals of a workflow with their dependencies. Goals are numbered in the order of the file.
 pub struct GoalGraph<'a> {
     definition: &'a WorkflowDefinition,
     index: Arc<GoalIndex>,
@@ -25,7 +25,7 @@ pub struct GoalIndex {
 /// The list that a goal is a member of. The goal runs only as a part of this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
-    /// The goal whose list it is.
+    /// The goal that owns the list.
     pub owner: usize,
     pub kind: MemberKind,
 }
@@ -54,7 +54,7 @@ pub struct SecondMembership<'a> {
 }
 
 impl<'a> GoalGraph<'a> {
-    /// The graph of a definition, with every goal that two lists name.
+    /// Creates the graph of a definition. Also returns every goal that two lists name.
     pub fn new(definition: &'a WorkflowDefinition) -> (Self, Vec<SecondMembership<'a>>) {
         let mut numbers = HashMap::new();
         for (number, goal) in definition.goals.iter().enumerate() {
@@ -70,17 +70,17 @@ impl<'a> GoalGraph<'a> {
         (Self { definition, index }, second)
     }
 
-    /// The graph of a definition whose index is known.
+    /// Creates the graph of a definition from a known index.
     pub fn indexed(definition: &'a WorkflowDefinition, index: Arc<GoalIndex>) -> Self {
         Self { definition, index }
     }
 
-    /// The index of this definition, for further graphs of it.
+    /// Returns the index of this definition, for further graphs of it.
     pub fn index(&self) -> Arc<GoalIndex> {
         Arc::clone(&self.index)
     }
 
-    /// Number of goals.
+    /// Returns the number of goals.
     pub fn len(&self) -> usize {
         self.index.memberships.len()
     }
@@ -97,12 +97,12 @@ impl<'a> GoalGraph<'a> {
         self.definition.goals.get(number)
     }
 
-    /// The list that a goal is in; `None` for a goal in the order of the file.
+    /// Returns the list that a goal is in; `None` for a goal in the order of the file.
     pub fn membership(&self, number: usize) -> Option<Membership> {
         self.index.memberships.get(number).copied().flatten()
     }
 
-    /// Members of a loop, or of every branch of a choice, in order.
+    /// Returns the members of a loop, or of every branch of a choice, in order.
     pub fn members(&self, number: usize) -> Vec<usize> {
         let named = self.goal(number).map(members_of).unwrap_or_default();
         let in_list = named.into_iter().filter(|(_, kind)| {
@@ -111,12 +111,12 @@ impl<'a> GoalGraph<'a> {
         in_list.filter_map(|(id, _)| self.number(&id.value)).collect()
     }
 
-    /// The goal that judges items of this one.
+    /// Returns the goal that judges items of this one.
     pub fn verifier(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Verify)
     }
 
-    /// The goal that runs in place of this one after a failure.
+    /// Returns the goal that replaces this one after a failure.
     pub fn fallback(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Fallback)
     }
@@ -127,7 +127,7 @@ impl<'a> GoalGraph<'a> {
         self.number(&id.value)
     }
 
-    /// The loop that a goal runs in, directly or within a branch or a fallback.
+    /// Returns the loop that a goal runs in, directly or within a branch or a fallback.
     pub fn loop_of(&self, number: usize) -> Option<usize> {
         let mut seen = HashSet::new();
         let mut at = number;
@@ -141,7 +141,7 @@ impl<'a> GoalGraph<'a> {
         None
     }
 
-    /// Every goal that runs in the lists of this one, through branches and fallbacks, in the order
+    /// Returns every goal in the lists of this one, including branches and fallbacks, in the order
     /// of [`GoalGraph::order`].
     pub fn beneath(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
@@ -157,8 +157,8 @@ impl<'a> GoalGraph<'a> {
         self.index.order.iter().copied().filter(|number| found.contains(number)).collect()
     }
 
-    /// All goals, each after those that it needs and after its members. Otherwise in the order of
-    /// the file, so that the order does not depend on the speed of goals.
+    /// Returns all goals, each after its dependencies and its members. Otherwise they are in the
+    /// order of the file, so that the order does not depend on the speed of goals.
     pub fn order(&self) -> &[usize] {
         &self.index.order
     }
@@ -182,7 +182,7 @@ impl<'a> GoalGraph<'a> {
                 let needs = waits_for.get(*number).into_iter().flatten();
                 needs.copied().all(|need| is_placed.get(need).copied().unwrap_or_default())
             };
-            // Goals that wait for each other are reported by the check.
+            // The check reports goals that wait for each other.
             let at = left.iter().position(is_ready).unwrap_or_default();
             let next = left.remove(at);
             if let Some(is_placed) = is_placed.get_mut(next) {
@@ -193,8 +193,8 @@ impl<'a> GoalGraph<'a> {
         order
     }
 
-    /// Goals that must have ended before this one starts, without indirect needs. Includes goals
-    /// outside of its lists that its members need.
+    /// Returns the goals that must have ended before this one starts, without indirect
+    /// dependencies. Includes goals outside of its lists on which its members depend.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -207,7 +207,7 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Every goal in the lists of this one, at any depth.
+    /// Returns every goal in the lists of this one, at any depth.
     fn lists_of(&self, number: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut pending = vec![number];
@@ -245,7 +245,7 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// The nearest goal above that is no member of a list.
+    /// Returns the nearest goal above in the file that is no member of a list.
     fn goal_above(&self, number: usize) -> Option<usize> {
         (0..number).rev().find(|above| self.membership(*above).is_none())
     }
@@ -282,8 +282,8 @@ impl<'a> GoalGraph<'a> {
         self.direct_needs(number)
     }
 
-    /// Goals whose outputs a goal may use: all that it needs, directly or indirectly, with the
-    /// members and the fallbacks of these. In the order of the file.
+    /// Returns the goals whose outputs a goal may use: all its direct and indirect dependencies,
+    /// with the members and the fallbacks of these. They are in the order of the file.
     pub fn visible(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut pending = self.direct_needs(number);
@@ -300,7 +300,7 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// A circle of goals that wait for each other, if there is one.
+    /// Returns a circle of goals that wait for each other, if there is one.
     pub fn cycle(&self) -> Option<Vec<usize>> {
         let mut ended = HashSet::new();
         (0..self.definition.goals.len()).find_map(|start| {
@@ -332,8 +332,8 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// The goals that a goal itself names or follows. Those of its list's owner are left out, since
-    /// the owner waits for its members.
+    /// Returns the goals that a goal itself names or follows. Omits the dependencies of its list's
+    /// owner, because the owner waits for its members.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {
@@ -346,7 +346,7 @@ impl<'a> GoalGraph<'a> {
     }
 }
 
-/// The list of each goal, with every goal that two lists name.
+/// Returns the list of each goal, and every goal that two lists name.
 fn memberships<'a>(
     definition: &'a WorkflowDefinition,
     numbers: &HashMap<GoalId, usize>,
@@ -372,7 +372,7 @@ fn memberships<'a>(
     (memberships, second)
 }
 
-/// Every goal that `goal` names as a member, with its place in the list.
+/// Returns every goal that `goal` names as a member, with its place in the list.
 fn members_of(goal: &GoalDefinition) -> Vec<(&Placed<GoalId>, MemberKind)> {
     let mut members = Vec::new();
     match &goal.form {

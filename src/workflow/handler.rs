@@ -49,7 +49,7 @@ struct RememberedRun {
     threads: RunThreads,
 }
 
-/// The definition of a run, and the payload that records it where the run begins.
+/// The definition of a run, with the payload that records it if the run begins now.
 struct RunDefinition {
     digest: Digest,
     definition: Arc<WorkflowDefinition>,
@@ -58,14 +58,14 @@ struct RunDefinition {
 
 /// Why the run of a delivery cannot be folded.
 enum FoldError {
-    /// The run fails.
+    /// The run fails for this reason.
     Failed(GoalFailure),
-    /// The attempt fails.
+    /// The attempt fails for this reason.
     Attempt(AttemptFailure),
 }
 
 impl FoldError {
-    /// A failure of the attempt, which may be made again.
+    /// Creates a failure of the attempt that a later attempt may not have.
     fn unreadable(detail: String) -> Self {
         Self::Attempt(AttemptFailure::Crashed { detail })
     }
@@ -116,7 +116,7 @@ impl WorkflowHandler {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The outcome that follows from the new messages of a delivery.
+    /// Computes the outcome that follows from the new messages of a delivery.
     pub fn outcome(&self, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
         let request = delivery.messages.first();
         if let Some(request) = request.filter(|request| delegated_goal(&request.name).is_some()) {
@@ -176,16 +176,16 @@ impl WorkflowHandler {
         let is_over = fold.is_over();
         let mut payloads = self.payloads(&definition, requests, is_over);
         if !is_over {
-            // The record of the definition is the first payload, so that each later delivery
-            // contains it.
+            // The first payload records the definition, so that each later delivery contains the
+            // record.
             payloads.splice(0..0, record.map(String::into_bytes));
             self.remember(delivery, fold);
         }
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Replaces a refused reply by a short failure. Fails the call if this was refused, too.
-    /// `refused`: number of refused replies.
+    /// Replaces a refused reply by a short failure. Fails the call if the short failure was
+    /// refused, too. `refused` is the number of refused replies.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,
@@ -208,8 +208,8 @@ impl WorkflowHandler {
         Ok(self.failed(goal.unwrap_or_default(), &failure))
     }
 
-    /// The definition on which the run of this delivery continues. Its first `known` messages came
-    /// with earlier deliveries.
+    /// Returns the definition on which the run of this delivery continues. The first `known`
+    /// messages of the delivery came with earlier ones.
     fn definition_of(
         &self,
         request: &Message,
@@ -221,7 +221,7 @@ impl WorkflowHandler {
             return Ok(RunDefinition { digest, definition, record: None });
         }
 
-        // A run that an earlier version of the program began has no record of its definition.
+        // A run that began with an earlier version of the program has no record of its definition.
         let record = |digest: Digest| (known == 0).then(|| write_run_definition(digest));
         if let Some(digest) = self.retried_definition(request)? {
             let definition = self.definition(digest)?;
@@ -249,8 +249,8 @@ impl WorkflowHandler {
         messages.iter().find_map(|message| recorded_definition(message, &self.workflow))
     }
 
-    /// Digest of the definition of the retried run. `None` if `request` is no retry, or if the
-    /// earlier runs recorded no definition.
+    /// Returns the digest of the retried run's definition. Returns `None` if `request` is no retry,
+    /// or if the earlier runs recorded no definition.
     fn retried_definition(&self, request: &Message) -> Result<Option<Digest>, FoldError> {
         let mut retry = RunRetry::read(request, &self.workflow).transpose()?;
         if retry.is_none() {
@@ -291,7 +291,7 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// The fold before the new messages, and the number of messages that it contains.
+    /// Returns the fold before the new messages, and the number of messages that it contains.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,
@@ -322,8 +322,8 @@ impl WorkflowHandler {
         Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
     }
 
-    /// A fold of the request alone, before [`CallFold::start`]. `thread`: messages of a retry's
-    /// thread.
+    /// Creates a fold of the request alone, before [`CallFold::start`]. `thread` contains the
+    /// messages of the thread, for a retry.
     fn begun<'a>(
         &'a self,
         (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
@@ -351,7 +351,7 @@ impl WorkflowHandler {
             fold.take(message);
         }
 
-        // A goal whose calls were undone has no result any more, so it runs again.
+        // A goal whose calls were undone no longer has a result, so it runs again.
         let mut again = fold.undone_goals();
         again.extend(from);
         if let Some(problem) = fold.unread() {
@@ -370,15 +370,15 @@ impl WorkflowHandler {
     fn remember(&self, delivery: &Delivery, fold: CallFold<'_>) {
         let Some(last) = delivery.messages.last() else { return };
         let (state, threads) = fold.into_parts();
-        // The run that was served last is remembered whatever its size: forgotten, it would be
-        // folded again from its first message with each delivery.
+        // Keeps the latest run whatever its size. Otherwise, each delivery would fold it again from
+        // its first message.
         let bytes = state.kept_bytes().min(limits::REMEMBERED_BYTES_MAX);
         let messages = delivery.messages.len();
         let run = RememberedRun { messages, last: last.id, state, threads };
         self.remembered().put(delivery.call, run, bytes);
     }
 
-    /// The payloads of an outcome: the reply alone, or requests and a wait.
+    /// Makes the payloads of an outcome: the reply alone, or requests and a wait.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,
@@ -395,7 +395,7 @@ impl WorkflowHandler {
                     continue;
                 }
                 RunRequest::Undo(UndoStep::Failed { goal, failure, left }) => {
-                    // The last failure counts. The reply lists the calls that were not undone.
+                    // The latest failure counts. The reply lists the calls that were not undone.
                     reply = Some(payloads::undone(&self.workflow, goal.as_str(), &failure, &left));
                     continue;
                 }
@@ -406,7 +406,8 @@ impl WorkflowHandler {
                 }
                 RunRequest::Undo(UndoStep::Report { goal, failure, left }) => {
                     let report = questions::report(definition, goal.as_str(), &failure, &left);
-                    // The report outlives the run, which does not wait for an answer.
+                    // The run does not wait for an answer to the report, so the report outlives the
+                    // run.
                     let spawn = payloads::spawn_thread(REPORT_LABEL, &report, None);
                     return vec![spawn.into_bytes()];
                 }
@@ -462,7 +463,7 @@ mod definition_tests {
     use crate::thread::Record;
     use crate::xml::scan::scan;
 
-    /// A definition with two goals of agents.
+    /// Creates a definition with two goals of agents.
     fn definition(first_goal: &str) -> WorkflowDefinition {
         let goal = |id: &str, need: &str| {
             format!(
@@ -526,7 +527,7 @@ mod definition_tests {
         MessageId(Uuid::from_u128(number as u128 + 1))
     }
 
-    /// The outcome of a delivery; the last `fresh` messages are new.
+    /// Returns the outcome of a delivery; the last `fresh` messages are new.
     fn outcome(
         handler: &WorkflowHandler,
         messages: &[(MessageKind, &str, &str)],
@@ -650,7 +651,7 @@ mod tests {
         ListenerName::parse(text).unwrap()
     }
 
-    /// A workflow of one goal.
+    /// Creates a workflow of one goal.
     fn handler() -> WorkflowHandler {
         let agent = placed(name("writer"));
         let prompt = placed("Write.".to_owned());
@@ -718,7 +719,7 @@ mod tests {
         core(seq, "huh", &format!("code=\"{code}\""), &reason)
     }
 
-    /// The messages of a run whose only goal has ended.
+    /// Returns the messages of a run whose only goal has ended.
     fn ended() -> Vec<Arc<Message>> {
         let spawned = "assigned_id=\"sess-aaaaaaaa.draft\" parent_id=\"sess-aaaaaaaa\"";
         let result = "thread_id=\"sess-aaaaaaaa.draft\" status=\"completed\"";

@@ -30,11 +30,12 @@ struct InputField {
     is_nested: bool,
 }
 
-/// The payload with these values. With `stand_ins`, an input without a value holds its own name in
-/// brackets.
+/// Builds the payload with these values. With `stand_ins`, an input without a value contains its
+/// own name in brackets.
 ///
 /// # Errors
-/// A value is for no input of the workflow, an input has two, or a required one has none.
+/// Fails if a value is for no input of the workflow, if an input has two values, or if a required
+/// input has none.
 pub fn input_payload(
     definition: &WorkflowDefinition,
     values: &[(String, String)],
@@ -75,7 +76,7 @@ pub fn input_payload(
     Ok(payload)
 }
 
-/// The payload with its children in the order and in the namespaces of their schema.
+/// Puts the children of a payload into the order and the namespaces of their schema.
 pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     let name = PayloadName::new(payload.name.namespace(), payload.local_name());
     let parameters = schemas.describe(&name).parameters;
@@ -83,7 +84,7 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
         Node::Element(child) => !parameter.attribute && parameter.name == child.local_name(),
         Node::Text(_) => false,
     };
-    // A child that the schema does not have stays after the others, for the gate to refuse.
+    // A child that the schema does not have stays at the end, so that the gate refuses it.
     payload.content.sort_by_key(|child| {
         parameters.iter().position(|parameter| is_of(parameter, child)).unwrap_or(usize::MAX)
     });
@@ -96,8 +97,8 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     payload
 }
 
-/// The inputs of a workflow, in order. If a schema declares the payload, these are the names in
-/// `values`, which the gate checks later.
+/// Returns the inputs of a workflow, in order. If a schema declares the payload, these are the
+/// names in `values`, which the gate checks later.
 fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {

@@ -27,7 +27,7 @@ pub(super) struct LiveCalls {
 }
 
 impl LiveCalls {
-    /// Takes an event. Returns whether anything to show has changed.
+    /// Applies an event. Returns whether anything to show has changed.
     pub fn take(&mut self, event: &LiveEvent) -> bool {
         match event {
             LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. } => false,
@@ -46,24 +46,24 @@ impl LiveCalls {
         }
     }
 
-    /// Forgets every call. Returns whether there was one.
+    /// Removes every model call. Returns whether there was one.
     pub fn forget(&mut self) -> bool {
         let has_calls = !self.calls.is_empty();
         self.calls.clear();
         has_calls
     }
 
-    /// Forgets the model call of a closed call.
+    /// Removes the model call of a closed call.
     pub fn close(&mut self, call: CallId) {
         self.calls.remove(&call);
     }
 
-    /// The thread of each call.
+    /// Returns the thread of each call.
     pub fn threads(&self) -> impl Iterator<Item = &ThreadId> {
         self.calls.values().map(|call| &call.source.thread)
     }
 
-    /// The present activity of each call.
+    /// Returns the present activity of each call.
     pub fn activities(&self) -> impl Iterator<Item = RunActivity> + '_ {
         self.calls.values().map(|call| {
             let LiveCall { source, state, since, streams, text, part } = call.clone();
@@ -72,7 +72,7 @@ impl LiveCalls {
         })
     }
 
-    /// Forgets an ended model call. Ignores the end of an earlier attempt, which may arrive after
+    /// Removes an ended model call. Ignores the end of an earlier attempt, which may arrive after
     /// the start of the next one.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
@@ -114,7 +114,8 @@ impl LiveCalls {
     }
 }
 
-/// Cuts a text of more than twice `limits::LIVE_SHOWN_BYTES` to its last bytes of that number.
+/// Cuts a text to its last `limits::LIVE_SHOWN_BYTES` bytes once it is longer than twice that
+/// number.
 fn keep_end(text: &mut String) {
     if text.len() <= 2 * limits::LIVE_SHOWN_BYTES {
         return;

@@ -8,7 +8,7 @@ use crate::xml::shape::QName;
 use super::definition::Mapping;
 use super::view::RunView;
 
-/// Expressions of a mapping.
+/// Returns the expressions of a mapping.
 pub fn expressions(with: &Mapping) -> Vec<&str> {
     match with {
         Mapping::Element(expression) => vec![expression.value.as_str()],
@@ -16,8 +16,8 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
     }
 }
 
-/// Builds the payload of a call to `listener`. Its name is `name` or, without one, the name of the
-/// listener.
+/// Builds the payload of a call to `listener`. The payload's name is `name` or, if that is `None`,
+/// the name of the listener.
 ///
 /// # Errors
 /// An expression has no value, or selects an element of another name. The name is checked because
@@ -62,7 +62,8 @@ pub fn payload(
     }
 }
 
-/// The name that a key stands for: `{NAMESPACE}name`, or a name in the namespace `by_default`.
+/// Returns the name that a key stands for: `{NAMESPACE}name`, or a name in the namespace
+/// `by_default`.
 fn qualified(key: &str, by_default: Option<&str>) -> QName {
     match key.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
         Some((namespace, local)) => {

@@ -1,7 +1,8 @@
 //! Workflows: listeners whose handler is a definition.
 //!
-//! A run is a pure function of its definition and the messages of its call. Must not know the pump:
-//! a workflow meets it as any listener does. `docs/WORKFLOWS.md` describes definitions.
+//! A run is a pure function of its definition and the messages of its call. This module must not
+//! know the pump: a workflow is a listener like any other. `docs/WORKFLOWS.md` describes
+//! definitions.
 
 /// Schema of the payloads that a workflow writes in its own thread.
 pub const SCHEMA: &str = include_str!("../../schemas/workflow.xsd");

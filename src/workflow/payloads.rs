@@ -1,4 +1,4 @@
-//! Payloads of a workflow: those that it accepts and replies, and those that open its goals.
+//! Payloads of a workflow: its requests and replies, and the payloads that open its goals.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
 use super::undo::LeftCall;
 use super::view::{ViewEntry, ViewValue};
 
-/// The payload that opens a run.
+/// Returns the name of the payload that opens a run.
 pub fn input_name(definition: &WorkflowDefinition) -> PayloadName {
     match &definition.input {
         WorkflowInput::Types(_) => name_of(&definition.name.value, ""),
@@ -24,12 +24,12 @@ pub fn input_name(definition: &WorkflowDefinition) -> PayloadName {
     }
 }
 
-/// The reply of a run that has completed.
+/// Returns the name of the reply of a run that has completed.
 pub fn output_name(workflow: &ListenerName) -> PayloadName {
     name_of(workflow, OUTPUT)
 }
 
-/// The reply of a run that has failed.
+/// Returns the name of the reply of a run that has failed.
 pub fn failed_name(workflow: &ListenerName) -> PayloadName {
     name_of(workflow, FAILED)
 }
@@ -42,8 +42,8 @@ fn name_of(workflow: &ListenerName, suffix: &str) -> PayloadName {
 const OUTPUT: &str = "-output";
 const FAILED: &str = "-failed";
 
-/// The XSD of the payloads of runs on any definition of the workflow of this name: its replies, and
-/// the request for a retry.
+/// Returns the XSD of the payloads that are the same for every definition of the workflow of this
+/// name: the replies of runs, and the request for a retry.
 pub fn run_schema(name: &ListenerName) -> String {
     let namespace = format!("{WORKFLOW_NAMESPACE}/{name}");
     let failed = format!("{name}{FAILED}");
@@ -60,7 +60,7 @@ pub fn run_schema(name: &ListenerName) -> String {
     text
 }
 
-/// The XSD of the payloads with which a workflow is called, and of its replies.
+/// Returns the XSD of the payloads that call a workflow, and of its replies.
 pub fn schema(definition: &WorkflowDefinition) -> String {
     let name = &definition.name.value;
     let failed = format!("{name}{FAILED}");
@@ -89,7 +89,7 @@ pub fn schema(definition: &WorkflowDefinition) -> String {
     text
 }
 
-/// The declaration of an element that holds text or a copy of any element.
+/// Writes the declaration of an element that contains text or a copy of any element.
 fn open_element(name: &str, occurs: &str) -> String {
     let name = escape_attribute(name);
     format!(
@@ -99,7 +99,7 @@ fn open_element(name: &str, occurs: &str) -> String {
     )
 }
 
-/// The reply with the output of a run.
+/// Writes the reply with the output of a run.
 pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     let namespace = definition.namespace();
     let element = |name: &str| Element::new(QName::new(Some(&namespace), name));
@@ -113,7 +113,8 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     reply.to_xml()
 }
 
-/// The element with a value as its content. Outputs of several runs are children in its namespace.
+/// Adds a value to an element as its content. Outputs of several runs become children in the
+/// element's namespace.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -128,7 +129,7 @@ fn with_content(element: Element, value: &ViewValue) -> Element {
     }
 }
 
-/// The reply of a run that has failed.
+/// Writes the reply of a run that has failed.
 pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> String {
     let namespace = format!("{WORKFLOW_NAMESPACE}/{workflow}");
     let name = format!("{workflow}{FAILED}");
@@ -141,7 +142,7 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
 }
 
 /// Whether a message of the core refuses a payload. A refused `wait` does not count: it only means
-/// that nothing was open any more.
+/// that nothing was open.
 pub fn is_refusal(message: &Message) -> bool {
     let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE
@@ -152,7 +153,7 @@ pub fn is_refusal(message: &Message) -> bool {
         }
 }
 
-/// The code and the reason of a refused payload.
+/// Returns the code and the reason of a refused payload.
 pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     let huh = Element::read_document(message.payload.as_str()).filter(|_| is_refusal(message))?;
     let code = huh.attribute("code")?.to_owned();
@@ -161,10 +162,10 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     Some((code, reason))
 }
 
-/// Maximum characters of a refusal that a reply repeats.
+/// Maximum length, in characters, of a refusal that a reply repeats.
 const REASON_CHARS_MAX: usize = 400;
 
-/// The reply of a run that has failed and was undone, with the calls that were not undone.
+/// Writes the reply of a run that has failed and was undone, with the calls that were not undone.
 pub fn undone(
     workflow: &ListenerName,
     goal: &str,
@@ -176,7 +177,7 @@ pub fn undone(
     failure_report(&namespace, &name, (goal, failure), left).to_xml()
 }
 
-/// A failure with the calls that were not undone.
+/// Writes a failure with the calls that were not undone.
 pub fn failure_report(
     namespace: &str,
     name: &str,
@@ -203,7 +204,7 @@ pub fn failure_report(
     report
 }
 
-/// The type of a failure with the calls that were not undone.
+/// Returns the type of a failure with the calls that were not undone.
 pub fn failure_type() -> ShortType {
     let field =
         |name: &str, occurs, short_type| ShortField { name: name.to_owned(), occurs, short_type };
@@ -216,8 +217,8 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// The request for a thread that begins with this payload; `bound`: attribute that binds the thread
-/// to the call.
+/// Writes the request for a thread that begins with this payload. `bound` is the attribute that
+/// binds the thread to the call.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);
@@ -229,7 +230,7 @@ pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> Stri
     )
 }
 
-/// The request for a thread that belongs to the run's call, with the call of a goal.
+/// Writes the request for a thread that belongs to the run's call, with the call of a goal.
 pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {
     let payload = match call {
         GoalCall::Agent { agent, document, answer, roles } => {
@@ -266,7 +267,7 @@ pub fn cancel(thread: &ThreadId) -> String {
     format!("<c:cancel-thread xmlns:c=\"{}\" thread_id=\"{thread}\"/>", system::NAMESPACE)
 }
 
-/// The request for a delivery as soon as a thread has ended.
+/// Writes the request for a delivery as soon as a thread has ended.
 pub fn wait() -> String {
     format!("<c:wait xmlns:c=\"{}\" for=\"any\"/>", system::NAMESPACE)
 }

@@ -24,8 +24,8 @@ use super::typed_outputs::{answer_of, goal_name};
 use super::undo::LeftCall;
 use super::verdicts::{verdict_name, verdict_type};
 
-/// Type of the answer to a goal's question; `None` if a schema declares the answer, or if the goal
-/// asks no question.
+/// Returns the type of the answer to a goal's question; `None` if a schema declares the answer, or
+/// if the goal asks no question.
 pub fn answer_type(goal: &GoalDefinition) -> Option<Cow<'_, ShortType>> {
     match (&goal.form, &goal.output) {
         (GoalForm::Ask { form: AskForm::Verdict { about }, .. }, _) => {
@@ -36,14 +36,14 @@ pub fn answer_type(goal: &GoalDefinition) -> Option<Cow<'_, ShortType>> {
     }
 }
 
-/// The payload that answers the question of a goal.
+/// Returns the name of the payload that answers the question of a goal.
 fn answer_name(definition: &WorkflowDefinition, goal: &GoalDefinition) -> PayloadName {
     let generated = || goal_name(definition, goal.id.value.as_str());
     answer_of(definition, goal).unwrap_or_else(generated)
 }
 
-/// The payload of the question that a run of the goal puts to a person, if it puts one: its own
-/// question, or that of its supervisor.
+/// Returns the name of the question that a run of the goal sends to a person, if any: the goal's
+/// own question, or that of its supervisor.
 pub fn question_name(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,
@@ -62,7 +62,7 @@ fn questions_namespace(definition: &WorkflowDefinition) -> String {
     format!("{}/questions", definition.namespace())
 }
 
-/// Every question that the workflow may put to people.
+/// Returns every question that the workflow may send to people.
 pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
     let namespace = questions_namespace(definition);
     let of_goals = definition.goals.iter().filter_map(|goal| {
@@ -92,7 +92,7 @@ pub fn is_undo_report(local: &str) -> bool {
     local == REPORT
 }
 
-/// The list of calls that were not undone, for a person.
+/// Builds the list of calls that were not undone, as a question to a person.
 pub fn report(
     definition: &WorkflowDefinition,
     goal: &str,
@@ -102,7 +102,7 @@ pub fn report(
     failure_report(&questions_namespace(definition), REPORT, (goal, failure), left)
 }
 
-/// Type of the answer to a [`report`].
+/// Returns the type of the answer to a [`report`].
 pub fn report_answer() -> ShortType {
     let text = ShortField {
         name: "text".to_owned(),
@@ -112,8 +112,8 @@ pub fn report_answer() -> ShortType {
     ShortType::Fields(vec![text])
 }
 
-/// The question `name`: the prompt of a document, the outputs that it shows, and the corrections so
-/// far.
+/// Builds the question `name`: the prompt of a document, the outputs that the document shows, and
+/// the corrections so far.
 pub fn question(name: &PayloadName, document: &GoalDocument) -> Element {
     let named = |local: &str| Element::new(QName::new(Some(&name.namespace), local));
     let prompt = named("prompt").with_text(trimmed(&document.prompt));
@@ -138,7 +138,7 @@ pub fn question(name: &PayloadName, document: &GoalDocument) -> Element {
     question
 }
 
-/// The XSD of the questions of a workflow; `None` if there are none.
+/// Returns the XSD of the questions of a workflow; `None` if there are none.
 pub fn schema(definition: &WorkflowDefinition) -> Option<String> {
     let names = definition.goals.iter().filter_map(|goal| question_name(definition, goal));
     let names: Vec<_> = names.collect();

@@ -26,7 +26,8 @@ pub enum CompiledFormError {
     NotAnElement,
     #[error("<{element}> has no {part} that this program reads")]
     Unreadable { element: String, part: String },
-    /// A later program may write settings that this one does not know.
+    /// The text contains settings that this program does not know; a later program may have written
+    /// it.
     #[error("it has a setting that this program does not know")]
     NotCanonical,
 }
@@ -34,7 +35,7 @@ pub enum CompiledFormError {
 /// Reads the definition in a text that [`compile`] has written. All places are the default.
 ///
 /// # Errors
-/// The text is no compiled form, or it has something that this program would leave out.
+/// Fails if the text is no compiled form, or contains something that this program would leave out.
 pub fn read_compiled(text: &str) -> Result<WorkflowDefinition, CompiledFormError> {
     let root = Element::read(text).filter(|root| root.name.namespace() == WORKFLOW_NAMESPACE);
     let root = root.ok_or(CompiledFormError::NotAnElement)?;
@@ -60,7 +61,7 @@ fn payload(text: &str) -> Option<PayloadName> {
     PayloadName::parse(text).ok()
 }
 
-/// The value of a word, from a list of all words.
+/// Returns the value of a word, from a list of all words with their values.
 fn value_of<T: Clone>(words: &[(&str, T)], word: &str) -> Option<T> {
     let found = words.iter().find(|(known, _)| *known == word);
     found.map(|(_, value)| value.clone())
@@ -89,7 +90,7 @@ impl<'a> CompiledElement<'a> {
         placed(self.0.own_text())
     }
 
-    /// The value of an attribute that must be there.
+    /// Returns the value of an attribute that must exist.
     fn required<T>(self, name: &str, read: impl FnOnce(&str) -> Option<T>) -> ReadResult<T> {
         self.optional(name, read)?.ok_or_else(|| self.unreadable(name))
     }
@@ -115,7 +116,7 @@ impl<'a> CompiledElement<'a> {
         self.required(attribute, GoalId::parse).map(placed)
     }
 
-    /// Goal ids, from the texts of the children with this name.
+    /// Reads goal ids from the texts of the children with this name.
     fn goal_ids(self, local: &'static str) -> ReadResult<Vec<Placed<GoalId>>> {
         let ids = self.children(local).map(|child| {
             let id = GoalId::parse(&child.0.own_text());

@@ -1,7 +1,7 @@
-//! The definition of a run: a run records it in its first outcome, and finishes on it.
+//! The definition of a run. A run records its definition in its first outcome, and finishes on it.
 //!
-//! The workflow sends itself a payload with the digest of the compiled form, so that the gate
-//! checks the payload and each later delivery of the call contains it. The text is a blob of the
+//! The workflow sends itself a payload with the digest of the compiled form. So the gate checks the
+//! payload, and each later delivery of the call contains it. The text itself is a blob of the
 //! journal, stored once for all runs with this definition.
 
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use crate::xml::shape::QName;
 
 use super::definition::WorkflowDefinition;
 
-/// The payload with which a run records the definition that it begins with.
+/// Writes the payload with which a run records the definition that it begins with.
 pub fn write_run_definition(digest: Digest) -> String {
     let element = Element::new(QName::from(&run_definition_name()));
     element.with_attribute("digest", digest.to_string()).to_xml()
 }
 
-/// The digest of the definition that `message` records for a run of `workflow`. Only the workflow
-/// itself can write such a message.
+/// Returns the digest of the definition that `message` records for a run of `workflow`. Only the
+/// workflow itself can write such a message.
 pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option<Digest> {
     if message.kind != MessageKind::Own || message.from != *workflow {
         return None;

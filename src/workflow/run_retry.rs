@@ -16,33 +16,34 @@ use crate::xml::shape::QName;
 use super::definition::{GoalId, WorkflowDefinition};
 use super::run_state::GoalFailure;
 
-/// Reads what earlier runs have recorded.
+/// Reads what earlier runs recorded in the journal.
 pub trait RunArchive: Send + Sync {
-    /// The messages of a thread, in their order.
+    /// Returns the messages of a thread, in their order.
     ///
     /// # Errors
-    /// The reason why the journal cannot be read.
+    /// Returns the reason why the journal cannot be read.
     fn messages(&self, thread: &ThreadId) -> Result<Vec<Arc<Message>>, String>;
 
-    /// The definition with this digest of its compiled form.
+    /// Returns the definition whose compiled form has this digest.
     ///
     /// # Errors
-    /// The reason why the journal does not hold the definition, or why this program cannot read it.
+    /// Returns the reason why the journal does not hold the definition, or why this program cannot
+    /// read it.
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
 
-    /// The records of the tree that holds the position `up_to`, up to and including that position,
-    /// oldest first.
+    /// Returns the records of the tree that contains the position `up_to`, up to and including that
+    /// position, oldest first.
     ///
     /// # Errors
-    /// The reason why the journal cannot be read.
+    /// Returns the reason why the journal cannot be read.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
-    /// The members of `calls` that were handed over to their listeners, according to the records of
-    /// all trees from `from` to `up_to`, both included. The hand-over of a call may be recorded in
-    /// another tree.
+    /// Returns the members of `calls` that were handed over to their listeners, according to the
+    /// records of all trees from `from` to `up_to`, both included. All trees are read because the
+    /// hand-over of a call may be recorded in another tree.
     ///
     /// # Errors
-    /// The reason why the journal cannot be read.
+    /// Returns the reason why the journal cannot be read.
     fn handed_over(
         &self,
         calls: &HashSet<CallId>,
@@ -62,10 +63,10 @@ pub struct RunRetry {
 }
 
 impl RunRetry {
-    /// Reads a retry from a request; `None` if the request begins a run of its own.
+    /// Reads a retry from a request; `None` if the request begins a new run.
     ///
     /// # Errors
-    /// The request names no valid run or goal.
+    /// Fails if the request names no valid run or goal.
     pub fn read(request: &Message, workflow: &ListenerName) -> Option<Result<Self, GoalFailure>> {
         if request.name != retry_name(workflow) {
             return None;
@@ -83,7 +84,7 @@ impl RunRetry {
         Some(Ok(Self { run: CallId(MessageId(run)), from }))
     }
 
-    /// The request that asks `workflow` for this retry.
+    /// Writes the request to `workflow` for this retry.
     pub fn write(&self, workflow: &ListenerName) -> Element {
         let mut request = Element::new(QName::from(&retry_name(workflow)));
         request = request.with_attribute("run", self.run.0.to_string());
@@ -93,17 +94,18 @@ impl RunRetry {
         }
     }
 
-    /// The messages of the earlier run before `request`, which retries it. `messages`: those of the
-    /// thread.
+    /// Returns the messages of the earlier run before `request`, which retries it. `messages` are
+    /// those of the thread.
     ///
     /// # Errors
-    /// The thread has no such run of the same workflow and caller, or the run has not ended.
+    /// Fails if the thread has no such run of the same workflow and caller, or if the run has not
+    /// ended.
     pub fn earlier_run(
         &self,
         request: &Message,
         messages: &[Arc<Message>],
     ) -> Result<Vec<Arc<Message>>, GoalFailure> {
-        // Later messages, such as a late answer, may differ between two folds.
+        // Messages after the request, such as a late answer, may differ between two folds.
         let before = || messages.iter().filter(|message| message.seq < request.seq);
         let run: Vec<_> = before()
             .filter(|message| message.call == Some(self.run) && message.to == request.to)

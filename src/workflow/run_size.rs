@@ -1,4 +1,4 @@
-//! The size of a run: how many threads it can open, and which limits of a tree that would exceed.
+//! The size of a run: how many threads it can open, and which limits of a tree it can exceed.
 
 use crate::contract::{Contracts, TreeLimits};
 
@@ -6,8 +6,8 @@ use super::definition::{FailurePolicy, GoalDefinition, GoalForm, GoalTarget, Wor
 use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
-/// One sentence for each limit of a tree that a run of `definition` can exceed.
-/// `contracts` state which calls can be undone.
+/// Returns one sentence for each limit of a tree that a run of `definition` can exceed. `contracts`
+/// state which calls can be undone.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,
@@ -22,7 +22,7 @@ pub fn exceeded_limits(
         .collect();
     let mut all = sizes.iter().fold(RunSize::default(), |sum, size| sum.plus(*size));
     if is_undoing(definition) {
-        // Each call that can be undone may get a thread of its own that undoes it.
+        // Each call that can be undone may need one more thread, in which it is undone.
         let goals = definition.goals.iter().zip(&sizes);
         let calls =
             goals.filter(|(goal, _)| can_be_undone(goal, contracts)).map(|(_, size)| size.threads);
@@ -72,9 +72,9 @@ fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
     threads: u64,
-    /// Number of `threads` that are an agent's. Each makes at least one model call.
+    /// Number of `threads` that belong to agents. Each makes at least one model call.
     agents: u64,
-    /// Threads beneath these threads, for delegated tasks.
+    /// Number of threads beneath `threads`, for delegated tasks.
     delegated: u64,
 }
 
@@ -100,7 +100,7 @@ impl RunSize {
     }
 }
 
-/// The threads of a goal with every retry and correction, in all passes of its loop.
+/// Counts the threads of a goal with every retry and correction, in all passes of its loop.
 fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> RunSize {
     let membership = graph.membership(number);
     if membership.is_some_and(|membership| membership.kind == MemberKind::Verify) {
@@ -143,7 +143,7 @@ fn tries_of(goal: &GoalDefinition) -> u64 {
     u64::from(goal.retry) + 1
 }
 
-/// Maximum passes of the loop that a goal is in, directly or in another list.
+/// Returns the maximum number of passes of the loop that a goal is in, directly or in another list.
 fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     let mut passes = 1u64;
     let mut at = number;

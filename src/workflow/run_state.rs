@@ -1,6 +1,6 @@
-//! The state of one run, as a fold over what happened to its goals.
+//! The state of one run: a fold of the events of its goals.
 //!
-//! Holds no clock, no ids and no messages: the listener turns the messages of a call into
+//! It holds no clock, no ids and no messages: the listener turns the messages of a call into
 //! [`RunEvent`]s, and [`RunStep`]s into payloads. The same events give the same steps, so a run is
 //! resumed by folding its thread again.
 
@@ -32,12 +32,12 @@ pub struct GoalRun {
     /// Pass of the loop that the goal is in, from 1; 0 outside of a loop.
     pub iteration: u32,
     pub part: RunPart,
-    /// From 1; rises with each retry.
+    /// Number of the attempt, from 1; rises with each retry.
     pub attempt: u32,
     pub kind: RunKind,
 }
 
-/// The reason for which a thread of a goal is opened.
+/// The reason why a thread of a goal is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunKind {
     /// The thread carries the goal out.
@@ -46,7 +46,8 @@ pub enum RunKind {
     Verify,
     /// The supervisor judges an output.
     Supervise,
-    /// A judge decides a condition: `until` of a loop, or that of the branch at this position.
+    /// A judge decides a condition: `until` of a loop, or the condition of the branch at this
+    /// position.
     Judge(usize),
 }
 
@@ -68,7 +69,7 @@ pub enum RunEvent {
         run: GoalRun,
         output: ViewValue,
     },
-    /// `is_final`: a retry cannot succeed, or must not be made.
+    /// The goal run has failed. If `is_final`, a retry cannot succeed, or must not be made.
     Failed {
         run: GoalRun,
         failure: GoalFailure,
@@ -106,7 +107,7 @@ impl GoalPhase {
     }
 }
 
-/// Why a goal, or a run of one, has failed.
+/// Why a goal, or one of its runs, has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalFailure {
     pub code: String,
@@ -119,7 +120,7 @@ impl GoalFailure {
         Self { code: code.to_owned(), reason: reason.into() }
     }
 
-    /// The failure of a goal whose expression has no value.
+    /// Creates the failure of a goal whose expression has no value.
     fn of_expression(error: &XPathError) -> Self {
         let code = match error {
             XPathError::TooManyOperations
@@ -133,7 +134,7 @@ impl GoalFailure {
     }
 }
 
-/// An action that a run requests.
+/// An action that a run requests from its listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunStep {
     /// Open a bound thread with this label.
@@ -175,7 +176,7 @@ pub enum GoalCall {
         /// The roles that the agent may delegate to.
         roles: Option<GoalRoles>,
     },
-    /// A listener or a workflow gets this payload.
+    /// The call of a listener or a workflow, with this payload.
     Payload { listener: ListenerName, payload: Element },
 }
 
@@ -191,14 +192,14 @@ pub struct WorkflowRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     steps: Vec<RunStep>,
-    /// Goal runs whose call cannot be made, which have yet to fail.
+    /// Goal runs whose call cannot be made, and whose failure is not handled yet.
     unstartable: VecDeque<(GoalRun, GoalFailure)>,
     /// Loops whose next pass is to start.
     next_passes: VecDeque<usize>,
     state: RunState,
 }
 
-/// The state of a run between its events, which depends only on the events so far.
+/// The state of a run between its events. It depends only on the events so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunState {
     input: Element,
@@ -211,7 +212,7 @@ pub struct RunState {
 }
 
 impl RunState {
-    /// Bytes of the texts that the state keeps.
+    /// Returns the number of bytes in the texts that the state keeps.
     pub fn kept_bytes(&self) -> usize {
         let goals = self.goals.iter().map(|goal| match goal {
             GoalState::Done(output) => output.as_ref().map_or(0, ViewValue::bytes),
@@ -263,7 +264,7 @@ impl GoalState {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GoalProgress {
     iteration: u32,
-    /// Goal runs without a result so far.
+    /// Goal runs that have no result so far.
     open: Vec<GoalRun>,
     /// Reviews of items, by position. A goal without items has one review, at 0.
     reviews: BTreeMap<usize, OutputReview>,
@@ -272,7 +273,7 @@ struct GoalProgress {
     /// Items that have not started.
     items: Vec<ViewValue>,
     next_item: usize,
-    /// Members of the chosen branch or of the loop. `position` is that of the running member.
+    /// Members of the chosen branch or of the loop. `position` is the index of the running member.
     members: Vec<usize>,
     position: usize,
 }
@@ -280,7 +281,7 @@ struct GoalProgress {
 /// The review of an output before it counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OutputReview {
-    /// Attempt that gave the output.
+    /// Attempt that produced the output.
     attempt: u32,
     /// The output under review.
     output: Option<ViewValue>,
@@ -313,7 +314,7 @@ impl<'a> WorkflowRun<'a> {
         Self::resumed(definition, graph, state)
     }
 
-    /// Continues a run in the state that earlier events with the same definition have produced.
+    /// Continues a run from the state that earlier events with the same definition have produced.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -337,7 +338,8 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// The phase of a goal, its pass, and the numbers of its parts: with a result, and in all.
+    /// Returns the phase of a goal, its pass, the number of parts with a result, and the number of
+    /// all parts.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
             GoalState::Waiting => (GoalPhase::Waiting, 0, (0, 0)),
@@ -358,7 +360,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// The goals that a waiting goal waits for: those it needs, or the running member of its list.
+    /// Returns the goals that a waiting goal waits for: its dependencies, or the running member of
+    /// its list.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if *self.goal_state(number) != GoalState::Waiting {
             return Vec::new();
@@ -376,7 +379,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Whether the result of a run of a goal has yet to come.
+    /// Whether any goal run has no result so far.
     pub fn has_open(&self) -> bool {
         self.state.goals.iter().any(|goal| match goal {
             GoalState::Running(progress) => !progress.open.is_empty(),
@@ -384,8 +387,8 @@ impl<'a> WorkflowRun<'a> {
         })
     }
 
-    /// Applies one event and returns the steps that follow. Events of goal runs that are not open
-    /// any more have no effect.
+    /// Applies one event and returns the steps that follow. Events of goal runs that are no longer
+    /// open have no effect.
     pub fn step(&mut self, event: RunEvent) -> Vec<RunStep> {
         if self.state.is_over {
             return Vec::new();
@@ -413,8 +416,8 @@ impl<'a> WorkflowRun<'a> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Takes one postponed action; `false` if there is none. Next passes and failed starts are
-    /// postponed so that they do not recurse.
+    /// Performs one postponed action; returns `false` if there is none. Next passes and failed
+    /// starts are postponed so that they do not recurse.
     fn take_postponed(&mut self) -> bool {
         if let Some(number) = self.next_passes.pop_front() {
             self.start_pass(number);
@@ -445,7 +448,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Removes a goal run from the open ones; `false` if it is not among them.
+    /// Removes a goal run from the open ones; returns `false` if it is not among them.
     fn close(&mut self, run: &GoalRun) -> bool {
         let Some(progress) = self.progress(run.goal) else { return false };
         let at = progress.open.iter().position(|open| open == run);

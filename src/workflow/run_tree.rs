@@ -1,5 +1,5 @@
-//! The progress of a run for people: its goals as rows, each with its time, its cost and its
-//! present activities. Folded from the records of its tree and the live events of its agents.
+//! The progress of a run for people: its goals as rows, each with time, cost and present
+//! activities. Folded from the records of the run's tree and the live events of its agents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub enum RowKind {
         role: String,
         agent: ListenerName,
     },
-    /// A call that the run sends to undo another, or to report what it cannot undo.
+    /// A call that the run sends to undo another one, or to report the calls that it cannot undo.
     Undo {
         listener: ListenerName,
         payload: String,
@@ -48,17 +48,18 @@ pub struct RunRow {
     pub thread: Option<ThreadId>,
     pub depth: usize,
     pub phase: GoalPhase,
-    /// The highest attempt that was begun; 0 if none was.
+    /// The highest attempt so far; 0 if none was begun.
     pub attempt: u32,
-    /// Number of times that it has started. `time` and `spent` are sums over all of them.
+    /// Number of times that the row's subject has started. `time` and `spent` are sums over all of
+    /// them.
     pub passes: u32,
-    /// Time that it has taken so far; `None` before it starts.
+    /// Time that the row's subject has taken so far; `None` before it starts.
     pub time: Option<Duration>,
     pub spent: Spending,
     pub now: Vec<RunActivity>,
 }
 
-/// The present activity of a call beneath a goal.
+/// The present activity of a call beneath a goal, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunActivity {
     pub thread: ThreadId,
@@ -66,7 +67,7 @@ pub struct RunActivity {
     pub what: ActivityKind,
 }
 
-/// Present activity of a call beneath a goal, or its reason to wait.
+/// Present activity of a call beneath a goal, or the reason why it waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActivityKind {
     Model {
@@ -84,7 +85,7 @@ pub enum ActivityKind {
 /// A thread beneath the run.
 #[derive(Debug, Default)]
 struct ThreadNode {
-    /// Number of the goal for which the run has opened the thread; `None` for any other thread.
+    /// Number of the goal for which the run opened the thread; `None` for any other thread.
     goal: Option<usize>,
     attempt: u32,
     role: Option<String>,
@@ -94,7 +95,7 @@ struct ThreadNode {
     ended: Option<(Time, Closing)>,
 }
 
-/// Follows one run.
+/// Follows the progress of one run.
 pub struct RunTree<'a> {
     watch: RunWatch<'a>,
     run: Option<(ThreadId, CallId)>,
@@ -146,7 +147,7 @@ impl<'a> RunTree<'a> {
         self.run = Some((thread, call));
     }
 
-    /// Takes the next record of the run's tree. Returns whether the state of a row has changed.
+    /// Applies the next record of the run's tree. Returns whether the state of a row has changed.
     pub fn take(&mut self, record: &Record) -> bool {
         let Some((run, call)) = self.run.clone() else { return false };
         let mut is_of_run = false;
@@ -178,7 +179,7 @@ impl<'a> RunTree<'a> {
         is_changed
     }
 
-    /// Applies a fact. Returns whether the state of a row that is no goal has changed.
+    /// Applies a fact. Returns whether the state of a row other than a goal's has changed.
     fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
         match fact {
             Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {
@@ -244,12 +245,12 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Takes a live event. Returns whether anything to show has changed.
+    /// Applies a live event. Returns whether anything to show has changed.
     pub fn take_live(&mut self, event: &LiveEvent) -> bool {
         self.live.take(event)
     }
 
-    /// Tokens and money that all model calls beneath the run have used.
+    /// Returns the tokens and the money that all model calls beneath the run have used.
     pub fn spent(&self) -> Spending {
         let inside =
             |thread: &ThreadId| self.run.as_ref().is_some_and(|(run, _)| thread.is_beneath(run));
@@ -257,14 +258,14 @@ impl<'a> RunTree<'a> {
         spent.fold(Spending::default(), |all, (_, spending)| all.plus(*spending))
     }
 
-    /// The threads that the run opened for a goal, in the order of their ids.
+    /// Returns the threads that the run opened for a goal, in the order of their ids.
     pub fn threads_of_goal(&self, number: usize) -> impl Iterator<Item = &ThreadId> {
         let threads = self.threads.iter().filter(move |(_, node)| node.goal == Some(number));
         threads.map(|(thread, _)| thread)
     }
 
-    /// The rows of the run: its goals in the order of the file, each with the tasks that were
-    /// delegated in it, then what is undone.
+    /// Returns the rows of the run: its goals in the order of the file, each with the tasks
+    /// delegated in it, then the undos.
     pub fn rows(&self, now: Time) -> Vec<RunRow> {
         let mut members: BTreeMap<usize, Vec<&ThreadId>> = BTreeMap::new();
         for thread in self.threads.keys() {
@@ -297,7 +298,7 @@ impl<'a> RunTree<'a> {
         rows
     }
 
-    /// Number of the goal for which the thread, or a thread above it, was opened.
+    /// Returns the number of the goal for which the thread, or a thread above it, was opened.
     fn goal_of(&self, thread: &ThreadId) -> Option<usize> {
         let mut at = Some(thread.clone());
         while let Some(thread) = at {
@@ -309,12 +310,12 @@ impl<'a> RunTree<'a> {
         None
     }
 
-    /// Whether a thread is that of a delegated task, or beneath one.
+    /// Whether the thread belongs to a delegated task.
     fn is_delegated(&self, thread: &ThreadId) -> bool {
         self.task_of(thread).is_some()
     }
 
-    /// The thread of the delegated task that a thread belongs to.
+    /// Returns the thread of the delegated task to which a thread belongs.
     fn task_of(&self, thread: &ThreadId) -> Option<ThreadId> {
         let mut at = Some(thread.clone());
         while let Some(thread) = at {
@@ -382,8 +383,8 @@ impl<'a> RunTree<'a> {
         RunRow { kind, thread: None, depth, phase, attempt: 1, passes: 1, time, spent, now }
     }
 
-    /// A row for the activities in threads whose goal is not known, for example because no journal
-    /// is readable. `None` if there are none.
+    /// Returns a row for the activities in threads whose goal is not known, for example because no
+    /// journal is readable; `None` if there are none.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();
@@ -421,18 +422,18 @@ impl<'a> RunTree<'a> {
     }
 }
 
-/// How long a goal has run, in all passes of its loop and after each correction.
+/// Measures how long a goal has run, in all passes of its loop and after each correction.
 #[derive(Debug, Default)]
 struct GoalClock {
     passes: u32,
-    /// Time of the passes that have ended.
+    /// Total time of the passes that have ended.
     ended: Duration,
-    /// Start of the present pass, with its number in the loop.
+    /// Start of the present pass, and number of the pass in the loop.
     running: Option<(Time, u32)>,
 }
 
 impl GoalClock {
-    /// Takes the phase of the goal and its pass, after a record.
+    /// Updates the clock from the goal's phase and pass after a record.
     fn note(&mut self, (phase, iteration): (GoalPhase, u32), now: Time) {
         let is_running = phase == GoalPhase::Running;
         let is_same_pass = self.running.is_some_and(|(_, running)| running == iteration);
@@ -493,7 +494,7 @@ mod tests {
         assert_eq!(clock.total(second(71)), seconds(5));
         assert_eq!(clock.passes, 2);
 
-        // The last goal of a loop of one ends, and the next pass starts, in one record.
+        // One record ends the only goal of a loop, and starts its next pass.
         clock.note((GoalPhase::Running, 3), second(72));
         assert_eq!(clock.total(second(72)), seconds(6));
         assert_eq!(clock.passes, 3);

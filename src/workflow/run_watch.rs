@@ -12,29 +12,30 @@ use super::graph::GoalGraph;
 use super::run_retry::RunRetry;
 use super::run_state::{GoalPhase, RunStep};
 
-/// State of one goal.
+/// State of one goal, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,
     /// Number of lists around the goal.
     pub depth: usize,
     pub phase: GoalPhase,
-    /// Pass of its loop, from 1; 0 outside of a loop.
+    /// Pass of the goal's loop, from 1; 0 outside of a loop.
     pub iteration: u32,
-    /// Numbers of agents or items: with a result, and in all. (0, 0) for a goal with one run.
+    /// Number of agents or items with a result, and number of all of them. (0, 0) for a goal with
+    /// one run.
     pub parts: (usize, usize),
-    /// The goals that a waiting goal waits for.
+    /// Goals for which a waiting goal waits.
     pub waits_for: Vec<GoalId>,
 }
 
-/// Follows one run.
+/// Follows the states of one run's goals.
 pub struct RunWatch<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     once: &'a HashSet<ListenerName>,
     fold: Option<CallFold<'a>>,
     failed: Option<GoalId>,
-    /// Number of threads that [`RunWatch::new_threads`] has returned or need not return.
+    /// Number of opened threads that [`RunWatch::new_threads`] need not return any more.
     threads: usize,
     /// Messages of the thread before the run, which a retry needs.
     earlier: Vec<Arc<Message>>,
@@ -49,14 +50,14 @@ impl<'a> RunWatch<'a> {
         Self { definition, graph, once, fold: None, failed: None, threads: 0, earlier: Vec::new() }
     }
 
-    /// Sets the messages of the thread before the run.
+    /// Sets the messages of the thread before the run, which a retry needs.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.earlier = messages;
         self
     }
 
-    /// Takes the next message of the run's call. The first is its request.
+    /// Applies the next message of the run's call. The first message is the run's request.
     pub fn take(&mut self, message: &Message) {
         let requests = match &mut self.fold {
             Some(fold) => fold.take(message),
@@ -77,8 +78,9 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// A fold of the request alone, before [`CallFold::start`]. A retry takes over results from
-    /// `earlier`, also of goals whose calls were undone: only the records show undone calls.
+    /// Creates a fold of the request alone, before [`CallFold::start`]. A retry takes over results
+    /// from `earlier`, even of goals whose calls were undone, because only the records show undone
+    /// calls.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;
@@ -102,8 +104,8 @@ impl<'a> RunWatch<'a> {
         Some(CallFold::taking_over(definition, graph, once, request, (state, threads)))
     }
 
-    /// The threads that the run has opened since this function was last called: thread, number of
-    /// its goal (`None` for an undo), and attempt.
+    /// Returns the threads that the run has opened since the last call of this function: thread,
+    /// number of its goal (`None` for an undo), and attempt.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();
@@ -111,7 +113,7 @@ impl<'a> RunWatch<'a> {
         opened
     }
 
-    /// The state of every goal, in the order of the file.
+    /// Returns the state of every goal, in the order of the file.
     pub fn goals(&self) -> Vec<GoalStatus> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let goals = self.definition.goals.iter().enumerate();

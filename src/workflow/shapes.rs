@@ -11,10 +11,10 @@ use super::definition::{
 };
 use super::expression::ValueShape;
 
-/// Makes shapes from what a config declares.
+/// Computes shapes from what a config declares.
 pub struct ShapeSource<'a> {
     pub schemas: &'a Schemas,
-    /// `None` where the contracts have problems of their own.
+    /// The contracts; `None` if they have problems of their own.
     pub contracts: Option<&'a Contracts>,
 }
 
@@ -26,7 +26,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// The shape of a goal's output; `None` for a goal without one.
+    /// Returns the shape of a goal's output; `None` for a goal without one.
     pub fn goal(&self, goal: &GoalDefinition) -> Option<ValueShape> {
         match &goal.form {
             GoalForm::Run(target) => Some(self.target(goal, target)),
@@ -52,7 +52,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// The shape of the output of one run of a goal.
+    /// Returns the shape of the output of one run of a goal.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),
@@ -82,13 +82,13 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// A shape with the children of every reply that a listener may give.
+    /// Returns a shape with the children of every reply that a listener may give.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
         contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))
     }
 
-    /// A shape with the children of every reply of a contract.
+    /// Returns a shape with the children of every reply of a contract.
     pub fn replies_of(&self, contract: &Contract) -> ValueShape {
         let mut all = Vec::new();
         for reply in &contract.replies {
@@ -108,8 +108,8 @@ pub const SUPERVISOR_SUFFIX: &str = "_supervisor";
 /// Suffix of the label of a judge's thread.
 pub const JUDGE_SUFFIX: &str = "_judge";
 
-/// The labels of agents that run at once: their names, with `-2`, `-3` and so on for repeated
-/// names.
+/// Returns the labels of agents that run at once: their names, with `-2`, `-3` and so on for
+/// repeated names.
 pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
     let mut labels = Vec::new();
     for (index, agent) in agents.iter().enumerate() {

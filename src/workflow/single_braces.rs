@@ -1,4 +1,5 @@
-//! Finds placeholders of prompts that are written with single braces, which are text.
+//! Finds prompt placeholders that were written with single braces. Such placeholders are plain
+//! text.
 
 use super::definition::{GoalForm, GoalTarget, WorkflowDefinition};
 use super::template::{self, PromptPart};
@@ -36,7 +37,7 @@ fn prompt_of(form: &GoalForm) -> Option<&str> {
     }
 }
 
-/// The paths between single braces that begin like an expression of this workflow.
+/// Returns the paths between single braces that begin like an expression of this workflow.
 fn paths<'p>(part: PromptPart<'p>, definition: &WorkflowDefinition) -> Vec<&'p str> {
     let PromptPart::Text(text) = part else { return Vec::new() };
     let inner = text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.trim()));
@@ -45,7 +46,7 @@ fn paths<'p>(part: PromptPart<'p>, definition: &WorkflowDefinition) -> Vec<&'p s
         let (first, rest) = path.split_once('/').unwrap_or((path, ""));
         let is_goal = definition.goals.iter().any(|goal| goal.id.value.as_str() == first);
         let is_value = first == "input" || first == "item" || is_goal;
-        // A word alone may be text in braces; a path is none.
+        // A single name in braces may be meant as text, but a path is not.
         path.chars().all(is_name) && is_value && !rest.is_empty()
     };
     inner.filter(is_path).collect()

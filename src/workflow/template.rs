@@ -10,7 +10,7 @@ pub enum PromptPart<'a> {
     Expression(&'a str),
 }
 
-/// The parts of a prompt. A `{{` without its `}}` is text.
+/// Splits a prompt into its parts. A `{{` without its `}}` is text.
 pub fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = prompt;
@@ -30,8 +30,8 @@ pub fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
     parts
 }
 
-/// The prompt with every expression replaced by the result of `insert`. Inserted text is not
-/// searched for placeholders.
+/// Returns the prompt with every expression replaced by the result of `insert`. Inserted text is
+/// not searched for placeholders.
 pub fn fill<E>(
     prompt: &str,
     mut insert: impl FnMut(&str) -> Result<String, E>,
@@ -47,7 +47,7 @@ pub fn fill<E>(
     Ok(out)
 }
 
-/// The expressions of a prompt, each at the prompt's place.
+/// Returns the expressions of a prompt, each at the prompt's place.
 pub fn expressions(prompt: &Placed<String>) -> impl Iterator<Item = Placed<String>> {
     parts(&prompt.value).into_iter().filter_map(|part| match part {
         PromptPart::Expression(text) => Some(Placed::new(text.to_owned(), prompt.place)),

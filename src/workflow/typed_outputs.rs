@@ -12,7 +12,7 @@ use super::definition::{
 use super::questions::{REPORT, answer_type, report_answer};
 use super::verdicts::{judgement_name, verdict_name};
 
-/// The payload that answers a goal; `None` for a goal that text answers.
+/// Returns the name of the payload that answers a goal; `None` for a goal that text answers.
 pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Option<PayloadName> {
     match &goal.output {
         GoalOutput::Text => None,
@@ -21,7 +21,8 @@ pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Opti
     }
 }
 
-/// The payload that answers a goal or its question; `None` for a goal that text answers.
+/// Returns the name of the payload that answers a goal or its question; `None` for a goal that text
+/// answers.
 pub fn generated_answer(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,
@@ -31,7 +32,7 @@ pub fn generated_answer(
     answer_of(definition, goal).or(verdict)
 }
 
-/// The generated payload of the goal `id`.
+/// Returns the name of the payload that is generated for the goal `id`.
 pub fn goal_name(definition: &WorkflowDefinition, id: &str) -> PayloadName {
     PayloadName::new(&namespace(definition), id)
 }
@@ -40,7 +41,7 @@ fn namespace(definition: &WorkflowDefinition) -> String {
     format!("{}/goals", definition.namespace())
 }
 
-/// The agents that carry a goal out.
+/// Returns the agents that carry a goal out.
 pub fn agents_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     let is_agent = |target: &GoalTarget| matches!(target, GoalTarget::Agent { .. });
     match &goal.form {
@@ -53,7 +54,7 @@ pub fn agents_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     }
 }
 
-/// Every answer of an agent to a typed goal of the workflow.
+/// Returns every answer of an agent to a typed goal of the workflow.
 pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
     let mut answers = Vec::new();
     let mut add = |agent: &ListenerName, payload: PayloadName| {
@@ -89,7 +90,7 @@ pub fn has_judge(goal: &GoalDefinition) -> bool {
     !judges_of(goal).is_empty()
 }
 
-/// The judges that decide conditions of the goal.
+/// Returns the judges that decide conditions of the goal.
 pub fn judges_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     let conditions: Vec<&GoalCondition> = match &goal.form {
         GoalForm::Loop { until, .. } => vec![until],
@@ -105,7 +106,7 @@ pub fn judges_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     judges.collect()
 }
 
-/// The prompt of the agents that carry a goal out.
+/// Returns the prompt of the agents that carry a goal out.
 pub fn prompt_of(goal: &GoalDefinition) -> Option<&Placed<String>> {
     let target = match &goal.form {
         GoalForm::All { prompt, .. } | GoalForm::First { prompt, .. } => return Some(prompt),
@@ -119,7 +120,7 @@ pub fn prompt_of(goal: &GoalDefinition) -> Option<&Placed<String>> {
     }
 }
 
-/// The XSD of the payloads that are generated for goals; `None` if there are none.
+/// Returns the XSD of the payloads that are generated for goals; `None` if there are none.
 pub fn goal_schema(definition: &WorkflowDefinition) -> Option<String> {
     let mut elements: Vec<_> = definition
         .goals

@@ -1,7 +1,7 @@
 //! Undo: completed calls beneath a failed run are undone, newest first, each at most once.
 //!
-//! Each undo is a call in a thread of its own, whose label names the call that it undoes. So the
-//! journal shows which calls were undone, when this run is folded again and to a run above it.
+//! Each undo is a call in a thread of its own, whose label names the undone call. The journal
+//! therefore shows which calls were undone, both to a later fold of this run and to a run above it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ pub struct UndoRules {
     rules: HashMap<(ListenerName, PayloadName), UndoRule>,
     /// Listener and name of each payload that undoes a call.
     undoing: HashSet<(ListenerName, PayloadName)>,
-    /// Listeners whose calls must not be repeated, so that they have effects.
+    /// Listeners whose calls must not be repeated. Their calls count as having effects.
     once: HashSet<ListenerName>,
     schemas: Schemas,
 }
@@ -53,7 +53,7 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
-    /// Whether the judgement of a call depends on whether its listener has it or has had it.
+    /// Whether the judgement of a call depends on whether the call was handed over.
     pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
         let is_judged_by_it = match &call.end {
             CallEnd::Completed { .. } => false,
@@ -68,8 +68,8 @@ impl UndoRules {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether `thread`, or a thread beneath it, has an open call that could be undone once it has
-    /// completed, or that undoes another.
+    /// Whether `thread`, or a thread beneath it, has an open call that undoes another, or that
+    /// could be undone after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -83,13 +83,13 @@ impl UndoRules {
     }
 }
 
-/// Code of a call whose listener may have acted on it, whatever else is on record.
+/// Code of a failed call on which its listener may have acted, even if no hand-over is recorded.
 const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
-/// Label of the threads that undo. No goal is called so.
+/// Beginning of the labels of threads that undo. No goal has such a name.
 const LABEL: &str = "undo_";
 
-/// Label of the thread in which a person is sent the list of calls that were not undone.
+/// Label of the thread that sends a person the list of calls that were not undone.
 pub const REPORT_LABEL: &str = "undo-report";
 
 /// Whether a thread with this label undoes a call.
@@ -101,7 +101,7 @@ pub fn label_of(call: CallId) -> String {
     format!("{LABEL}{call}")
 }
 
-/// A call that is to be undone.
+/// A completed call that the undo takes back.
 #[derive(Debug, Clone)]
 pub struct UndoTarget {
     pub call: LeftCall,
@@ -109,19 +109,19 @@ pub struct UndoTarget {
     position: Position,
 }
 
-/// A call that was not undone, as it is reported to people.
+/// A call that was not undone, in the form of the report to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftCall {
     pub call: CallId,
     pub listener: ListenerName,
-    /// Local name of the request.
+    /// Local name of the call's request.
     pub payload: String,
     pub thread: ThreadId,
     /// Code of the reason why the call was not undone.
     pub reason: String,
 }
 
-/// The calls to undo, the newest last, and those that cannot be undone.
+/// Returns the calls to undo, newest last, and the calls that cannot be undone.
 fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCall>) {
     let undone: HashMap<&str, &NestedCall> = calls
         .iter()
@@ -149,8 +149,8 @@ fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCa
     (targets, left)
 }
 
-/// Completed calls that undo other calls, and that an agent or a goal made itself, outside of an
-/// undo.
+/// Completed calls that undo other calls, and that an agent or a goal made itself rather than the
+/// undo of a run.
 struct OwnUndos<'a> {
     calls: Vec<(&'a NestedCall, Element, Position)>,
 }
@@ -168,7 +168,7 @@ impl<'a> OwnUndos<'a> {
     }
 
     /// Whether one of these calls has undone `call`, which completed at the position `completed`.
-    /// Removes that one, because each of them undoes only one call.
+    /// Removes the undoing call, because each undoes only one call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -204,7 +204,7 @@ fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
     }
 }
 
-/// The effect of an undo on a call beneath its run.
+/// The effect that the undo of a run has on a call beneath it.
 enum CallFate {
     /// The call has no known effect, or its effect is already undone.
     Nothing,
@@ -212,8 +212,8 @@ enum CallFate {
     Left(String),
 }
 
-/// Decides about the undo of a call. `earlier`: call of a workflow that has undone this call, or
-/// has tried to.
+/// Decides about the undo of a call. `earlier` is the call by which a workflow has already undone
+/// this call, or tried to.
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
@@ -249,7 +249,7 @@ fn is_done(end: &CallEnd) -> bool {
     }
 }
 
-/// The payload that undoes a call; `None` where one of its values selects nothing.
+/// Builds the payload that undoes a call; returns `None` if one of its values selects nothing.
 fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> Option<Element> {
     let read = |message: &Message| Element::read_document(message.payload.as_str());
     let mut entries = vec![ViewEntry::new("request", ViewValue::Payload(read(request)?))];
@@ -274,7 +274,7 @@ fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> 
     Some(payload)
 }
 
-/// The undo of a run that has failed.
+/// The undo of a run that has failed, with its state.
 #[derive(Debug, Clone)]
 pub struct RunUndo {
     pub goal: GoalId,
@@ -285,13 +285,13 @@ pub struct RunUndo {
 
 #[derive(Debug, Clone)]
 enum UndoPhase {
-    /// Threads of goals have not ended yet.
+    /// Not all threads of goals have ended.
     Settling,
     Undoing(Box<UndoQueue>),
-    /// The list of calls that were not undone is on its way to a person.
+    /// A thread with the list of calls that were not undone was requested.
     Reporting,
-    /// The run has its result. `report`: message that requested the thread of the list, if one was
-    /// opened.
+    /// The run has its result. `report` is the message that requested the thread of the list, if
+    /// that thread was opened.
     Over {
         report: Option<MessageId>,
     },
@@ -299,10 +299,10 @@ enum UndoPhase {
 
 #[derive(Debug, Clone, Default)]
 struct UndoQueue {
-    /// The newest last. A target stays here until its undo has ended.
+    /// Calls to undo, newest last. A call stays here until its undo has ended.
     pending: Vec<UndoTarget>,
     current: Option<LeftCall>,
-    /// Thread of the current undo, with the message that requested the thread.
+    /// Thread of the current undo, and the message that requested the thread.
     thread: Option<(ThreadId, Option<MessageId>)>,
     /// Whether a wait was refused since the current undo was requested.
     was_idle: bool,
@@ -315,12 +315,12 @@ pub enum UndoStep {
     Undo { label: String, payload: Element },
     /// Send a person the list of calls that were not undone.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
-    /// The run has failed. `left`: calls that were not undone.
+    /// The run has failed. `left` lists the calls that were not undone.
     Failed { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
 }
 
 impl RunUndo {
-    /// The undo of a run whose threads have not ended.
+    /// Creates the undo of a run whose threads have not ended.
     pub fn new(goal: GoalId, failure: GoalFailure) -> Self {
         Self { goal, failure, phase: UndoPhase::Settling, left: Vec::new() }
     }
@@ -333,7 +333,7 @@ impl RunUndo {
         matches!(self.phase, UndoPhase::Settling)
     }
 
-    /// The thread of the undo under way.
+    /// Returns the thread of the current undo.
     pub fn thread(&self) -> Option<&ThreadId> {
         match &self.phase {
             UndoPhase::Undoing(queue) => queue.thread.as_ref().map(|(thread, _)| thread),
@@ -341,7 +341,7 @@ impl RunUndo {
         }
     }
 
-    /// Plans the undo, and returns its first step. Call as soon as nothing of the run is under way.
+    /// Plans the undo, and returns its first step. Call as soon as no thread of the run is open.
     pub fn begin(
         &mut self,
         calls: &[NestedCall],
@@ -355,8 +355,8 @@ impl RunUndo {
         self.next(has_reader)
     }
 
-    /// Applies one message of the core after [`RunUndo::begin`]. `has_reader`: whether a person
-    /// gets the list of calls that were not undone.
+    /// Applies one message of the core after [`RunUndo::begin`]. `has_reader` states whether a
+    /// person gets the list of calls that were not undone.
     pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
         let element = Element::read_document(message.payload.as_str())?;
         let is_refusal = matches!(&*message.name.local, "huh" | "system-error");
@@ -379,7 +379,7 @@ impl RunUndo {
                 Some(self.over(left, None))
             }
             UndoPhase::Reporting => None,
-            // The list was refused, after its thread was opened.
+            // The core refused the list after its thread was opened.
             UndoPhase::Over { report: Some(report) }
                 if is_refusal && message.cause == Some(*report) =>
             {
@@ -406,7 +406,7 @@ impl RunUndo {
         }
     }
 
-    /// Notes that a thread was opened, whose label names the call that it undoes.
+    /// Records the opening of an undo thread, whose label names the call to undo.
     fn opened(&mut self, thread: ThreadId, request: Option<MessageId>) {
         let is_named = |call: &LeftCall| thread.label().starts_with(&label_of(call.call));
         let phase = std::mem::replace(&mut self.phase, UndoPhase::Settling);
@@ -445,7 +445,7 @@ impl RunUndo {
         }
     }
 
-    /// Notes that the current undo has ended.
+    /// Records that the current undo has ended.
     fn ended(&mut self, is_done: bool) {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return };
         queue.thread = None;
@@ -475,7 +475,7 @@ impl RunUndo {
         Some(self.over(left, None))
     }
 
-    /// The run ends. `report` is the request for the thread of the list.
+    /// Ends the run. `report` is the request for the thread of the list.
     fn over(&mut self, left: Vec<LeftCall>, report: Option<MessageId>) -> UndoStep {
         self.phase = UndoPhase::Over { report };
         UndoStep::Failed { goal: self.goal.clone(), failure: self.failure.clone(), left }

@@ -6,12 +6,12 @@ use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
 
 use super::view::ViewValue;
 
-/// Name of the payload with which a supervisor answers.
+/// Returns the name of the payload with which a supervisor answers.
 pub fn verdict_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, VERDICT)
 }
 
-/// The answer of a judge.
+/// Returns the name of the payload with which a judge answers.
 pub fn judgement_name() -> PayloadName {
     PayloadName::new(WORKFLOW_NAMESPACE, JUDGEMENT)
 }
@@ -19,14 +19,14 @@ pub fn judgement_name() -> PayloadName {
 const VERDICT: &str = "verdict";
 const JUDGEMENT: &str = "judgement";
 
-/// The XSD of both answers.
+/// Returns the XSD of the verdicts of supervisors and the judgements of judges.
 pub fn verdict_schema() -> String {
     let judgement = words(&["yes", "no"]);
     let verdict = verdict_type(true);
     short_form_xsd(WORKFLOW_NAMESPACE, &[(VERDICT, &verdict), (JUDGEMENT, &judgement)])
 }
 
-/// The type of a verdict.
+/// Returns the type of a verdict.
 pub fn verdict_type(can_correct: bool) -> ShortType {
     let field =
         |name: &str, occurs, short_type| ShortField { name: name.to_owned(), occurs, short_type };
@@ -66,7 +66,7 @@ impl SupervisorVerdict {
     }
 }
 
-/// The answer of a judge; `None` if the output is no judgement.
+/// Reads the answer of a judge; `None` if the output is no judgement.
 pub fn read_judgement(output: &ViewValue) -> Option<bool> {
     let ViewValue::Payload(payload) = output else { return None };
     match payload.text().trim() {

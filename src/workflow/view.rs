@@ -9,7 +9,7 @@ use crate::xml::shape::QName;
 /// The input and the outputs of a run, as expressions see them.
 pub struct RunView {
     document: XPathDocument,
-    /// The same entries, with the namespaces of their payloads.
+    /// Entries of the view, with the namespaces of their payloads kept.
     originals: Vec<Element>,
 }
 
@@ -17,7 +17,7 @@ pub struct RunView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewEntry {
     pub name: String,
-    /// For an item of a list: its position there, from 0.
+    /// Position in its list from 0, for an item.
     pub item: Option<usize>,
     pub value: ViewValue,
 }
@@ -42,7 +42,7 @@ pub enum ViewValue {
 }
 
 impl ViewValue {
-    /// Bytes of the texts and names in the value.
+    /// Returns the number of bytes of the texts and names in the value.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -53,10 +53,10 @@ impl ViewValue {
 }
 
 impl RunView {
-    /// The view with these entries.
+    /// Creates the view with these entries.
     ///
     /// # Errors
-    /// An output is beyond the limits of a payload.
+    /// Fails if an output is beyond the limits of a payload.
     pub fn new(entries: &[ViewEntry]) -> Result<Self, XPathError> {
         let children: Vec<_> =
             entries.iter().map(|entry| (element_of(entry), payload_of(&entry.value))).collect();
@@ -75,29 +75,29 @@ impl RunView {
         Ok(Self { document, originals })
     }
 
-    /// The value of an expression.
+    /// Returns the value of an expression.
     ///
     /// # Errors
-    /// The expression is not XPath 1.0, or its evaluation exceeds a bound.
+    /// Fails if the expression is not XPath 1.0, or if its evaluation exceeds a limit.
     pub fn evaluate(&self, expression: &str) -> Result<XPathValue, XPathError> {
         self.document.evaluate(expression)
     }
 
-    /// The text of the first selected node, or of a value that is no set of nodes; `None` if
-    /// nothing is selected.
+    /// Returns the text of the first selected node, or of a value that is no set of nodes; `None`
+    /// if nothing is selected.
     ///
     /// # Errors
-    /// As [`RunView::evaluate`].
+    /// Fails like [`RunView::evaluate`].
     pub fn text(&self, expression: &str) -> Result<Option<String>, XPathError> {
         let value = self.evaluate(expression)?;
         let is_nothing = matches!(&value, XPathValue::Nodes(nodes) if nodes.is_empty());
         Ok((!is_nothing).then(|| value.to_text()))
     }
 
-    /// Each node that is selected, in order.
+    /// Returns each selected node, in order.
     ///
     /// # Errors
-    /// As [`RunView::evaluate`], or the expression has a value that is no set of nodes.
+    /// Fails like [`RunView::evaluate`], or if the value of the expression is no set of nodes.
     pub fn items(&self, expression: &str) -> Result<Vec<ViewValue>, XPathError> {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else {
             return Err(XPathError::Invalid(format!("{expression} selects no nodes")));
@@ -108,10 +108,10 @@ impl RunView {
         Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
-    /// The value that an output selects: a copy of an element with children, or else text.
+    /// Returns the value that an output selects: a copy of an element with children, or else text.
     ///
     /// # Errors
-    /// As [`RunView::evaluate`].
+    /// Fails like [`RunView::evaluate`].
     pub fn select(&self, expression: &str) -> Result<Option<ViewValue>, XPathError> {
         let value = self.evaluate(expression)?;
         let XPathValue::Nodes(nodes) = &value else {
@@ -133,10 +133,10 @@ impl RunView {
         Ok(Some(ViewValue::Several(entries.collect())))
     }
 
-    /// The first element that is selected, with its namespaces.
+    /// Returns the first selected element, with its namespaces.
     ///
     /// # Errors
-    /// As [`RunView::evaluate`].
+    /// Fails like [`RunView::evaluate`].
     pub fn payload(&self, expression: &str) -> Result<Option<Element>, XPathError> {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else { return Ok(None) };
         let positions = nodes.first().and_then(|node| node.element.as_ref());
@@ -146,7 +146,7 @@ impl RunView {
     /// Whether a condition holds.
     ///
     /// # Errors
-    /// As [`RunView::evaluate`].
+    /// Fails like [`RunView::evaluate`].
     pub fn is_true(&self, expression: &str) -> Result<bool, XPathError> {
         self.document.evaluate_flag(expression)
     }
@@ -155,11 +155,11 @@ impl RunView {
         ElementIndex::new(self.originals.iter().collect())
     }
 
-    /// The text that a placeholder inserts: nodes stand on one line each, and an element with
+    /// Returns the text that a placeholder inserts: one line for each node, where an element with
     /// children is its XML.
     ///
     /// # Errors
-    /// As [`RunView::evaluate`].
+    /// Fails like [`RunView::evaluate`].
     pub fn insert(&self, expression: &str) -> Result<String, XPathError> {
         let value = self.evaluate(expression)?;
         let XPathValue::Nodes(nodes) = &value else { return Ok(value.to_text()) };
@@ -175,8 +175,8 @@ impl RunView {
     }
 }
 
-/// Elements by their positions. The children of an element are listed once, however many of them
-/// are looked up.
+/// Index of elements by their positions. Lists the children of an element only once, however many
+/// of them are looked up.
 struct ElementIndex<'a> {
     children: HashMap<Vec<u32>, Vec<&'a Element>>,
 }
@@ -196,7 +196,7 @@ impl<'a> ElementIndex<'a> {
     }
 }
 
-/// The value of a node: its element if `is_kept`, otherwise its text.
+/// Returns the value of a node: its element if `is_kept` accepts the element, otherwise its text.
 fn value_of(
     node: &XPathNode,
     elements: &mut ElementIndex<'_>,
@@ -213,7 +213,7 @@ fn is_structured(element: &Element) -> bool {
     element.children().next().is_some()
 }
 
-/// The entry as an element with the name of the entry.
+/// Returns the entry as an element with the name of the entry.
 fn element_of(entry: &ViewEntry) -> Element {
     let mut element = Element::new(QName::new(None, &entry.name));
     match &entry.value {
@@ -229,7 +229,7 @@ fn element_of(entry: &ViewEntry) -> Element {
     }
 }
 
-/// The entry with the payloads that it stands for, child for child as in [`element_of`].
+/// Returns the entry with its original payloads, child for child as in [`element_of`].
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

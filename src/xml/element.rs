@@ -38,7 +38,7 @@ impl NamespaceScope {
         }
     }
 
-    /// Number of bound prefixes.
+    /// Returns the number of bound prefixes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

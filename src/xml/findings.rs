@@ -20,7 +20,7 @@ pub struct TextLocation {
 }
 
 impl TextLocation {
-    /// Line and column of the byte at `offset` in `text`.
+    /// Returns the line and column of the byte at `offset` in `text`.
     pub fn at(text: &[u8], offset: usize) -> Self {
         let offset = offset.min(text.len());
         let before = text.get(..offset).unwrap_or_default();

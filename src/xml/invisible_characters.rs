@@ -1,5 +1,5 @@
-//! Makes invisible characters visible: writes the code point of each character that a screen would
-//! act on, reorder or not show.
+//! Makes invisible characters visible: replaces each character that a screen would act on, reorder
+//! or not show, by its code point.
 //!
 //! The result is unambiguous. If the text already contains something like an escape, the
 //! backslashes of that text are doubled.
@@ -33,7 +33,7 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// Number of characters that [`visible`] would write as code points.
+/// Returns the number of characters that [`visible`] would write as code points.
 pub fn hidden(text: &str) -> usize {
     text.chars().filter(|c| is_hidden(*c)).count()
 }

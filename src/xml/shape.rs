@@ -17,7 +17,7 @@ impl QName {
         Self { namespace, local: local.into() }
     }
 
-    /// Namespace of the name; empty for an unqualified name.
+    /// Returns the namespace of the name; empty for an unqualified name.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_default()
     }

@@ -51,12 +51,12 @@ impl ActionIndices {
         places
     }
 
-    /// Index of the action that became this message of the agent.
+    /// Returns the index of the action that became this message of the agent.
     pub fn of_action(&self, message: MessageId) -> Option<usize> {
         self.accepted.get(&message).copied()
     }
 
-    /// Index of the action whose refusal this message reports.
+    /// Returns the index of the action whose refusal this message reports.
     pub fn of_refusal(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

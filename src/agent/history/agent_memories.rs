@@ -28,20 +28,20 @@ impl ThreadMemory {
         Self { fold, rendered: RenderedConversation::default(), mark: None }
     }
 
-    /// Position up to which the thread is in this memory.
+    /// Returns the position up to which this memory contains the thread.
     pub const fn up_to(&self) -> Position {
         self.fold.up_to()
     }
 
-    /// Position up to which another machine has transferred the thread, and the mark of that
-    /// transfer; `None` if nothing was transferred.
+    /// Returns the position up to which another machine has transferred the thread, and the mark of
+    /// that transfer; `None` if nothing was transferred.
     pub fn transferred(&self) -> Option<(Position, Digest)> {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds records that another machine has transferred: those of the thread after `after`, up to
-    /// the end of the transfer at `up_to`. If `after` is 0, they are the whole thread, and replace
-    /// what this memory contains.
+    /// Adds transferred records of the thread: those after the position `after`, up to `up_to`,
+    /// where the transfer ends. If `after` is 0, they are the whole thread and replace the content
+    /// of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the end of this memory.
     pub fn extend_transferred(
@@ -71,10 +71,10 @@ impl ThreadMemory {
 /// Memories of all agents of a process. Those used last are kept between turns.
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
-    /// History of the sources of forks.
+    /// History of the threads from which forks were made.
     source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
-    /// Turns of the sources of forks, by the threads of the forks.
+    /// Turns in the sources of forks, by the agent and the thread of the fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
 
@@ -87,7 +87,8 @@ impl AgentMemories {
         Self { history, source_history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
     }
 
-    /// The same memories, for forks whose sources are in other journals.
+    /// Returns these memories with another reader of source threads, for forks whose sources are in
+    /// other journals.
     #[must_use]
     pub fn with_source_history(self, source_history: Arc<dyn ThreadHistory>) -> Self {
         Self { source_history, ..self }
@@ -97,8 +98,8 @@ impl AgentMemories {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what `agent` has kept of `thread`, or an empty memory. A memory that contains more
-    /// than the thread up to `up_to` is not used.
+    /// Takes the kept memory of `agent` for `thread`, or an empty memory. Ignores a kept memory
+    /// that reaches beyond `up_to`.
     pub fn take(
         &self,
         agent: &ListenerName,
@@ -111,7 +112,7 @@ impl AgentMemories {
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
-    /// Adds what was recorded since, up to `up_to`. May wait for the disk.
+    /// Adds the records from the end of the memory up to `up_to`. May wait for the disk.
     pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
         if memory.up_to() < up_to {
             let records = self.history.records(memory.fold.thread(), memory.up_to(), up_to)?;
@@ -124,13 +125,13 @@ impl AgentMemories {
     pub fn keep(&self, memory: ThreadMemory) {
         let bytes = memory.fold.bytes() + memory.rendered.bytes();
         let key = memory.fold.key();
-        // The thread whose turn was last is kept whatever its size: forgotten, it would be read
-        // again from its beginning with each turn.
+        // Keeps the thread with the latest turn whatever its size. Otherwise, each of its turns
+        // would read the thread again from the beginning.
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// The turns that `agent` took in the source of a fork after the fork's place, in the thread
-    /// with the labels of `thread`. May wait for the disk.
+    /// Returns the turns that `agent` took in a fork's source after the fork point, in the source
+    /// thread whose labels are those of `thread`. May wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

@@ -1,4 +1,4 @@
-//! The items of a memory: in the order in which the agent saw them, without those that were cleared.
+//! The items of a memory, in the order in which the agent saw them, without cleared items.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use crate::ids::{CallId, Position};
 use super::thread_fold::ThreadFold;
 use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 
-/// The items of a memory, kept between turns. A thread that only grows adds its new items at the
-/// end. Any other change makes the items anew.
+/// The items of a memory, kept between turns. If a thread only grows, its new items are added at
+/// the end. After any other change, the items are computed again.
 #[derive(Debug)]
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
-    /// The call that had the last delivery, and the position of the first delivery of that call.
+    /// Call of the last delivery, and position of the first delivery of that call.
     delivered: (CallId, Position),
-    /// Number of turns of the fold that are in the items.
+    /// Number of the fold's turns that the items contain.
     turns: usize,
-    /// Number of messages of the fold that were considered.
+    /// Number of the fold's messages that were considered.
     seen: usize,
-    /// Requests among those messages that had no delivery yet.
+    /// Indices of considered messages that are requests without a delivery so far.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -30,7 +30,7 @@ pub(super) struct MemoryItems {
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Place of the last item.
     last: Option<Place>,
-    /// Numbers of clearings and of replaced messages in the fold.
+    /// Number of clearings, and number of messages replaced by stubs, in the fold.
     changes: (usize, usize),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct MemoryItems {
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
-    /// The items of the memory of `call` at a delivery.
+    /// Computes the items of the memory of `call` at a delivery.
     pub fn new(
         fold: &ThreadFold,
         call: CallId,
@@ -77,13 +77,14 @@ impl MemoryItems {
         list
     }
 
-    /// All items, in order.
+    /// Returns all items, in order.
     pub fn items(&self) -> Arc<Vec<MemoryItem>> {
         Arc::clone(&self.items)
     }
 
-    /// Adds what is new in the fold since the last delivery. Returns false if items that stand in
-    /// the list have changed, or if new items do not belong at the end; the list is then of no use.
+    /// Adds the items that the fold gained since the last delivery. Returns false if items already
+    /// in the list have changed, or if a new item does not belong at the end; the list is then
+    /// unusable.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -99,7 +100,7 @@ impl MemoryItems {
         }
 
         let places = self.new_places(fold, call, position);
-        // The last delivery may have had no turn. The next one then has a later position.
+        // If the last delivery had no turn, the position of the call's first delivery has moved.
         if self.first_delivery(before, (call, position)) != Some(first) {
             return false;
         }
@@ -123,14 +124,14 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Position of the first delivery of a call, if the call had one. `delivery` is the delivery for
-    /// which the items are made.
+    /// Returns the position of a call's first delivery, if the call had one. `delivery` is the
+    /// delivery for which the items are made.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
     }
 
-    /// The items of the fold that are not in the list, in order.
+    /// Returns the items of the fold that are not in the list, in order.
     fn new_places<'f>(
         &mut self,
         fold: &'f ThreadFold,
@@ -184,8 +185,7 @@ impl MemoryItems {
     }
 }
 
-/// Numbers of the recorded changes to items that stand already: clearings, and messages replaced by
-/// stubs.
+/// Counts the recorded changes to existing items: clearings, and messages replaced by stubs.
 fn changes(fold: &ThreadFold) -> (usize, usize) {
     (fold.windows.len(), fold.left_out.len())
 }
@@ -218,7 +218,7 @@ impl PlacedItem<'_> {
         }
     }
 
-    /// The item as the agent sees it while the turns in `shown_turns` are in the window.
+    /// Returns the item as the agent sees it while the turns in `shown_turns` are in the window.
     fn shown(
         &self,
         fold: &ThreadFold,
@@ -243,7 +243,7 @@ impl PlacedItem<'_> {
         let of_call = || answered.and_then(|call| Some((call.turn, call.native?)));
         let native = results.get(&message.id).copied().or_else(of_call);
 
-        // A message of the agent to itself is its own result: `recorded`.
+        // A message of the agent to itself stands for the result of its own action: `recorded`.
         let own = || calls.get(&message.id).filter(|_| message.kind == MessageKind::Own);
         let of_action = || own().or(answered).and_then(|call| Some((call.turn, call.place?)));
         let action = refusals.get(&message.id).copied().or_else(of_action);
@@ -258,8 +258,8 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes items whose `seq` is less than `before`, except the last `kept` of those that count and
-/// the items between them. The request of the call `stays` is never removed.
+/// Removes items whose `seq` is less than `before`, except the last `kept` items that count and
+/// everything between them. The request of the call `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

@@ -53,8 +53,8 @@ pub enum MemoryItem {
 /// The model's text and calls of one turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelText {
-    /// `seq` of the turn's record. Identifies the turn of a call, because providers may use the id
-    /// of a call again in a later turn.
+    /// `seq` of the turn's record. A native call is identified by its turn and its id, because
+    /// providers may reuse ids in later turns.
     pub turn: u64,
     pub raw: String,
     /// Provider that answered. No other provider can read the turn's opaque blocks.

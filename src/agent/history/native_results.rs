@@ -70,12 +70,12 @@ impl CallOutcomes {
         outcomes
     }
 
-    /// Index of the native call from which this message of the agent was made.
+    /// Returns the index of the native call from which this message of the agent was made.
     pub fn call_of(&self, message: MessageId) -> Option<usize> {
         self.sent.get(&message).copied()
     }
 
-    /// Index of the native call whose refusal this message reports.
+    /// Returns the index of the native call whose refusal this message reports.
     pub fn refusal_of(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

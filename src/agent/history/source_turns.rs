@@ -1,5 +1,5 @@
-//! Turns that an agent took in the source of a fork. A turn of the fork with the same prompt gets
-//! their answers.
+//! Turns that an agent took in the source of a fork. A turn of the fork with the same prompt as one
+//! of them gets the recorded answer.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::is_core;
 /// Approximate bytes of a turn in memory besides its text.
 const TURN_BYTES: usize = 1_024;
 
-/// A turn of the source.
+/// A turn in the source of a fork.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct SourceTurn {
     /// The message with the turn's note.
@@ -35,7 +35,7 @@ pub struct SourceTurns {
     bytes: usize,
 }
 
-/// The texts that differ between a timer of a fork and the same timer of its source.
+/// The texts that differ between a timer of a fork and the same timer in its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) struct TimerNames {
     pub id: String,
@@ -43,7 +43,8 @@ pub(in crate::agent) struct TimerNames {
 }
 
 impl TimerNames {
-    /// Reads the answer to an agent that has set a timer. Returns `None` for any other message.
+    /// Parses the core's answer to an agent that has set a timer. Returns `None` for any other
+    /// message.
     pub(super) fn read(message: &Message, agent: &ListenerName) -> Option<Self> {
         let is_answer = is_core(&message.name, "timer-set") && message.from.is_core();
         if !is_answer || message.to != *agent {
@@ -64,12 +65,12 @@ impl SourceTurns {
         self.up_to
     }
 
-    /// Approximate size in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds the turns in these records, which come after the last ones.
+    /// Adds the turns in these records, which must follow the records added before.
     pub(super) fn extend(&mut self, records: &[Record], agent: &ListenerName, thread: &ThreadId) {
         let known = self.up_to;
         for record in records.iter().filter(|record| record.position > known) {
@@ -103,8 +104,8 @@ impl SourceTurns {
         }
     }
 
-    /// All turns that a model answered: first that of the number `turn`, which has the same place
-    /// if both threads have taken the same course, then the others in their order.
+    /// Returns all turns that a model answered. The turn numbered `turn` comes first, because it is
+    /// the match if both threads took the same course; the others follow in their order.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,
@@ -114,12 +115,12 @@ impl SourceTurns {
         same.chain(others).filter(|own| own.past.stop.is_some() && !own.past.is_rejected)
     }
 
-    /// The timers that the agent set, oldest first.
+    /// Returns the timers that the agent set, oldest first.
     pub(in crate::agent) fn timers(&self) -> &[TimerNames] {
         &self.timers
     }
 
-    /// The nonce of the slots of a turn.
+    /// Returns the nonce of a turn's slots.
     pub(in crate::agent) fn nonce(&self, turn: u32) -> Option<&str> {
         let found = self.turns.iter().find(|own| own.past.turn == turn);
         found.and_then(|own| own.past.nonce.as_deref())

@@ -19,7 +19,7 @@ use crate::agent::{MemoryScope, RendererVersion};
 /// A table by message.
 type ByMessage<V> = HashMap<MessageId, V, foldhash::fast::RandomState>;
 
-/// Approximate bytes of a message or a turn besides its text.
+/// Approximate bytes of a message or a turn in memory, besides its text.
 const ITEM_BYTES: usize = 512;
 
 /// Turns, messages and calls of one agent in one thread, up to a position.
@@ -29,7 +29,7 @@ pub struct ThreadFold {
     scope: MemoryScope,
     /// Position of the last record in the fold.
     up_to: Position,
-    /// Approximate size in memory.
+    /// Approximate size in memory, in bytes.
     bytes: usize,
     pub(super) turns: Vec<OwnTurn>,
     pub(super) seen: Vec<(Position, Arc<Message>)>,
@@ -48,7 +48,7 @@ pub struct ThreadFold {
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
     began: Option<crate::clock::Time>,
-    /// Items of the last memory.
+    /// Items of the memory that was computed last.
     items: Option<MemoryItems>,
 }
 
@@ -80,7 +80,7 @@ struct TurnRecord {
 }
 
 impl ThreadFold {
-    /// The fold before the first record.
+    /// Creates a fold without records.
     pub fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
         Self {
             agent,
@@ -102,12 +102,12 @@ impl ThreadFold {
         }
     }
 
-    /// Position up to which the fold contains the thread.
+    /// Returns the position up to which the fold contains the thread.
     pub const fn up_to(&self) -> Position {
         self.up_to
     }
 
-    /// Approximate size in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -124,7 +124,7 @@ impl ThreadFold {
         self.scope
     }
 
-    /// The agent and the thread, by which a memory is kept.
+    /// Returns the agent and the thread, which are the key of a kept memory.
     pub(super) fn key(&self) -> (ListenerName, ThreadId) {
         (self.agent.clone(), self.thread.clone())
     }
@@ -252,18 +252,19 @@ impl ThreadFold {
         }
     }
 
-    /// The call of each turn of the agent, oldest first.
+    /// Returns the call of each of the agent's turns, oldest first.
     pub fn turn_calls(&self) -> impl Iterator<Item = CallId> {
         self.turns.iter().map(|turn| turn.call)
     }
 
-    /// The timers that the agent set after the position `after`, oldest first.
+    /// Returns the timers that the agent set after the position `after`, oldest first.
     pub(in crate::agent) fn timers_set(&self, after: Position) -> Vec<TimerNames> {
         let seen = self.seen.iter().filter(|(position, _)| *position > after);
         seen.filter_map(|(_, message)| TimerNames::read(message, &self.agent)).collect()
     }
 
-    /// The memory of a call at a delivery, whose position is not before the last record.
+    /// Computes the memory of a call at a delivery. The position of the delivery must not be before
+    /// the last record.
     pub fn memory(
         &mut self,
         call: CallId,

@@ -12,7 +12,7 @@ use crate::thread::{Fact, Record};
 use super::thread_fold::ThreadFold;
 use super::{MemoryItem, Viewpoint, is_core, states_fork};
 
-/// A message that stands in the thread before a turn, and that the prompt of the turn does not show.
+/// A message before a turn in its thread that the prompt of the turn does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenMessage {
     pub message: Arc<Message>,
@@ -24,13 +24,14 @@ pub struct UnseenMessage {
 pub enum UnseenReason {
     /// The agent cleared its window with `clear-context`.
     Cleared,
-    /// A stub stands in its place, because it did not fit into the context window of the model.
+    /// A stub replaces the message, because it did not fit into the context window of the model.
     DidNotFit,
-    /// The agent remembers only what it sent or was sent.
+    /// The agent remembers only messages that it sent or received, and this is none of them.
     AmongOthers,
-    /// A request to the agent that waited until the call of this turn ended.
+    /// The message is a request to the agent that waited until the call of this turn ended.
     Waiting,
-    /// The text of a turn of another agent. Its payloads are messages of their own.
+    /// The message is the text of another agent's turn. The payloads of that turn are separate
+    /// messages.
     TextOfAnother,
 }
 
@@ -41,7 +42,7 @@ impl UnseenReason {
 
 /// The messages and turns that a memory shows.
 struct ShownItems {
-    /// Messages, and whether a stub stands for each.
+    /// Shown messages, each with whether a stub replaces it.
     messages: HashMap<MessageId, bool>,
     /// The agent's turns, by `seq`.
     turns: HashSet<u64>,
@@ -67,8 +68,8 @@ impl ShownItems {
     }
 }
 
-/// The messages of the thread up to the viewpoint that the prompt there does not show, oldest first.
-/// `left_out` are those that its turn replaced by stubs.
+/// Returns the messages of the thread up to the viewpoint that the prompt at the viewpoint does not
+/// show, oldest first. `left_out` names the messages that the turn there replaced by stubs.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,
@@ -94,7 +95,7 @@ pub fn unseen(
     unseen.collect()
 }
 
-/// Why the prompt does not show the message; `None` if it does.
+/// Returns why the prompt does not show the message; `None` if the prompt shows it.
 fn reason(
     fold: &ThreadFold,
     view: &Viewpoint<'_>,
@@ -109,7 +110,7 @@ fn reason(
         }
         return (!shown.turns.contains(&message.seq)).then_some(UnseenReason::Cleared);
     }
-    // The text of the turn that wrote a message shows it.
+    // A message of the agent itself is shown by the text of the turn that wrote it.
     let is_own = message.kind != MessageKind::Own && message.from == *view.agent;
     if let Some(call) = fold.calls.get(&message.id).filter(|_| is_own) {
         return (!shown.turns.contains(&call.turn)).then_some(UnseenReason::Cleared);

@@ -43,7 +43,7 @@ pub struct AvailableActions {
 }
 
 impl AvailableActions {
-    /// Feedback that the turn contains no action. Shows how an action is written.
+    /// Creates feedback that the turn contains no action. It shows how an action is written.
     pub fn no_action(&self, raw: &str, unknown: &[String]) -> Finding {
         let mut how = Vec::new();
         if !self.tools.is_empty() {
@@ -76,7 +76,7 @@ impl AvailableActions {
         )
     }
 
-    /// Feedback that the turn contains no native call; `end` describes how to end the task.
+    /// Creates feedback that the turn contains no native call. `end` describes how to end the task.
     pub fn no_call(&self, raw: &str, end: &str) -> Finding {
         let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
         let call = if self.tools.is_empty() {
@@ -101,7 +101,7 @@ fn tags(names: &[String]) -> String {
     names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
 }
 
-/// Feedback that the provider cut the text at the maximum length.
+/// Creates feedback that the provider cut the text at the maximum length.
 pub fn truncated(raw: &str) -> Finding {
     Finding::new(
         TRUNCATED,
@@ -110,13 +110,13 @@ pub fn truncated(raw: &str) -> Finding {
     )
 }
 
-/// Feedback that the provider rejected the request. Quotes the provider's text.
+/// Creates feedback that the provider rejected the request. It quotes the provider's text.
 pub fn rejected(message: &str) -> Finding {
     let message = format!("the provider rejected the request, so nothing was done: {message}");
     Finding::new(REJECTED, TextLocation::default(), message)
 }
 
-/// Feedback that the model only declined to answer.
+/// Creates feedback that the model only declined to answer.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,

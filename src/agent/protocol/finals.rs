@@ -39,8 +39,8 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// The part that contains the report: the payload's own text, or its only required text. `None`
-    /// if the payload requires more than one text.
+    /// Returns the part that contains the report: the payload's own text, or its only required
+    /// text. Returns `None` if the payload requires more than one text.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -52,7 +52,7 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Name of the property that contains the report in a native call of this payload.
+    /// Returns the name of the property that contains the report in a native call of this payload.
     fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
             Self::Content => schemas.content_key(payload),
@@ -94,7 +94,7 @@ impl AgentFinals {
         }
     }
 
-    /// The finals as tags with their local names.
+    /// Returns the finals as tags with their local names.
     fn tags(&self) -> String {
         let tags: Vec<_> = self.words.iter().map(|word| format!("<{}>", word.name.local)).collect();
         tags.join(" or ")
@@ -141,7 +141,7 @@ impl AgentFinals {
         }
     }
 
-    /// Name of the property that contains the report in a native call of a final.
+    /// Returns the name of the property that contains the report in a native call of a final.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -150,7 +150,7 @@ impl AgentFinals {
         self.words.iter().find(|word| word.name == *name)?.report.as_ref()
     }
 
-    /// The first final that can contain a plain-text report.
+    /// Returns the first final that can contain a plain-text report.
     pub fn of_text(&self) -> Option<&PayloadName> {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
@@ -230,8 +230,8 @@ impl AgentFinals {
         }
     }
 
-    /// Parameters of a final as a native tool. A JSON report is an object in these parameters, not
-    /// a text.
+    /// Returns the parameters of a final as a native tool. A JSON report is an object among these
+    /// parameters, not a text.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(key), Some(own)) = (self.report_key(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{key}"))
@@ -241,7 +241,7 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the arguments of a native call to those of its payload. This reverses
+    /// Converts the arguments of a native call to those of its payload: the inverse of
     /// [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
@@ -257,8 +257,9 @@ impl AgentFinals {
     }
 }
 
-/// The format of a final report as the end of a sentence, such as `, in markdown`. Empty if no final
-/// takes a report: its schema gives its form. Earlier renderer versions named the format always.
+/// Returns the format of a final report as the end of a sentence, such as `, in markdown`. Returns
+/// an empty text if no final takes a report, because the schema then gives the form of the final.
+/// Earlier renderer versions always name the format.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())
@@ -283,7 +284,7 @@ pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding>
     }
 }
 
-/// Finding about a text that ended inside the report.
+/// Creates the finding about a text that ended inside the report.
 pub fn unclosed(place: TextLocation, why: &str) -> Finding {
     Finding::new(FINAL_UNCLOSED, place, format!("the final report is not closed: {why}"))
 }

@@ -10,7 +10,7 @@ use super::vocabulary::AgentVocabulary;
 
 /// Tags whose content is reasoning, unless the agent has a payload with that name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
-/// Element in which messages of the user's side contain results.
+/// Element that contains results in user messages.
 const RESULT: &str = "tool_result";
 
 /// The payload names in an agent's grammar, to which each turn adds its slots.
@@ -28,7 +28,7 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// The grammar of one turn: adds the turn's slots as root elements that contain text.
+    /// Returns the grammar of one turn: adds the turn's slots as root elements that contain text.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -73,11 +73,11 @@ pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     GrammarWords { shapes, reasoning, reserved: reserved(vocabulary, schemas) }
 }
 
-/// Payload names that only the core may write.
+/// Returns the payload names that only the core may write.
 fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
     // A core payload that the config does not allow is unknown to this agent, so an element with
-    // its name is no forgery.
+    // its name is not reported as forged.
     let is_written = |name: &&PayloadName| {
         Primitive::WORDS.iter().chain(&NOTES).any(|word| **word == *name.local)
     };
@@ -86,7 +86,7 @@ fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// Shape of the core payload `parent`, or of its child `child`.
+/// Returns the shape of the core payload `parent`, or of its child `child`.
 fn place<'s>(
     shapes: &'s mut ShapeArena,
     parent: &str,

@@ -5,8 +5,8 @@ use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::TextLocation;
 
-/// Offset in `raw` of the element at `offset` in `payload`, where `payload` was built from
-/// `action`. If the element cannot be found, the offset of the action.
+/// Returns the offset in `raw` of the element at `offset` in `payload`, which was built from
+/// `action`. If the element cannot be found, returns the offset of the action.
 pub(super) fn in_text(
     raw: &str,
     action: &ExtractedAction,
@@ -19,7 +19,7 @@ pub(super) fn in_text(
     TextLocation::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
 }
 
-/// Number of start tags in a text that has no comments and CDATA sections.
+/// Counts the start tags in a text without comments and CDATA sections.
 fn open_tags(xml: &str) -> usize {
     let opens = |(at, _): &(usize, &str)| {
         let next = xml.as_bytes().get(at + 1);
@@ -31,7 +31,7 @@ fn open_tags(xml: &str) -> usize {
 /// Finds an element of an action by the order of its start tags.
 struct ElementFinder<'s> {
     source: &'s str,
-    /// Offset after the elements that were passed.
+    /// Offset after the elements passed so far.
     at: usize,
     /// Number of elements that must be passed before the wanted one is reached.
     left: usize,

@@ -83,12 +83,13 @@ impl AgentProtocol {
         &self.prompt_input
     }
 
-    /// The native tools to offer. In the last turn of a call, only the tools that end the call.
+    /// Returns the native tools to offer. In the last turn of a call, these are only the tools that
+    /// end the call.
     pub fn tools(&self, last: bool) -> Vec<ModelTool> {
         if last { self.tools.ending() } else { self.tools.tools() }
     }
 
-    /// Prompt section that describes the tools.
+    /// Returns the prompt section that describes the tools.
     pub fn tool_calling(&self) -> String {
         match self.prompt_input.transport {
             ActionTransport::Xml => prompt_sections::tool_calling(&self.prompt_input),
@@ -98,7 +99,7 @@ impl AgentProtocol {
         }
     }
 
-    /// Prompt section that describes the form of answers.
+    /// Returns the prompt section that describes the form of answers.
     pub fn response_protocol(&self) -> String {
         match self.prompt_input.transport {
             ActionTransport::Xml => prompt_sections::response_protocol(&self.prompt_input),
@@ -106,7 +107,7 @@ impl AgentProtocol {
         }
     }
 
-    /// The notice of one turn. Later prompts do not contain it.
+    /// Returns the notice of one turn. Later prompts do not contain it.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.prompt_input, &self.tools, turn, slots)
     }
@@ -210,8 +211,8 @@ impl TurnReader<'_> {
     }
 }
 
-/// Replaces the turn's nonce in the turn's feedback, because the next turn reads the feedback and
-/// has another nonce.
+/// Removes the turn's nonce from the turn's feedback. The next turn reads this feedback, and has
+/// another nonce.
 fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
     for finding in reading.feedback.iter_mut().chain(broken) {
@@ -225,8 +226,8 @@ impl AgentProtocol {
         self.prompt_input.finals.of_text().is_some()
     }
 
-    /// Positions of payloads in the model's text. If the schema refuses a payload, its position is
-    /// that of its first mistake, otherwise that of its start.
+    /// Returns the positions of payloads in the model's text. The position of a payload that the
+    /// schema refuses is that of its first mistake; of any other payload, that of its start.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());
@@ -239,7 +240,7 @@ impl AgentProtocol {
         written.collect()
     }
 
-    /// The native calls as written payloads, which have no position in the text.
+    /// Returns the native calls as written payloads, which have no position in the text.
     fn called(&self, reading: &ParsedTurn) -> Vec<WrittenPayload> {
         let actions = reading.actions.iter().filter(|action| {
             reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
@@ -306,7 +307,7 @@ impl AgentProtocol {
     }
 
     /// If the turn contains only unknown elements, appends the correct form of an action to the
-    /// refusal of the last one, so that one mistake causes only one feedback text.
+    /// refusal of the last element, so that one mistake causes only one feedback text.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

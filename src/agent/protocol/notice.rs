@@ -9,7 +9,7 @@ use super::xml_final::TurnSlots;
 use crate::agent::system_prompt::prompt_sections::{PromptInput, name_of_final};
 use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 
-/// How far a call has come at one of its turns.
+/// Progress of a call at one of its turns.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnProgress {
     /// Number of the turn within its call, from 1.

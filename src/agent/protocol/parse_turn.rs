@@ -51,7 +51,7 @@ pub struct ParsedTurn {
 }
 
 impl ParsedTurn {
-    /// Whether the turn is text without an action, and nothing else is wrong with it.
+    /// Whether the turn is text without an action, and has no other mistake.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();
@@ -81,8 +81,8 @@ pub(super) trait ElementPolicy {
         None
     }
 
-    /// Feedback about a complete element with an unknown name. `None` if the name alone explains
-    /// the mistake.
+    /// Returns feedback about a complete element with an unknown name; `None` if the name alone
+    /// explains the mistake.
     fn unknown_element(&mut self, _element: &extract::UnknownElement) -> Option<Finding> {
         None
     }
@@ -172,7 +172,7 @@ impl ParsedItems {
         }
     }
 
-    /// Notes in the refusal of a broken action that the provider cut the text, if the text ends
+    /// Appends to the refusal of a broken action that the provider cut the text, if the text ends
     /// inside an action. Returns whether it does.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
@@ -222,7 +222,7 @@ pub(super) fn is_note(name: &PayloadName) -> bool {
     NOTES.iter().any(|note| *name == system::name(note))
 }
 
-/// The finding, with the code that records and feedback use.
+/// Returns the finding with the code that records and feedback use.
 fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
 }

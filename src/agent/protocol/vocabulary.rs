@@ -9,7 +9,7 @@ use crate::limits;
 use crate::schema::{PayloadDescription, Schemas};
 use crate::system::{self, NOTES, Primitive};
 
-/// A payload name of the vocabulary, with what the prompt says about it.
+/// A payload name of the vocabulary, with its data for the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VocabularyEntry {
     pub name: PayloadName,
@@ -46,8 +46,8 @@ pub struct AgentVocabulary {
 }
 
 impl VocabularyEntry {
-    /// The names of the peers that answer the payload. Texts before the eighth version add each
-    /// peer's description.
+    /// Returns the names of the peers that answer the payload. Texts before the eighth version add
+    /// each peer's description.
     pub fn answered_by(&self, version: RendererVersion) -> String {
         let peers = self.peers.iter().map(|peer| {
             if version >= RendererVersion::V8 { peer.name.clone() } else { peer.to_string() }
@@ -66,8 +66,8 @@ impl AgentVocabulary {
         Self::ended_by(&contract.replies, None, contract, contracts, schemas)
     }
 
-    /// The vocabulary for a call with a goal that only `answer` ends. With `delegate`, the goal can
-    /// be delegated by that payload.
+    /// Returns the vocabulary for a call with a goal that only `answer` ends. With `delegate`, the
+    /// agent can delegate the goal by that payload.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -140,18 +140,18 @@ impl AgentVocabulary {
         self.words.iter().find(|word| word.name == *name)
     }
 
-    /// Payload names that open calls: those that the agent's peers accept, and the one that
-    /// delegates the goal.
+    /// Returns the payload names that open calls: those that the agent's peers accept, and the one
+    /// that delegates the goal.
     pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.opens_call())
     }
 
-    /// Payload names with which the agent continues its own call.
+    /// Returns the payload names with which the agent continues its own call.
     pub fn own(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Own)
     }
 
-    /// Payload names that end the agent's call.
+    /// Returns the payload names that end the agent's call.
     pub fn finals(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
@@ -162,13 +162,13 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// The payload that examples for other threads contain.
+    /// Returns the payload that examples for other threads contain.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())
     }
 
-    /// The peers that answer the agent's calls, each once.
+    /// Returns the peers that answer the agent's calls, each once.
     pub fn peers(&self) -> Vec<&AnsweringPeer> {
         let mut peers: Vec<&AnsweringPeer> = Vec::new();
         for peer in self.tools().flat_map(|word| &word.peers) {
@@ -212,8 +212,8 @@ fn described(
     VocabularyEntry { name, meaning, peers, description, example }
 }
 
-/// An example without the default namespace declaration of its root, if the example has no other
-/// namespace.
+/// Returns an example without the default namespace declaration of its root, if the example has no
+/// other namespace.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

@@ -1,5 +1,5 @@
-//! Prompt sections for an agent with native calls. The definitions of the tools are not part of the
-//! prompt, but sent beside it.
+//! Prompt sections for an agent with native calls. The tool definitions are sent beside the prompt,
+//! not in it.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::limits;
 use crate::schema::Schemas;
 
-/// Explains how tools are called. The definitions beside the prompt describe the tools, so since the
-/// eighth version this text does not list them.
+/// Explains how tools are called. The tool definitions describe the tools, so texts since the
+/// eighth version do not list them.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
         return tool_calling_v3(prompt, tools, schemas);
@@ -64,7 +64,7 @@ fn tool_calling_by_definitions(
     );
     out.push_str(&peers(prompt));
 
-    // The definition of such a tool leaves most to guess.
+    // The definition of a tool with nested parameters leaves much to guess, so an example follows.
     let entries = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
     let examples = entries.filter(|entry| tools.has_nested_parameters(&entry.name));
     let examples = examples.filter_map(|entry| {
@@ -103,7 +103,7 @@ fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas)
     if has_tools { out } else { "There are no tools.\n".to_owned() }
 }
 
-/// Example arguments of a tool as JSON text. They pass the schema.
+/// Returns example arguments of a tool as JSON text that passes the schema.
 pub fn example(
     word: &VocabularyEntry,
     schemas: &Schemas,
@@ -166,7 +166,7 @@ fn reaches_the_asker(prompt: &PromptInput, tools: &NativeTools) -> String {
     }
 }
 
-/// Beginning of the paragraph on how to end the call.
+/// Returns the beginning of the paragraph on how to end the call.
 fn when_done(prompt: &PromptInput) -> &'static str {
     match prompt.version {
         _ if prompt.finals.by == FinalMode::Text => "Instead of answering in text, you may",
@@ -187,8 +187,8 @@ fn finals(out: &mut String, prompt: &PromptInput, tools: &NativeTools) {
     ends(out, prompt);
 }
 
-/// The section about the final report of `xml-final`. The nonce is not in it, because each turn's
-/// notice states it.
+/// Writes the section about the final report of `xml-final`. The section does not contain the
+/// nonce, which stands in each turn's notice.
 fn slot(out: &mut String, prompt: &PromptInput) {
     let format = prompt.finals.format.as_str();
     let opening = when_done(prompt);
@@ -207,7 +207,7 @@ fn slot(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// The section about a declared final, which is written into the slot itself.
+/// Writes the section about a declared final, which stands in the slot as XML.
 fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
     for word in prompt.vocabulary.finals() {
         let _ = writeln!(

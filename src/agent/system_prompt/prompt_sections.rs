@@ -45,7 +45,7 @@ pub fn capabilities(prompt: &PromptInput) -> String {
         }
     }
 
-    // The tools are described once, in their own section or by their definitions.
+    // The tools are described only once: in their own section, or by their definitions.
     if prompt.version >= RendererVersion::V8 {
         let text = if prompt.transport.is_native() {
             "You reason, and you call the native tools that you are given."
@@ -88,8 +88,9 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
     out
 }
 
-/// The peers that answer the tools, with their descriptions. Empty if none has a description, and
-/// before the eighth version, whose texts describe the peers beside each tool.
+/// Lists the peers that answer the tools, with their descriptions. Returns an empty text if none
+/// has a description, and before the eighth version, whose texts describe the peers beside each
+/// tool.
 pub fn peers(prompt: &PromptInput) -> String {
     let peers = prompt.vocabulary.peers();
     let has_description = peers.iter().any(|peer| !peer.description.is_empty());
@@ -142,7 +143,8 @@ fn tool(out: &mut String, word: &VocabularyEntry, version: RendererVersion) {
     }
 }
 
-/// The text that describes a payload: that of a tool, or the example of any other payload.
+/// Returns the text that describes a payload: the description of a tool, or the example of any
+/// other payload.
 pub fn described(word: &VocabularyEntry, version: RendererVersion) -> String {
     if !word.opens_call() {
         return example_or_outline(word);
@@ -156,7 +158,7 @@ pub fn described(word: &VocabularyEntry, version: RendererVersion) -> String {
 const NO_EXAMPLE: &str = "No short example of it could be generated: one can be given in the schema, in \
     <xs:appinfo><example>.";
 
-/// The example of a payload. Without one, its parameters.
+/// Returns the example of a payload, or its parameters if it has no example.
 pub fn example_or_outline(word: &VocabularyEntry) -> String {
     if !word.example.is_empty() {
         return word.example.clone();
@@ -267,7 +269,7 @@ fn form(out: &mut String, prompt: &PromptInput) {
     );
 }
 
-/// The rule for agents whose text is the answer.
+/// Returns the rule for agents whose text is the answer.
 pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \
@@ -277,7 +279,7 @@ pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     )
 }
 
-/// Tags of the payloads that end a task.
+/// Returns the tags of the payloads that end a task.
 fn final_tags(prompt: &PromptInput) -> String {
     let names = prompt.vocabulary.finals().map(|word| format!("<{}>", word.name.local));
     name_of_final(&names.collect::<Vec<_>>())
@@ -364,8 +366,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// The example of a core payload, which contains payloads of this agent where the core payload
-/// contains any.
+/// Returns the example of a core payload. Where a core payload contains other payloads, the example
+/// contains payloads of this agent.
 pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
     let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

@@ -30,7 +30,7 @@ pub trait TurnContext: Sync {
         reservation: Reservation,
     ) -> impl Future<Output = Option<Result<(), NotReserved>>> + Send;
 
-    /// Returns when the attempt is cancelled.
+    /// Completes when the attempt is cancelled.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
 
     /// Reports progress of the model's answer. This restarts the time-out of the attempt.
@@ -95,7 +95,7 @@ struct AdmittedRequests<'a, C> {
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
     buffer: Mutex<AnswerBuffer>,
-    /// Number of requests that were made so far.
+    /// Number of requests so far.
     count: AtomicU32,
 }
 
@@ -111,8 +111,8 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// Handles one chunk. Received text and an announced pause are reported as progress; a failure
-    /// is not.
+    /// Handles one chunk. A chunk of text or the announcement of a pause is reported as progress; a
+    /// failure is not.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnContext) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -123,20 +123,20 @@ impl ProgressReporter {
 }
 
 impl<C: TurnContext> AdmittedRequests<'_, C> {
-    /// Locks the buffer. The lock must only be held to keep one chunk, and never across an await:
-    /// the same task admits requests and receives chunks, and would wait for itself.
+    /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await: one task
+    /// both admits requests and receives chunks, so it would deadlock.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Usage and cost of the failed requests.
+    /// Returns usage and cost of the failed requests.
     fn lost(&self) -> Spending {
         let lost = self.buffer().lost(self.terms, self.request);
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. First reserves an upper bound, because counting tokens takes
-    /// longer than a reservation. Only if the bound does not fit are the tokens counted.
+    /// Reserves the cost of a request. First tries an upper bound, because counting tokens takes
+    /// longer than a reservation. Counts the tokens only if the bound does not fit.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();
@@ -214,7 +214,7 @@ impl ModelAgent {
         };
 
         let called = tokio::select! {
-            // A complete answer counts, even if the attempt is cancelled at the same time.
+            // A complete answer counts even if the attempt is cancelled at the same time.
             biased;
             called = self.model.call_admitted(request, &mut on_chunk, &requests) => Some(called),
             () = context.cancelled(), if !mutant("let-the-stream-run") => None,
@@ -272,7 +272,7 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Calls the model. A request that the provider rejects is a turn, too.
+    /// Calls the model. A request that the provider rejects still gives a turn, with feedback.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,

@@ -1,8 +1,9 @@
-//! Answers on record: if the source of a fork has a turn with the prompt of this turn, this turn
-//! gets its answer, and no model is called.
+//! Recorded answers: if the source of a fork has a turn with the same prompt, the turn of the fork
+//! gets the recorded answer, and no model is called.
 //!
-//! Both prompts have the same digest after everything that only names one of the two threads was
-//! replaced: the root's id, the nonces of slots, the ids and times of timers, and the environment with its date.
+//! The digests of the two prompts are compared. Before that, every text that only identifies one of
+//! the two threads is replaced: the root's id, the nonces of slots, the ids and times of timers,
+//! and the environment with its date.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// The turn of a source whose answer a turn has.
+/// The turn of a fork's source from which a turn has its answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// The message with the turn's note.
@@ -31,7 +32,7 @@ pub(super) struct AnswerSource {
     pub position: Position,
 }
 
-/// Texts that only the thread of a fork has, and not its source.
+/// Texts that occur only in the thread of a fork, not in its source.
 #[derive(Default)]
 pub(super) struct OwnNames {
     /// Nonces of the earlier turns.
@@ -44,7 +45,7 @@ pub(super) struct OwnNames {
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
-    /// Each nonce, id or time of a timer in the fork, and the one in the source.
+    /// Each nonce, and each id or time of a timer, in the fork, with its counterpart in the source.
     others: Vec<(String, String)>,
 }
 
@@ -65,8 +66,8 @@ impl ForkedNames {
         text
     }
 
-    /// The message as the prompt of the source has it. Blocks that only the provider can read are
-    /// signed by it, so they are the same in both.
+    /// Returns the message as it stands in the source's prompt. Blocks that only the provider can
+    /// read are signed by the provider, so they are the same in both prompts.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -84,8 +85,8 @@ impl ForkedNames {
 }
 
 impl ModelAgent {
-    /// The answer that the source of a fork has for this prompt, and the note of its turn; `None` if
-    /// the thread is no fork, or its source has no such turn.
+    /// Returns the answer that the source of a fork recorded for this prompt, and the note of that
+    /// turn; `None` if the thread is no fork, or if its source has no such turn.
     pub(super) async fn recorded_answer(
         &self,
         rendered: &RenderedTurn,
@@ -109,7 +110,7 @@ impl ModelAgent {
 
         let mut digests = HashMap::new();
         let found = turns.nearest_first(number).find(|turn| {
-            // The nonces of other turns have other places in the prompt.
+            // The nonces of a turn with another number stand elsewhere in the prompt.
             if is_slotted && turn.past.turn != number {
                 return false;
             }
@@ -125,7 +126,7 @@ impl ModelAgent {
         }))
     }
 
-    /// The texts that only the thread of this delivery has, if it belongs to a fork.
+    /// Returns the texts that occur only in the thread of this delivery, if it belongs to a fork.
     pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
         let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -135,8 +136,8 @@ impl ModelAgent {
         OwnNames { nonces, timers: fold.timers_set(source.history) }
     }
 
-    /// The nonces and timers of a fork beside those of its source: turns by their number, timers in
-    /// their order.
+    /// Pairs the nonces and timers of a fork with those of its source: turns by their number,
+    /// timers in their order.
     fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
         let OwnNames { nonces, timers } = &rendered.own_names;
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -153,8 +154,8 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Digest of the request as the source would have sent it in the place of this turn. `None` if
-    /// the agent's model does not have the route that answered there.
+    /// Computes the digest of the request as the source would have sent it in the place of this
+    /// turn. Returns `None` if the agent's model lacks the route that answered there.
     fn digest_in_source(
         &self,
         rendered: &RenderedTurn,
@@ -186,7 +187,7 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// The answer of the source's turn with the names of the fork. It costs nothing.
+/// Returns the recorded answer of the source's turn, with the names of the fork. It costs nothing.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);
@@ -209,7 +210,8 @@ fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) ->
         reader.finish(&raw, reasoning, &end)
     };
     let mut reading = parse("");
-    // The provider sent reasoning beside the text: it is the first note, which the text lacks.
+    // Reasoning that the provider sent beside the text is the first note. The text does not contain
+    // it.
     if turn.notes.len() > reading.notes.len()
         && let Some(reasoning) = turn.notes.first().and_then(|note| reasoning_of(note))
     {

@@ -23,8 +23,8 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host has: everything up to a position. The mark came with that
-/// part, and the pump alone can read it.
+/// The part of a thread that an agent host has: everything up to `position`. The pump sent `mark`
+/// with that part, and only the pump can interpret it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -122,7 +122,7 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     })
 }
 
-/// Reads how much of the thread the host has. A host that has nothing of it states nothing.
+/// Reads which part of the thread the host has; `None` if it has none.
 fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     if headers.get(header_names::AFTER).is_none() {
         return Ok(None);
@@ -135,8 +135,8 @@ fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     Ok(Some(ThreadMark { position, mark }))
 }
 
-/// Position and mark in the headers of a request for a thread or of its response; `None` if they
-/// contain none.
+/// Returns the position and the mark in the headers of a thread request or of its response; `None`
+/// if the headers lack one of them.
 pub(super) fn position_and_mark(headers: &HeaderMap) -> Option<(Position, Digest)> {
     let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
     let mark = Digest::parse(headers.get(header_names::THREAD_MARK)?.as_str()).ok()?;
@@ -175,7 +175,8 @@ impl AgentRequest {
         headers
     }
 
-    /// Body of the request. For a part of an answer the caller supplies the body.
+    /// Returns the body of the request. It is empty for a part of an answer, whose body the caller
+    /// supplies.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();
@@ -280,7 +281,7 @@ fn shortened(mut failure: AttemptFailure) -> AttemptFailure {
     failure
 }
 
-/// The part of `all` that begins at `offset` and fits into one message of `most` bytes.
+/// Returns the part of `all` that begins at `offset` and fits into one message of `most` bytes.
 pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
     let end = offset.saturating_add(most.max(1)).min(all.len());
     all.get(offset..end)

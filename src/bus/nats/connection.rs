@@ -27,12 +27,13 @@ struct SendQueue {
     messages: Vec<OutboundPublish>,
     /// Whether a sending task runs. That task also sends messages that are queued meanwhile.
     is_sending: bool,
-    /// Dropped when all messages are sent, which ends the waits for that.
+    /// Senders that are dropped when all messages are sent. Each drop ends one wait.
     waits: Vec<oneshot::Sender<()>>,
 }
 
 impl SendQueue {
-    /// The messages to send next. Without any, the sending task ends, and so does each wait for it.
+    /// Takes the messages to send next. If there are none, marks the sending task as ended, ends
+    /// all waits, and returns `None`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;
@@ -44,7 +45,7 @@ impl SendQueue {
         Some(std::mem::take(&mut self.messages))
     }
 
-    /// Closes when the sending task ends; at once if none runs.
+    /// Returns a receiver that closes when the sending task ends, or immediately if none runs.
     fn until_sent(&mut self) -> oneshot::Receiver<()> {
         let (wait, sent) = oneshot::channel();
         if self.is_sending {
@@ -97,7 +98,7 @@ impl NatsConnection {
         self.link.client()
     }
 
-    /// Permission errors of this connection.
+    /// Returns the permission errors of this connection.
     pub fn denials(&self) -> &nats::PermissionErrors {
         self.link.denials()
     }
@@ -135,7 +136,7 @@ impl NatsConnection {
         let sent = self.outbox().until_sent();
         // The queue never sends a value: it drops its end when everything is sent.
         timeout(limits::NATS_ROUND_TRIP, sent).await.ok();
-        // The server handles the messages of a connection in their order, the round trip last.
+        // The server handles the messages of a connection in order, and the round trip comes last.
         nats::flush_and_await_denials(self.client(), self.denials()).await;
     }
 
@@ -186,7 +187,7 @@ mod tests {
         let mut queue = SendQueue::default();
         assert_eq!(queue.until_sent().try_recv(), Err(TryRecvError::Closed));
 
-        // As `send` does before its task has run at all.
+        // Puts the queue into its state between `send` and the first run of its task.
         queue.messages.push(message());
         queue.is_sending = true;
         let mut sent = queue.until_sent();

@@ -1,6 +1,6 @@
-//! Operations that NATS servers denied, to this pump or to programs of a listener, which report them
-//! (docs/PROTOCOL.md, section 12). The reports of an interval are one record, so that a program that reports without end does not
-//! fill the journal.
+//! Operations that NATS servers denied to this pump, or to programs of a listener, which report
+//! them (docs/PROTOCOL.md, section 12). All reports of one interval become one record, so that a
+//! program that reports without end does not fill the journal.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -8,17 +8,17 @@ use std::time::Instant;
 use super::host::NatsShared;
 use crate::limits;
 
-/// The reports that are not recorded yet.
+/// Reports of denied operations that are not recorded yet.
 #[derive(Debug, Default)]
 pub(super) struct DeniedOperations {
     /// Time of the first unrecorded report.
     since: Option<Instant>,
-    /// Each different operation, in the order of their first reports.
+    /// The distinct operations, in the order of their first reports.
     operations: Vec<String>,
     count: u64,
 }
 
-/// The reports of one interval.
+/// The reports of denied operations in one interval.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DenialReport {
     pub operations: String,
@@ -56,7 +56,8 @@ impl DeniedOperations {
     }
 }
 
-/// The operation that a report names. A subject has no white space and no control characters.
+/// Returns the operation that a report names. Its subject must have no white space and no control
+/// characters.
 fn operation(report: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(report).ok()?;
     let (verb, subject) = text.split_once(' ')?;
@@ -88,7 +89,7 @@ impl NatsShared {
         self.denied_operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports what programs of the listener have reported.
+    /// Reports to the sink the operations that were denied to programs of the listener.
     pub(super) fn report_denied(&self, denied: Option<DenialReport>) {
         if let Some(DenialReport { operations, count }) = denied {
             let listener = &self.options.listener;

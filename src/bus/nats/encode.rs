@@ -11,7 +11,7 @@ pub(super) struct EncodedDelivery {
     pub body: Vec<u8>,
 }
 
-/// Headers that state the attempt and the call of a delivery, for every listener.
+/// Returns the headers that state the attempt and the call of a delivery, for every listener.
 pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {
@@ -62,8 +62,8 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     EncodedDelivery { headers, body }
 }
 
-/// Whether the body is the payload alone. A request for a preview is always a frame, whose name no
-/// program takes for a call.
+/// Whether the body is the payload alone. A request for a preview is always a frame, because no
+/// program mistakes the frame's name for a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -52,13 +52,13 @@ pub const HEARTBEAT: &str = "Organism-Heartbeat";
 pub const LEASE: &str = "Organism-Lease";
 /// Header: state of an agent's model call, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
-/// Header of a model state: the host sends texts, too, to a pump that asks for them.
+/// Header of a model state: states that the host sends texts to a pump that requests them.
 pub const STREAMS: &str = "Organism-Streams";
 /// Header of a text that a model has written: part of the answer, `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
 /// Header of a text: number of texts that are missing before it.
 pub const LOST: &str = "Organism-Lost";
-/// Header of a request for texts: token of the asking pump in its reply subjects.
+/// Header of a request for texts: token of the requesting pump in its reply subjects.
 pub const LIVE: &str = "Organism-Live";
 
 /// Header of an answer: subject for the next delivery of the call, on which the answering replica

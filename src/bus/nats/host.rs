@@ -48,12 +48,13 @@ pub(super) struct NatsShared {
     /// Whether a probe must be published, because the listener is back. Replicas respond to a probe
     /// with their lease.
     is_probe_due: AtomicBool,
-    /// Number of attempts that have left the in-flight table and whose end was not reported to the
+    /// Number of attempts that have left the in-flight table, but whose end is not reported to the
     /// sink yet.
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
     strays: AtomicU64,
-    /// Locked by the connection's thread alone, but for the end of the host.
+    /// Reports of denied operations. Only the connection's thread locks them, except when the host
+    /// ends.
     pub denied_operations: Mutex<DeniedOperations>,
     /// Number of keep-alives with an unreadable lease. Bounds the log lines about them.
     bad_leases: AtomicU64,
@@ -117,8 +118,8 @@ impl NatsShared {
         }
     }
 
-    /// Subscribes to the listener's replies to this pump, to its announcements, and to its reports of
-    /// denied operations.
+    /// Subscribes to the listener's replies to this pump, to its announcements, and to its reports
+    /// of denied operations.
     pub async fn subscribe(&self) -> Result<[Subscriber; 3], Error> {
         let subscribe_to = async |subject: String| {
             let subscribed = self.client().subscribe(subject.clone()).await;
@@ -139,7 +140,7 @@ impl NatsShared {
         &self.sink
     }
 
-    /// Token of this pump in its reply subjects.
+    /// Returns the token of this pump in its reply subjects.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -157,7 +158,7 @@ impl NatsShared {
         self.in_flight().knows(token)
     }
 
-    /// Call and attempt that this token stands for.
+    /// Returns the call and attempt that this token stands for.
     pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.in_flight().holder(token)
     }
@@ -189,14 +190,14 @@ impl NatsShared {
         self.in_flight().is_empty() && is_reported
     }
 
-    /// Generation of the current connection, or `None` while disconnected.
+    /// Returns the generation of the current connection, or `None` while disconnected.
     fn connection(&self) -> Option<u64> {
         let is_connected = self.client().connection_state() == State::Connected;
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Generation of the connection on which a message published now will be sent: the current
-    /// connection, or the next one while disconnected.
+    /// Returns the generation of the connection on which a message published now will be sent: the
+    /// current connection, or the next one while disconnected.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
@@ -220,8 +221,8 @@ impl NatsShared {
     }
 
     /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the call,
-    /// the delivery goes to that replica, otherwise to the queue group: a request for a preview to that
-    /// of replicas with previews.
+    /// the delivery goes to that replica. Otherwise it goes to the queue group, and a request for a
+    /// preview to the queue group of replicas with previews.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -296,7 +297,7 @@ impl NatsShared {
             }
         }
 
-        // The interval does not go on without this host.
+        // Reports what was denied in the unfinished interval, because this host checks no longer.
         let denied = self.denied_operations().take_all();
         self.report_denied(denied);
     }
@@ -549,7 +550,7 @@ impl NatsShared {
             return;
         }
 
-        // Replicas may be there that give no previews.
+        // The listener may have replicas that give no previews.
         let holder = self.in_flight().holder(token);
         if let Some(key) = holder.filter(|(_, attempt)| attempt.is_preview()) {
             self.in_flight().end(token);

@@ -57,7 +57,7 @@ struct InFlightAttempt {
 /// The published form of a delivery.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// How far the replica will remember the call after its answer.
+    /// Mark up to which the replica will remember the call after its answer.
     pub mark: Option<MemoryMark>,
     /// The complete delivery, if only its new messages were published.
     pub partial: Option<Box<Delivery>>,
@@ -191,13 +191,13 @@ impl InFlightTable {
         unleased.for_each(|attempt| attempt.lives(lease, now));
     }
 
-    /// Call and attempt that are in flight under this token.
+    /// Returns the call and attempt that are in flight under this token.
     pub fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
-    /// Call and attempt of this token, if the attempt is in flight, or was given up and may still
-    /// be answered.
+    /// Returns the call and attempt of this token, if the attempt is in flight, or was given up and
+    /// may still be answered.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
         self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
@@ -254,7 +254,8 @@ impl InFlightTable {
         }
     }
 
-    /// How far the replica of this attempt will remember the call after its answer.
+    /// Returns the mark up to which the replica of this attempt will remember the call after its
+    /// answer.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }

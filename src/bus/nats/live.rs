@@ -48,7 +48,8 @@ impl NatsShared {
         }
     }
 
-    /// Shows the state of a model call, which a host has reported for this attempt.
+    /// Passes the state of a model call, as a host reported it for this attempt, to the live
+    /// channel.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -64,8 +65,8 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Shows a text, if it belongs to an attempt that is in flight. Returns whether the message is
-    /// such a text, also if it is dropped.
+    /// Passes a text to the live channel if its attempt is in flight, and drops it otherwise.
+    /// Returns whether the message is a text.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
@@ -99,11 +100,11 @@ pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
     /// Never held across an await.
     watchers: Mutex<TextWatchers>,
-    /// Last state that was reported of each running model call, and the reply subject that it was
-    /// sent to. Never held across an await.
+    /// Last reported state of each running model call, and the reply subject that it was sent to.
+    /// Never held across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Lost events that no pump knows of yet. Held while events are taken from the queue and
-    /// published, so that they keep their order.
+    /// Number of lost events that are not reported to any pump yet. Locked while events are taken
+    /// from the queue and published, so that they keep their order.
     lost: tokio::sync::Mutex<u64>,
 }
 
@@ -112,7 +113,7 @@ struct TextWatchers {
     /// Time of the last request of each pump for texts, by the token of the pump in its reply
     /// subjects.
     pumps: HashMap<String, Instant>,
-    /// The subscription whose events a task relays, if one does.
+    /// The relay that a task serves; `None` if no pump watches.
     relay: Option<Arc<LiveRelay>>,
 }
 
@@ -127,7 +128,7 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// States from before this time may have been reported without the relay.
+    /// Start of the relay. Earlier states may have been reported without it.
     opened: Time,
 }
 
@@ -140,7 +141,7 @@ impl HostTexts {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a task relays all events, states among them.
+    /// Whether a task relays all events, including states.
     pub fn is_relaying(&self) -> bool {
         self.watchers().relay.is_some()
     }
@@ -153,8 +154,8 @@ impl HostTexts {
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Notes that a pump wants texts. Returns a new relay if there was none; the caller starts the
-    /// task that serves it.
+    /// Records that a pump wants texts. Returns a new relay if there was none; the caller starts
+    /// the task that serves it.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -195,7 +196,8 @@ impl HostTexts {
         last.is_some_and(|(subject, last)| subject == reply && last == state)
     }
 
-    /// Notes a report of the state of an attempt. `is_held` returns whether an attempt still runs.
+    /// Records a report of the state of an attempt. `is_held` returns whether an attempt still
+    /// runs.
     fn note_report(
         &self,
         source: &LiveSource,
@@ -215,7 +217,7 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Notes that a pump wants texts. Returns whether the message is such a request.
+    /// Records that a pump wants texts. Returns whether the message is such a request.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
@@ -227,7 +229,7 @@ impl RemoteSink {
         true
     }
 
-    /// Sends events to the pumps that watch, until none does any more.
+    /// Sends events to the pumps that watch, until no pump watches any more.
     async fn relay_events(&self, relay: &LiveRelay) {
         let ended = loop {
             timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();
@@ -237,8 +239,8 @@ impl RemoteSink {
             }
         };
 
-        // States that were queued before the end have no other way. Texts had no reader then, and
-        // the next relay may have begun with what is later.
+        // Only this loop can still report the states that were queued before the end. Queued texts
+        // have no reader, and the next relay may already report later states.
         let _order = self.texts().lost.lock().await;
         while let Some(event) = relay.reader.next_queued() {
             if let LiveEvent::Model { source, state, since, .. } = event
@@ -260,7 +262,7 @@ impl RemoteSink {
     async fn relay_queued_of(&self, relay: &LiveRelay) {
         let mut lost = self.texts().lost.lock().await;
 
-        // Bounded, because other attempts write on meanwhile.
+        // Bounded, because other attempts may queue events at the same time.
         for _ in 0..limits::LIVE_EVENTS_MAX {
             match relay.reader.next_queued() {
                 Some(LiveEvent::Text { source, part, text }) => {
@@ -313,7 +315,8 @@ impl RemoteSink {
         self.client().publish_with_headers(reply, headers, text.into()).await.ok();
     }
 
-    /// The message that reports a state to the pump of an attempt. Notes the state as reported.
+    /// Builds the message that reports a state to the pump of an attempt. Records the state as
+    /// reported.
     pub(super) fn state_message(
         &self,
         source: &LiveSource,
@@ -349,7 +352,7 @@ mod tests {
         ModelState::Streaming("a/b".to_owned())
     }
 
-    /// The states in the queue of a relay.
+    /// Returns the states in the queue of a relay.
     fn queued(relay: &LiveRelay) -> Vec<(ModelState, Time)> {
         let events = std::iter::from_fn(|| relay.reader.next_queued());
         let states = events.filter_map(|event| match event {

@@ -39,7 +39,7 @@ struct ReplicaDenial {
 }
 
 impl ReplicaDenial {
-    /// Whether the permission must be assumed to be missing still.
+    /// Whether the permission must still be assumed to be missing.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
@@ -82,8 +82,8 @@ impl ReplicaMemory {
     }
 }
 
-/// The subject that an answer names, if that subject is an inbox of the listener. Deliveries go to
-/// no other named subject.
+/// Returns the subject that an answer names, if that subject is an inbox of the listener.
+/// Deliveries go to no other named subject.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -97,7 +97,7 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// The published form of a delivery, for the in-flight table.
+    /// Returns the published form of a delivery, for the in-flight table.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         // The answer to a request for a preview says nothing about the call's next delivery.
@@ -125,7 +125,7 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery whose new messages reached no replica that has the
+    /// Publishes a delivery completely, after its new messages reached no replica that has the
     /// earlier ones. The attempt stays the same, because no handler has begun it. Returns false if
     /// all messages were published before.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
@@ -155,8 +155,8 @@ impl NatsShared {
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes all messages of each delivery to a replica's subject that the servers denied. No
-    /// reply would show that such a delivery is lost.
+    /// Publishes completely each delivery that the servers denied on a replica's subject. No reply
+    /// would show that such a delivery is lost.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

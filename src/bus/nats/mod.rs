@@ -63,7 +63,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Settings with default values.
+    /// Returns settings with default values.
     pub fn new(organism: impl Into<String>, listener: ListenerName) -> Self {
         Self {
             organism: organism.into(),
@@ -104,7 +104,7 @@ pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
-    /// Asks the hosts of an agent for texts.
+    /// Task that requests texts from the hosts of an agent.
     asking: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -115,9 +115,9 @@ impl std::fmt::Debug for NatsHost {
 }
 
 impl NatsHost {
-    /// Subscribes to the listener's answers, of which long ones are checked on `runtime`. A
-    /// listener without a replica is no error here, because replicas may start later:
-    /// [`Sink::left`] and the end of each delivery report it.
+    /// Subscribes to the listener's answers; long answers are checked on `runtime`. A listener
+    /// without a replica is no error here, because replicas may start later: [`Sink::left`] and the
+    /// end of each delivery report it.
     ///
     /// # Errors
     ///
@@ -146,7 +146,8 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// True for agents: this host reads their threads and sends them to the agent host.
+    /// Whether the host reads the journal. True for agents: this host reads their threads and sends
+    /// them to the agent host.
     fn reads_journal(&self) -> bool {
         self.shared.options.remote_agents.is_some()
     }

@@ -71,7 +71,7 @@ impl PromptConfig {
         Self(Arc::new(Mutex::new(config)))
     }
 
-    /// Renders deliveries that are handed over later with another config.
+    /// Sets the config that renders later deliveries.
     pub fn set(&self, config: Digest) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = config;
     }
@@ -92,7 +92,7 @@ pub(super) struct RemoteAgentAttempts {
     options: RemoteAgentOptions,
     /// Never held while a thread is read or an answer is parsed: both take long.
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
-    /// Bounds the slow requests that run at the same time.
+    /// Limits how many slow requests run at the same time.
     permits: Arc<Semaphore>,
 }
 
@@ -137,7 +137,7 @@ impl RemoteAgentAttempts {
         EncodedDelivery { headers, body: Vec::new() }
     }
 
-    /// The thread of an attempt.
+    /// Returns the thread of an attempt.
     pub fn thread_of(&self, token: AttemptToken) -> Option<ThreadId> {
         let open = self.open();
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())

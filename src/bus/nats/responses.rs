@@ -70,7 +70,7 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
     answered(&message.payload)
 }
 
-/// Duration for which a replica claims to be alive.
+/// Returns the duration for which a replica claims to be alive.
 pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = header(Some(headers), header_names::LEASE)?.parse().ok()?;
     if seconds.is_nan() {

@@ -14,7 +14,8 @@ pub struct ListenerSubjects {
 
 /// Last token of the subject for announcements, where other subjects have an attempt's token.
 const HERE: &str = "here";
-/// Like [`HERE`], for reports of denied operations.
+/// Last token of the subject for reports of denied operations, where other subjects have an
+/// attempt's token.
 const DENIED: &str = "denied";
 
 impl ListenerSubjects {
@@ -23,18 +24,18 @@ impl ListenerSubjects {
         Self { organism: organism.to_owned(), listener: listener.clone(), answers }
     }
 
-    /// Subject of deliveries. The listener's replicas subscribe to it as a queue group with the
-    /// listener's name.
+    /// Returns the subject of deliveries. The listener's replicas subscribe to it as a queue group
+    /// with the listener's name.
     pub fn deliveries(&self) -> String {
         format!("organism.{}.to.{}", self.organism, self.listener)
     }
 
-    /// Subject on which every replica receives cancellations.
+    /// Returns the subject on which every replica receives cancellations.
     pub fn cancels(&self) -> String {
         format!("organism.{}.cancel.{}", self.organism, self.listener)
     }
 
-    /// Subjects that the listener may publish to.
+    /// Returns the subject pattern that the listener may publish to.
     pub fn answers(&self) -> String {
         format!("{}>", self.answers)
     }
@@ -43,8 +44,8 @@ impl ListenerSubjects {
         format!("{}{token}", self.answers)
     }
 
-    /// Subject pattern of answers to one host. Every pump has its own host name, and receives no
-    /// other pump's answers.
+    /// Returns the subject pattern of answers to one host. Every pump has its own host name, and
+    /// receives no other pump's answers.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
     }
@@ -53,29 +54,31 @@ impl ListenerSubjects {
         self.answer(HERE)
     }
 
-    /// Subject on which programs of the listener report what the servers denied to them.
+    /// Returns the subject on which programs of the listener report what the servers denied to
+    /// them.
     pub fn denied(&self) -> String {
         self.answer(DENIED)
     }
 
-    /// Prefix of every inbox of the listener. Responses to its requests go only to such inboxes.
+    /// Returns the prefix of every inbox of the listener. Responses to its requests go only to such
+    /// inboxes.
     pub fn inbox(&self) -> String {
         format!("_INBOX_{}", self.listener)
     }
 
-    /// Subject on which one replica receives the deliveries that build on its memory.
+    /// Returns the subject on which one replica receives the deliveries that build on its memory.
     pub fn replica(&self, replica: &str) -> String {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Subject of requests for previews. Replicas that give previews subscribe to it as a queue group
-    /// with the listener's name. It is not the subject of deliveries, so that a program that knows no
-    /// previews never mistakes one for a call.
+    /// Returns the subject of requests for previews. Replicas that give previews subscribe to it as
+    /// a queue group with the listener's name. It differs from the subject of deliveries, so that a
+    /// program without previews never mistakes such a request for a call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
 
-    /// Subject for a discovery request to all services with the listener's name.
+    /// Returns the subject for a discovery request to all services with the listener's name.
     pub fn ping(&self) -> String {
         format!("$SRV.PING.{}", self.listener)
     }

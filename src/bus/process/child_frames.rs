@@ -39,7 +39,7 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// How far the child will remember the call after its answer.
+    /// Mark up to which the child will remember the call after its answer.
     mark: Option<MemoryMark>,
     /// The complete current delivery, if the child was sent only its new messages.
     partial: Option<Box<Delivery>>,
@@ -191,7 +191,7 @@ impl<'a> ChildIo<'a> {
         Ok(())
     }
 
-    /// The result of the current delivery, given its answer. Returns `None` if the delivery
+    /// Returns the result of the current delivery, given its answer; `None` if the delivery
     /// continues.
     fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, AttemptFailure>> {
         if answer.memory == ClaimedMemory::Missing {
@@ -259,7 +259,7 @@ impl<'a> ChildIo<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// Handles output that follows an answer and comes before the next delivery.
+    /// Handles output between an answer and the next delivery.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
@@ -307,8 +307,8 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// Handles the exit of the process. Output that is still in the pipe counts, and there can be
-    /// no more.
+    /// Handles the exit of the process. Output that is still in the pipe counts, and no more can
+    /// follow.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();
@@ -409,8 +409,8 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Warns of an answer whose end is missing, once for each delivery: the caller only learns that no
-    /// answer came in time.
+    /// Warns of an answer whose end is missing, once for each delivery. The caller only learns that
+    /// no answer came in time.
     fn warn_of_unfinished_frame(&mut self) {
         let bytes = self.frames.unfinished();
         if bytes > 0 && !self.is_warned_of_frame {
@@ -425,7 +425,7 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Description of what the child wrote instead of an answer.
+    /// Describes what the child wrote instead of an answer.
     fn missing_answer_description(&self) -> String {
         match self.frames.unfinished() {
             0 if self.has_sent_heartbeat => "it wrote heartbeats but no answer".to_owned(),

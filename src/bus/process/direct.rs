@@ -69,20 +69,20 @@ impl DirectProcess {
         self.child.gone(limits::EXIT_GRACE).await
     }
 
-    /// Number of bytes that the process wrote after its last frame.
+    /// Returns the number of bytes that the process wrote after its last frame.
     pub fn unfinished(&self) -> usize {
         self.frames.unfinished()
     }
 }
 
-/// The frame of a delivery, without the first `remembered` messages.
+/// Returns the frame of a delivery, without the first `remembered` messages.
 pub(crate) fn delivery_text(delivery: &Delivery, remembered: Option<usize>) -> String {
     let mut text = String::new();
     frame::write_delivery(&mut text, delivery, remembered);
     text
 }
 
-/// The frame that cancels a call.
+/// Returns the frame that cancels a call.
 pub(crate) fn cancel_text(call: CallId) -> String {
     let mut text = String::new();
     frame::write_cancel(&mut text, call);

@@ -175,7 +175,7 @@ impl DispatchState {
         Ok(())
     }
 
-    /// The idle instance that remembers the call, or else the instance used last.
+    /// Removes and returns the idle instance that remembers the call, or else the one used last.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
@@ -185,7 +185,7 @@ impl DispatchState {
         }
     }
 
-    /// Reason why no instance can take a delivery, or `None` if at least one is up.
+    /// Returns the reason why no instance can take a delivery, or `None` if at least one is up.
     fn down(&self) -> Option<String> {
         let mut reasons = self.instances.iter().map(|instance| instance.down.as_ref());
         let first = reasons.next().flatten()?;
@@ -244,7 +244,7 @@ impl InstanceState {
         self.mailbox.is_none() && self.serving.is_none()
     }
 
-    /// Sends a command. Sending fails for an instance that has ended, which has no delivery either.
+    /// Sends a command. An instance that has ended gets no commands, and has no delivery.
     fn send(&self, command: InstanceCommand) {
         if let Some(orders) = &self.orders {
             let _ = orders.send(command);
@@ -277,8 +277,8 @@ impl InstanceHandle {
         next
     }
 
-    /// Number of messages of this delivery that the child remembers, or `None` if the child must
-    /// get all.
+    /// Returns the number of this delivery's messages that the child remembers, or `None` if the
+    /// child must get all.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
@@ -442,7 +442,7 @@ mod tests {
         (ledger, dispatch, first, second)
     }
 
-    /// Two instances whose children run and are idle.
+    /// Returns two instances whose children run and are idle.
     fn two_idle_instances() -> (Arc<Ledger>, Arc<Dispatch>, InstanceHandle, InstanceHandle) {
         let (ledger, dispatch, first, second) = two_instances();
         for handle in [&second, &first] {

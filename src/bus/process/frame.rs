@@ -138,7 +138,7 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         self.unfinished() > 0
     }
 
-    /// Number of buffered bytes after the last returned frame.
+    /// Returns the number of buffered bytes after the last returned frame.
     pub fn unfinished(&self) -> usize {
         self.buffer.len() - self.start
     }

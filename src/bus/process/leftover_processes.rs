@@ -1,5 +1,5 @@
-//! Processes that an earlier pump of the same journal left behind. Every process inherits an
-//! environment variable from its listener, by which it is found. All are killed before a new pump
+//! Processes that an earlier pump of the same journal left behind. They are found by an environment
+//! variable, which every process inherits from its listener. All are killed before a new pump
 //! delivers.
 //!
 //! The death signal of a parent ends a listener's own process, but not the processes that the
@@ -29,7 +29,7 @@ pub struct PumpMark {
 }
 
 impl PumpMark {
-    /// The mark of a pump that runs in this process.
+    /// Returns the mark of a pump that runs in this process.
     pub fn of_this_process(journal: Uuid, epoch: u32) -> Self {
         let pid = std::process::id();
         let namespace = linux::namespace().unwrap_or_default();
@@ -37,7 +37,7 @@ impl PumpMark {
         Self { journal, epoch, namespace, pid, started }
     }
 
-    /// Id of the journal that the pump writes.
+    /// Returns the id of the journal that the pump writes.
     pub fn journal(&self) -> Uuid {
         self.journal
     }
@@ -136,7 +136,7 @@ mod linux {
         ended
     }
 
-    /// The ids of this process and its ancestors.
+    /// Returns the ids of this process and its ancestors.
     fn own_line(pid: u32) -> HashSet<u32> {
         let mut line = HashSet::new();
         let mut next = Some(pid);
@@ -170,7 +170,7 @@ mod linux {
         own.may_end(&mark, is_running).then_some((pid, handle))
     }
 
-    /// The pump's mark in an environment, if the environment contains exactly one.
+    /// Returns the pump's mark in an environment, if the environment contains exactly one.
     fn mark_in(environment: &[u8]) -> Option<PumpMark> {
         let variable = |entry: &[u8]| {
             let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;

@@ -70,7 +70,7 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// Settings with one instance and default values.
+    /// Returns settings with one instance and default values.
     pub fn new(listener: ListenerName, command: Vec<String>) -> Self {
         Self {
             listener,

@@ -1,4 +1,4 @@
-//! Form on a terminal for an answer: one line for each value.
+//! Asks for an answer on a terminal, one line for each value.
 
 use std::io::{BufRead as _, Write as _};
 

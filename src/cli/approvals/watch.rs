@@ -24,7 +24,7 @@ use super::super::startup::ConfigArg;
 /// Choice of a person about one call.
 enum WatchChoice {
     Decide(Decision<SubmittedAnswer>),
-    /// The call waits on, and is not shown again by this command.
+    /// Leaves the call waiting. This command does not show it again.
     Skip,
     Quit,
 }
@@ -34,13 +34,13 @@ enum WatchChoice {
 struct ShownCalls(BTreeSet<MessageId>);
 
 impl ShownCalls {
-    /// Notes that a call is shown. Returns whether it was not shown before.
+    /// Records that a call is shown. Returns whether it was not shown before.
     fn note(&mut self, call: MessageId) -> bool {
         self.0.insert(call)
     }
 
-    /// Takes the ruling on the decision about a call. Returns true if the call waits on because its
-    /// decision was refused only for now: then it is shown again.
+    /// Handles the result of a decision on a call. Returns true if the decision was refused only
+    /// for now, so that the call still waits and is shown again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)
@@ -70,8 +70,8 @@ pub fn watch(
     loop {
         let mut waiting = decision::waiting_on_record(data, Hold::Approval)?;
         waiting.retain(|call| within.is_none_or(|thread| is_from(call, thread)));
-        // One call at a time: while the person thinks, the others may end. A call whose preview is
-        // to come is shown with it: its record follows.
+        // Shows one call at a time, because the others may end while the person decides. A call
+        // without its requested preview is not shown yet: the preview comes with a later record.
         let is_whole = |call: &HeldCall| call.preview != Some(CallPreviewView::Requested);
         let next = waiting.into_iter().find(|call| is_whole(call) && shown.note(call.message));
         let Some(call) = next else {
@@ -103,7 +103,7 @@ fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
     loop {
         let Some(answer) = line()? else { return Ok(WatchChoice::Quit) };
         match answer.trim() {
-            // The whole word: a key that was hit by accident releases nothing.
+            // Only the whole word approves, so that a key hit by accident releases nothing.
             "approve" => {
                 return Ok(WatchChoice::Decide(decision::approval_of(call)));
             }
@@ -121,7 +121,8 @@ fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
     }
 }
 
-/// Discards what was typed before a question: it is no answer to it.
+/// Discards input that was typed before a question appeared, because it does not answer the
+/// question.
 fn discard_input() -> anyhow::Result<()> {
     Ok(tcflush(std::io::stdin(), QueueSelector::IFlush)?)
 }

@@ -66,7 +66,7 @@ fn summary(before: &ComparedConfig, after: &ComparedConfig, changes: usize) -> S
     }
 }
 
-/// The config that one argument names.
+/// Loads the config that one argument names.
 fn side(word: &str, args: &ConfigDiffArgs) -> anyhow::Result<ComparedConfig> {
     if word == "now" {
         let config = ConfigArg { config: args.place.config.clone() }.load_unbound()?;

@@ -12,7 +12,7 @@ use crate::audit::past_time;
 /// Minimum digits of a config's digest on the command line.
 const DIGITS_MIN: usize = 6;
 
-/// A boot, and the journal that has it.
+/// A boot, with the partition of the journal that contains it.
 pub struct BootOnRecord {
     pub boot: BootConfig,
     pub reader: JournalReader,
@@ -46,8 +46,8 @@ fn is_digest(word: &str) -> bool {
     word.len() >= DIGITS_MIN && word.bytes().all(is_hex)
 }
 
-/// The boot whose config was in force at a moment: a position, a thread, the beginning of a config's
-/// digest, a time, or `last`.
+/// Finds the boot whose config was in force at a moment: a position, a thread, the beginning of a
+/// config's digest, a time, or `last`.
 pub fn boot_at(
     moment: &str,
     partition: Option<u32>,
@@ -130,7 +130,7 @@ fn boot_in(reader: &JournalReader, moment: &str) -> anyhow::Result<Option<BootCo
     })
 }
 
-/// Position of the first message of a thread.
+/// Finds the position of the first message of a thread.
 fn first_position(reader: &JournalReader, thread: &ThreadId) -> anyhow::Result<Option<Position>> {
     let records = reader.tree(&thread.root(), None).map_err(|error| failed_in(reader, error))?;
     let has_message = |fact: &Fact| match fact {

@@ -76,8 +76,8 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The directory has files of the listener. Only what was installed as this listener can be
-/// updated.
+/// Makes the failure for a directory that already has files of the listener. Advises an update only
+/// if the files were installed as this listener.
 fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
     let name = listener.name;
     let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();
@@ -95,7 +95,7 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// States whether a config here finds the listener's program, which is no file of the listener.
+/// Prints whether a config here finds the listener's program, which is not among its files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {
@@ -108,7 +108,8 @@ fn note_program(program: &str) {
     }
 }
 
-/// The listener's lines for a config, with the directory as the strings of a config hold it.
+/// Returns the listener's lines for a config, with the directory as the strings of a config hold
+/// it.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     if !listener.config.contains("DIR") {
         return Ok(listener.config.to_owned());

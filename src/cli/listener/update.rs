@@ -14,7 +14,7 @@ use crate::limits;
 use crate::shipped::{ListenerManifest, MANIFEST, ShippedListener, VERSION, WrittenFile};
 use crate::xml::invisible_characters::visible;
 
-/// A file of the directory that differs from the one that this program has.
+/// An installed file that differs from the one that this program ships.
 struct ChangedFile {
     file: WrittenFile,
     /// `None` if the directory has no such file.
@@ -52,7 +52,8 @@ pub fn run(
         confirm(listener, directory)?;
     }
 
-    // The manifest is the last: after an interruption, the directory still counts as the old version.
+    // The manifest is the last: after an interruption, the directory still counts as the old
+    // version.
     for (replaced, change) in changed.iter().enumerate() {
         let of_all = format!("{replaced} of {} files were replaced", changed.len());
         replace(directory, change, &of_all)?;
@@ -61,7 +62,7 @@ pub fn run(
     Ok(CommandExit::Done.into())
 }
 
-/// The manifest in the directory, which must be of this listener.
+/// Reads the manifest in the directory. Fails if the manifest is of another listener.
 fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<ListenerManifest> {
     let path = directory.join(MANIFEST);
     let shown = visible(&path.display().to_string());
@@ -92,7 +93,7 @@ fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<List
     Ok(manifest)
 }
 
-/// Files of the listener that the directory has.
+/// Returns the files of the listener that the directory has.
 fn existing(listener: &ShippedListener, directory: &Path) -> Vec<String> {
     let paths = listener.written_files().into_iter().map(|file| file.path);
     paths.filter(|path| directory.join(path).symlink_metadata().is_ok()).collect()
@@ -102,7 +103,7 @@ fn other_directory(existing: &[String]) -> String {
     format!("choose another directory, or remove these files: {}", existing.join(", "))
 }
 
-/// The content of a file; `None` if there is none.
+/// Reads the content of a file; `None` if there is none.
 pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     content(path).map_err(|reason| {
         let shown = visible(&path.display().to_string());
@@ -111,14 +112,14 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     })
 }
 
-/// Like [`read`], with the reason where it fails.
+/// Like [`read`], but returns the reason of a failure as text.
 fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let about = match std::fs::metadata(path) {
         Ok(about) => about,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    // Another kind of file may never end, or wait for a writer.
+    // Reading another kind of file, such as a pipe, may never end.
     if !about.is_file() {
         return Err("it is no file".to_owned());
     }
@@ -128,7 +129,7 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     std::fs::read(path).map(Some).map_err(|error| error.to_string())
 }
 
-/// Whether a program of the listener cannot be executed any more.
+/// Whether a program of the listener has lost its permission to be executed.
 fn is_executable_lost(file: &WrittenFile, path: &Path) -> bool {
     let mode = std::fs::metadata(path).map(|about| about.permissions().mode());
     file.is_executable && mode.is_ok_and(|mode| mode & 0o111 == 0)
@@ -162,7 +163,7 @@ fn show(change: &ChangedFile, installed: &ListenerManifest) -> anyhow::Result<()
     put(&visible(&diff.unified_diff().context_radius(3).header(&from, &to).to_string()))
 }
 
-/// Names the files that the listener no longer has. They are the user's to remove.
+/// Lists installed files that the listener no longer has. The user decides whether to remove them.
 fn show_left_over(
     listener: &ShippedListener,
     directory: &Path,
@@ -229,7 +230,7 @@ fn write(path: &Path, file: &WrittenFile) -> std::io::Result<()> {
     let mut out = options.write(true).create_new(true).mode(mode).open(&new)?;
     let written = out.write_all(file.text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
-        // The error that is reported is the first one.
+        // An error here is ignored, because the first error is reported.
         std::fs::remove_file(&new).ok();
     }
     written

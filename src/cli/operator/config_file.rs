@@ -1,4 +1,4 @@
-//! A config file that a command changes: replaced whole or not at all.
+//! Changes a config file atomically: replaces the whole file or nothing.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -10,15 +10,15 @@ use crate::organism::operator::this_user;
 
 use super::super::exit::{CommandExit, CommandFailure};
 
-/// A config file, while no other command of this kind changes it.
+/// A config file, locked against other commands that change config files.
 #[derive(Debug)]
 pub struct ConfigFile {
     /// Path of the file itself, behind all symbolic links.
     path: PathBuf,
     text: String,
     metadata: Metadata,
-    /// The directory, which this command has locked: the lock of the file itself would be that of
-    /// the file that another command has just replaced.
+    /// Locked directory of the file. The file itself is not locked, because another command may
+    /// just have replaced it.
     directory: File,
 }
 
@@ -57,7 +57,7 @@ impl ConfigFile {
         let written = self.write(&beside, text);
         let written = written.and_then(|()| std::fs::rename(&beside, &self.path));
         if let Err(error) = written {
-            // The file may not be there at all.
+            // The new file may not exist.
             std::fs::remove_file(&beside).ok();
             let text =
                 format!("{} cannot be written: {error}; nothing was changed", self.path.display());
@@ -82,7 +82,7 @@ impl ConfigFile {
     }
 }
 
-/// Says why a file cannot be replaced without a change of more than its text.
+/// Returns the reason why a file cannot be replaced without a change of more than its text.
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

@@ -10,7 +10,7 @@ use super::super::config_error_carets;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::config_file::ConfigFile;
 
-/// Characters of a key after its algorithm.
+/// Number of characters of a key after the name of its algorithm.
 const KEY_CHARS: usize = 43;
 const ALGORITHM: &str = "ed25519:";
 
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Reads the key. Otherwise, says what is wrong with it.
+/// Parses the key. Returns an explanation if it is invalid.
 fn key_of(text: &str) -> Result<OperatorPublicKey, String> {
     if let Some(key) = OperatorPublicKey::parse(text) {
         return Ok(key);
@@ -88,7 +88,7 @@ fn key_of(text: &str) -> Result<OperatorPublicKey, String> {
     Err(format!("`{text}` is no public key of Ed25519; {copy}"))
 }
 
-/// Refuses a key that the config has in another place. One key has one meaning.
+/// Refuses a key that the config already has in another place, so that each key has one meaning.
 fn refuse_known_key(config: &Config, name: &str, key: &OperatorPublicKey) -> Result<(), String> {
     match config.operators.owner(key) {
         Some(owner) if owner.as_str() != name => Err(format!(

@@ -24,7 +24,7 @@ impl DemoView {
         Self { output, began: None, explained: HashSet::new() }
     }
 
-    /// Lines that show one record. Empty for a record without a thread.
+    /// Draws the lines that show one record. Empty for a record without a thread.
     pub fn record(&mut self, record: &Record) -> String {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
@@ -112,12 +112,12 @@ impl DemoView {
     }
 }
 
-/// Left margin of a message: one bar for each level beneath the root.
+/// Returns the left margin of a message: one bar for each level beneath the root.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }
 
-/// The values of a payload on one line.
+/// Returns the values of a payload on one line.
 fn gist(message: &Message) -> String {
     let local = &*message.name.local;
     let payload = message.payload.as_str();
@@ -136,7 +136,7 @@ fn gist(message: &Message) -> String {
     head.chain(lines).collect::<Vec<_>>().join("; ")
 }
 
-/// Explanation of a kind of event, shown at its first occurrence.
+/// Returns the explanation of a kind of event, shown at its first occurrence.
 fn explanation(message: &Message) -> Option<&'static str> {
     match &*message.name.local {
         "spawn-thread" => Some("a subthread: its work runs beside this one"),

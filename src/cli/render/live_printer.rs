@@ -85,7 +85,7 @@ impl LivePrinter {
     }
 
     /// Appends a word with the blank behind it. A word that does not fit into the rest of a row
-    /// begins the next one. The rest of a word that came in an earlier piece is printed where it is.
+    /// begins the next one. A word whose beginning is already printed continues in the same row.
     fn put_word(&mut self, out: &mut String, word: &str) {
         let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
         let letters = word.trim_end_matches([' ', '\n']);
@@ -122,12 +122,12 @@ impl LivePrinter {
 
     /// Whether a row of text has room for one more character.
     fn has_room(&self, row: &str, char: char) -> bool {
-        // Marks that take no column must not make a row endless.
+        // Characters without width must not make a row endless.
         row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
     }
 
-    /// Columns of a row beside its margin. One column is kept, because some terminals draw the
-    /// margin wider.
+    /// Returns the number of columns of a row beside its margin. One column is kept, because some
+    /// terminals draw the margin wider.
     fn room(&self) -> usize {
         self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)
     }

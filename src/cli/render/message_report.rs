@@ -31,7 +31,7 @@ pub fn draw_report(output: &RenderOutput, report: &MessageReport) -> String {
     page.text
 }
 
-/// A table of messages.
+/// Draws a table of messages.
 pub fn message_rows(output: &RenderOutput, messages: &[IndexedMessage]) -> String {
     let row = |message: &IndexedMessage| {
         let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);

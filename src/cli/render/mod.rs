@@ -1,5 +1,5 @@
-//! Draws records for a terminal: texts in 80 columns, tables as wide as the terminal. Colours are used only on a terminal, and control
-//! characters from the record never reach it.
+//! Draws records for a terminal: texts in 80 columns, tables as wide as the terminal. Colours are
+//! used only on a terminal, and control characters from the record never reach it.
 
 pub mod demo_view;
 mod held;
@@ -26,7 +26,7 @@ pub use table::{cut, table};
 pub use timeline::{TimelineColumns, busy, draw_message, draw_timeline, refused};
 pub use wrap::{clean, columns, wrap};
 
-/// Present columns of the terminal behind standard output.
+/// Returns the present number of columns of the terminal behind standard output.
 pub fn terminal_columns() -> Option<usize> {
     columns_of(std::io::stdout())
 }
@@ -61,7 +61,7 @@ impl RenderOutput {
         Self::new(colour, terminal_columns(), full)
     }
 
-    /// For what stands beside a question to the person, on standard error.
+    /// Returns the properties of standard error, for texts beside a question to the person.
     pub fn stderr(full: bool) -> Self {
         Self::new(false, columns_of(std::io::stderr()), full)
     }

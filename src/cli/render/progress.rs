@@ -4,7 +4,8 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A progress bar over records. It is hidden for programs, and where standard error is no terminal.
+/// Makes a progress bar over records. It is hidden for programs, and where standard error is no
+/// terminal.
 pub fn progress_bar(json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -21,9 +21,9 @@ const INDENTED_MAX: usize = 8;
 /// Columns of a timeline that are shown on request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TimelineColumns {
-    /// Position of each event; sequence number and id of each message.
+    /// Whether to show the position of each event, and the sequence number and id of each message.
     pub ids: bool,
-    /// Times with date and zone, instead of the time since the thread was opened.
+    /// Whether to show times with date and zone, instead of the time since the thread was opened.
     pub absolute: bool,
 }
 
@@ -63,7 +63,7 @@ pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
     page.text
 }
 
-/// Time of day in whole seconds.
+/// Formats the time of day in whole seconds.
 fn clock(time: &str) -> String {
     time.get(11..19).unwrap_or(time).to_owned()
 }
@@ -345,7 +345,7 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// The requests of a failed model call with their costs, if there was more than one.
+/// Describes each request of a failed model call with its cost, if there was more than one.
 fn tried(failure: &AttemptFailure) -> Vec<String> {
     let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
@@ -357,14 +357,14 @@ fn tried(failure: &AttemptFailure) -> Vec<String> {
     lines
 }
 
-/// Text for a model call whose pump or host died before the cost was recorded.
+/// Returns the text for a model call whose pump or host died before the cost was recorded.
 fn lost(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// Position of an event; sequence number and id of a message.
+/// Writes the position of an event, and the sequence number and id of a message.
 fn ids(item: &TimelineEntry) -> String {
     match &item.what {
         TimelineEvent::Message(message) => {
@@ -374,7 +374,7 @@ fn ids(item: &TimelineEntry) -> String {
     }
 }
 
-/// A time with date and zone, in milliseconds.
+/// Formats a time with date and zone, in milliseconds.
 fn absolute(time: Time) -> String {
     let text = time.to_string();
     text.get(..23).map_or_else(|| text.clone(), |date| format!("{date}Z"))

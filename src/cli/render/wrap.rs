@@ -7,13 +7,14 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::xml::invisible_characters::visible;
 
-/// Number of terminal columns that a text takes: two for wide characters, none for combining marks.
+/// Returns the number of terminal columns that a text takes: two for wide characters, none for
+/// combining marks.
 pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Writes each character that a screen would act on, reorder or not show as its code point, and tabs
-/// as spaces. Line breaks stay.
+/// Replaces tabs by spaces, and each character that a screen would act on, reorder or hide by its
+/// code point. Keeps line breaks.
 pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
 }

@@ -22,7 +22,7 @@ pub struct NamedMessage {
     pub attempts: Vec<EarlierAttempt>,
 }
 
-/// The message whose id begins with `digits`.
+/// Finds the message whose id begins with `digits`.
 pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
     let prefix = MessageSelector::parse(digits).ok_or_else(|| {
@@ -58,7 +58,7 @@ pub fn matching(data: &Path, filter: &RetryFilter) -> anyhow::Result<Vec<NamedMe
     })
 }
 
-/// A table of messages.
+/// Draws a table of messages.
 pub fn draw(named: &[NamedMessage]) -> String {
     if named.is_empty() {
         return String::new();

@@ -17,7 +17,7 @@ macro_rules! outputs {
     };
 }
 
-/// Commands and the schemas of their JSON, of each line where a command writes lines.
+/// Commands with the schema of their JSON output, or of each line if a command writes lines.
 const OUTPUTS: [(&str, &str); 39] = outputs![
     "answer": "answer",
     "approvals": "approvals",

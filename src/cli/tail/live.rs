@@ -76,7 +76,7 @@ pub fn follow(
     let followed = startup::runtime()?.block_on(async {
         let mut events = pin!(events);
         tokio::select! {
-            // Both end with the organism. Polling the records first shows the last ones.
+            // Both futures end with the organism. Polling the records first shows the last ones.
             biased;
             () = records => drain(events.as_mut(), &printed_events).await,
             ended = events.as_mut() => ended,

@@ -18,7 +18,7 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. Records may be repeated if all later ones are repeated,
+    /// Applies a record of the journal. A record may be applied again if all later records are,
     /// too, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {

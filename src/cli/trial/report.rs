@@ -14,7 +14,7 @@ use super::super::exit::CommandExit;
 use super::super::journal_target::JournalTarget;
 use super::super::render::{RenderOutput, count, duration, put, put_visible_json, table};
 
-/// Changed threads whose first difference is shown without `--full`.
+/// Maximum changed threads whose first difference is shown without `--full`.
 const DIFFERENCES_SHOWN: usize = 5;
 
 const EQUAL: &str = "equal";
@@ -24,10 +24,10 @@ const NONE: &str = "none";
 /// How much a thread changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum TrialChange {
-    /// Nothing changed.
+    /// Neither the course nor the finals changed.
     #[serde(rename = "none")]
     Nothing,
-    /// The finals are equal, after another course or other prompts.
+    /// The finals are equal, but the course or the prompts differ.
     #[serde(rename = "course")]
     Course,
     /// The finals differ, and the judge decided that they mean the same.
@@ -152,7 +152,7 @@ impl TrialReport {
         self.untried.push(UntriedThread { thread: thread.clone(), reason });
     }
 
-    /// The exit code, so that a trial serves as a regression test.
+    /// Returns the exit code, with which a trial serves as a regression test.
     pub fn exit(&self) -> CommandExit {
         if self.count(TrialChange::Finals) > 0 {
             CommandExit::WorkflowFailed
@@ -222,7 +222,8 @@ impl TrialReport {
         Ok(())
     }
 
-    /// The first differences of the threads that changed, those with other finals first.
+    /// Draws the first difference of each changed thread, beginning with threads whose finals
+    /// differ.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
             self.tried.iter().filter(|own| own.change != TrialChange::Nothing).collect();
@@ -244,7 +245,7 @@ impl TrialReport {
         out
     }
 
-    /// The judge's decisions, each with its reason.
+    /// Draws the judge's decisions, each with its reason.
     fn judgements(&self, output: &RenderOutput) -> String {
         let judged = self.tried.iter().filter_map(|own| {
             let judgement = own.judgement.as_ref()?;
@@ -330,7 +331,7 @@ impl TriedThread {
     }
 }
 
-/// Both sides, or one value if they are the same.
+/// Writes the values of both sides, or one value if they are the same.
 fn pair(before: String, after: String) -> String {
     if before == after { before } else { format!("{before} → {after}") }
 }

@@ -70,8 +70,8 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     Ok(CommandExit::Done.into())
 }
 
-/// Path of the config that a case file names. `None` also if the file is invalid, which `write`
-/// reports later.
+/// Returns the path of the config that a case file names. `None` also if the file is invalid, which
+/// `write` reports later.
 fn config_of(file: &Path) -> Option<PathBuf> {
     let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
     cases.config
@@ -111,7 +111,7 @@ fn append(file: &Path, head: &str, case: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Path of `file`, relative to the directory `base`.
+/// Returns the path of `file`, relative to the directory `base`.
 fn relative(base: &Path, file: &Path) -> anyhow::Result<PathBuf> {
     let base = std::path::absolute(base.join("."))?;
     let file = std::path::absolute(file)?;

@@ -50,8 +50,8 @@ pub struct RunProgress<'a> {
 }
 
 impl<'a> RunProgress<'a> {
-    /// Notes the last positions of the journals. Call before submitting the run, so that no record
-    /// is missed.
+    /// Records the last positions of the journals. Call before submitting the run, so that no
+    /// record is missed.
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
@@ -124,7 +124,7 @@ impl<'a> RunProgress<'a> {
         }
     }
 
-    /// Takes a live event of the run.
+    /// Applies a live event of the run.
     pub fn take_live(&mut self, event: &LiveEvent) {
         self.is_changed |= self.tree.take_live(event);
         if self.form == ProgressForm::Json {
@@ -203,12 +203,12 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Rows whose state has changed, each after its row before: first the ended ones, inner before
-/// outer, then the running ones.
+/// Returns the rows whose state has changed, each with its previous row: first ended rows, inner
+/// before outer, then running rows.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
-        // What a goal waits for changes with the goals that it waits for.
+        // A goal that still waits gets no line when the goals before it change.
         Some(known) if row.phase == GoalPhase::Waiting => known.phase != GoalPhase::Waiting,
         Some(known) => {
             // The step from attempt 0 to attempt 1 is not a change.
@@ -226,14 +226,14 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a change is a line of its own. A goal that is to run again in the next pass of its loop
-/// has one only if it has just ended; the lines of the other goals say the rest.
+/// Whether a change gets a line of its own. A goal that its loop will run again gets one only if it
+/// has just ended.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
 }
 
-/// Key of a row, unique among the rows of a run.
+/// Returns the key of a row, unique among the rows of a run.
 fn key(row: &RunRow) -> String {
     match &row.kind {
         RowKind::Goal(goal) => goal.goal.to_string(),
@@ -241,7 +241,7 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// A copy of the row, without its time while it runs.
+/// Returns a copy of the row, without its time while it runs.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

@@ -18,8 +18,8 @@ pub struct RunArgs {
     name: String,
     #[command(flatten)]
     config: ConfigArg,
-    /// One input; `NAME=@FILE` reads its value from a file, and `@@` begins a value with `@`. A list
-    /// is given value by value.
+    /// One input; `NAME=@FILE` reads its value from a file, and `@@` begins a value with `@`. A
+    /// list is given value by value.
     #[arg(long = "input", value_name = "NAME=VALUE")]
     inputs: Vec<String>,
     /// Print each context document, with a stand-in for every output. No model is called.
@@ -78,7 +78,8 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(show_run(config, &definition, Vec::new(), submission, output))
 }
 
-/// The inputs by name. A value that begins with `@` is read from that file; `@@` stands for `@`.
+/// Reads the inputs by name. A value that begins with `@` is read from that file; `@@` stands for
+/// `@`.
 fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let mut values = Vec::new();
     for input in inputs {

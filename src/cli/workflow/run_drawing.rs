@@ -18,7 +18,7 @@ const TEXT_LINES_MAX: usize = 3;
 /// Maximum calls that are shown for one goal.
 const ACTIVITIES_MAX: usize = 4;
 
-/// A drawn line. `fit` keeps active lines if the terminal is too small for all.
+/// A drawn line of a run. If the terminal is too small, active lines are kept.
 struct DrawnLine {
     text: String,
     is_active: bool,
@@ -34,7 +34,7 @@ pub struct RunDrawing {
 }
 
 impl RunDrawing {
-    /// The line of a row: state, counts, time, and what was spent.
+    /// Draws the line of a row: state, counts, time, and what was spent.
     pub fn row(&self, row: &RunRow) -> String {
         let indent = "  ".repeat(row.depth);
         let name = match &row.kind {
@@ -73,7 +73,7 @@ impl RunDrawing {
         line
     }
 
-    /// Tokens and money, after two spaces; empty if there are none.
+    /// Formats tokens and money after two spaces; empty if there are none.
     pub fn spent(&self, spent: Spending) -> String {
         if is_free(spent) {
             return String::new();
@@ -85,7 +85,7 @@ impl RunDrawing {
         text
     }
 
-    /// The whole run. No line is wider than the terminal, and there are no more lines than it has.
+    /// Draws the whole run within the width and the height of the terminal.
     pub fn lines(&self, title: &str, rows: &[RunRow], now: Time) -> Vec<String> {
         let mut drawn = Vec::new();
         for row in rows {
@@ -124,7 +124,7 @@ impl RunDrawing {
         }
     }
 
-    /// The last lines of a model's text, wrapped to the width of the terminal.
+    /// Returns the last lines of a model's text, wrapped to the width of the terminal.
     fn text_lines(&self, indent: &str, text: &str) -> Vec<DrawnLine> {
         let margin = format!("{indent}┊ ");
         let room = self.output.columns.saturating_sub(margin.chars().count()).max(8);
@@ -320,7 +320,7 @@ mod tests {
         let drawn: String =
             view.lines(&title, &rows, NOW).iter().map(|line| format!("    {line}\n")).collect();
         let docs = include_str!("../../../docs/WORKFLOWS.md");
-        // A comment for the tests of the pages stands before the screen.
+        // In the docs, a comment for the tests of the pages precedes the drawing.
         assert!(docs.contains(&format!("-->\n{drawn}\n")), "{drawn}");
     }
 

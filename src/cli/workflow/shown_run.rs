@@ -103,7 +103,7 @@ pub async fn show_run(
     Ok(exit.into())
 }
 
-/// A subscription to the live channel by the client that submits.
+/// Makes a subscription to the live channel by the client that submits.
 fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
     let client = Some(submission.client.clone());
     let secret = submission.secret.clone();
@@ -146,7 +146,7 @@ async fn follow_live<'p>(
         let mut has_events = false;
         let followed = organism.follow_live(request.clone(), None, |event| {
             has_responded = true;
-            // An organism of several partitions opens before the pump has accepted.
+            // With several partitions, `Opened` comes before a pump has accepted the subscription.
             has_events |= !matches!(event, LiveEvent::Opened { .. });
             shown().take_live(&event);
             ControlFlow::Continue(())
@@ -173,8 +173,8 @@ async fn follow_live<'p>(
     }
 }
 
-/// Whether the person who waits for a run learns why it is shown without the states of its model
-/// calls. The submission itself reports that the organism has ended or cannot be reached.
+/// Whether to tell the waiting person why the run is shown without the states of its model calls.
+/// False if the organism has ended or cannot be reached, which the submission itself reports.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })
@@ -251,7 +251,7 @@ impl RunOutputForm {
     }
 }
 
-/// Text of an output without child elements; `None` for any other payload.
+/// Returns the text of an output without child elements; `None` for any other payload.
 fn readable(is_output: bool, payload: &str) -> Option<String> {
     let element = Element::read_document(payload).filter(|_| is_output)?;
     element.children().next().is_none().then(|| element.text())

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::render::columns;
 
-/// Columns and rows of the terminal at standard error; 80 and 24 if unknown.
+/// Returns the columns and rows of the terminal at standard error; 80 and 24 if unknown.
 pub fn terminal_size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
     let side = |length: Option<u16>, otherwise| match length {
@@ -55,7 +55,7 @@ impl RedrawnBlock {
     }
 }
 
-/// A line without its colour sequences.
+/// Returns a line without its colour sequences.
 fn plain(line: &str) -> String {
     let mut parts = line.split('\x1b');
     let first = parts.next().unwrap_or_default().to_owned();

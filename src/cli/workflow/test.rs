@@ -79,7 +79,7 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Problems of a case file or its config, for which no case runs, and the exit code.
+/// Problems of a case file or its config that keep every case from running, and the exit code.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,

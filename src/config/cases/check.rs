@@ -25,7 +25,7 @@ pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
                 check_never(case, definition, config, &mut problems);
                 check_client(case, config, &mut problems);
             }
-            // Reported where it was read.
+            // The missing name was reported when the case was read.
             None if case.workflow.text.is_empty() => {}
             None => {
                 let names = workflows().map(|one| one.name.value.as_str()).collect();
@@ -132,7 +132,7 @@ fn goals_of(definition: &WorkflowDefinition) -> Vec<&str> {
     definition.goals.iter().map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Reports paths of `never` at which no call can stand: a claim about them cannot fail.
+/// Reports paths of `never` at which no call is possible, because such a claim cannot fail.
 fn check_never(
     case: &WorkflowCase,
     definition: &WorkflowDefinition,
@@ -151,9 +151,9 @@ fn check_never(
                 let problem = ConfigProblem::new(ProblemCode::UnknownGoal, &path.place, message);
                 problems.push(problem.help("* stands at the end of a path"));
             }
-            // All calls, or all undos.
+            // These paths stand for all calls, and for all undos.
             "" | "undo_" if path.text.ends_with('*') => {}
-            // The list of what was not undone.
+            // This path stands for the report of calls that were not undone.
             "undo-report" => {}
             begin if !begins_with_goal(path, &goals) && !begins_name(begin) => {
                 check_path(path, &goals, problems);
@@ -170,7 +170,7 @@ fn check_never(
     }
 }
 
-/// Reports every input that the workflow does not have; if there is none, the first that it lacks.
+/// Reports every unknown input; if there is none, the first missing one.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],
@@ -194,7 +194,7 @@ fn check_input(
                 problems.push(problem.maybe(near.map(|near| format!("did you mean `{near}`?"))));
                 continue;
             }
-            // The unknown one was probably meant for it.
+            // The unknown input was probably meant as the missing one.
             InputError::Missing(_) if has_unknown => return,
             InputError::Missing(_) => ConfigProblem::new(ProblemCode::MissingKey, place, message)
                 .help("write it as input = { NAME = \"value\" }"),
@@ -233,7 +233,8 @@ fn begins_with_goal(path: &CaseText, goals: &[&str]) -> bool {
     })
 }
 
-/// The client that calls the workflow of a case: the one it names, or the first one that may.
+/// Returns the client that calls the workflow of a case: the one it names, or the first one that
+/// may.
 pub fn client_of(case: &WorkflowCase, config: &Config) -> Option<ListenerName> {
     let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
     match &case.client {

@@ -39,14 +39,14 @@ const FAILED: KnownSection = KnownSection {
 pub struct CaseExpectations {
     pub output: Option<TextClaim>,
     pub failed: Option<FailureClaim>,
-    /// Goals with their last states.
+    /// Expected last states of goals.
     pub goals: Vec<(CaseText, CaseText)>,
     /// Claims about the documents that agents get, by path.
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads that are sent, by path.
     pub payloads: Vec<PathClaims>,
-    /// Paths at which nothing may be called. A goal stands for its parts, too, and a path that ends
-    /// with `*` for all that begin so.
+    /// Paths at which nothing may be called. The path of a goal includes the goal's parts, and a
+    /// path that ends with `*` includes every path with that beginning.
     pub never: Vec<CaseText>,
 }
 

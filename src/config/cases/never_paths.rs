@@ -1,4 +1,4 @@
-//! Paths of `never`: whether a call can stand at them at all.
+//! Decides whether a call can have a path that a case lists in `never`.
 //!
 //! A claim that cannot fail is a mistake of its author.
 
@@ -29,7 +29,7 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
         Some(beginning) => (beginning, true),
         None => (path, false),
     };
-    // A label that would be longer is cut.
+    // A label is cut at its maximum length.
     let step = path.split(['.', '/']).next().unwrap_or_default();
     if step.len() >= limits::LABEL_CHARS_MAX {
         return true;
@@ -51,8 +51,8 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// The forms of the labels of a goal's threads, after its name; none for a goal that calls nothing
-/// itself.
+/// Returns the forms of the labels of a goal's threads, after its name; none for a goal that makes
+/// no calls itself.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -91,7 +91,7 @@ fn labels_of(
     labels
 }
 
-/// The parts of a goal, each with a thread of its own.
+/// Returns the parts of a goal, each with a thread of its own.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -127,8 +127,8 @@ fn has_judge(goal: &GoalDefinition) -> bool {
     }
 }
 
-/// The goals that may run in the passes of a loop: the loops themselves, their members, and all
-/// that these may start.
+/// Returns the goals that may run in the passes of a loop: the loops themselves, their members, and
+/// all that these may start.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
     let mut found = HashSet::new();
@@ -143,7 +143,7 @@ fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     found
 }
 
-/// The goals that a goal may start.
+/// Returns the goals that a goal may start.
 fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) -> Vec<&'a str> {
     let mut started: Vec<&str> = match &goal.form {
         GoalForm::Loop { members, .. } => members.iter().map(|id| id.value.as_str()).collect(),
@@ -164,7 +164,8 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest` is a label of this form with what may follow it, or begins one if `is_beginning`.
+/// Whether `rest` is a label of this form with a valid end. With `is_beginning`, the beginning of
+/// such a text suffices.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {

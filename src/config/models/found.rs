@@ -63,7 +63,7 @@ pub fn specs(
     specs.collect()
 }
 
-/// Full path of a recording.
+/// Returns the full path of a recording.
 fn recording_file(
     recording: &Located<ExpandedText>,
     directory: &Path,
@@ -243,7 +243,7 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// A model as it is recorded: all settings except the key and the pace of a recording.
+/// Returns a model as it is recorded: all settings except the key and the pace of a recording.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens, .. } => json!({

@@ -90,12 +90,12 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 }
 
 impl DeclaredModel {
-    /// Maximum tokens of prompt and answer together, with the range in the source.
+    /// Returns the maximum tokens of prompt and answer together, with the range in the source.
     pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }
 
-    /// Maximum tokens of one answer including reasoning, or `None` if unbounded.
+    /// Returns the maximum tokens of one answer including reasoning, or `None` if unbounded.
     pub fn answer(&self) -> Option<u64> {
         match self.kind.as_ref()? {
             DeclaredKind::Playback { max_tokens, .. } => max_tokens.map(u64::from),
@@ -104,7 +104,7 @@ impl DeclaredModel {
         }
     }
 
-    /// Price of the model's tokens, with the currency.
+    /// Returns the price of the model's tokens, with the currency.
     pub fn price(&self) -> Option<&TokenPrice> {
         self.price.as_ref()
     }
@@ -113,7 +113,8 @@ impl DeclaredModel {
         self.has_price
     }
 
-    /// Names of the models to which this one routes calls. Empty for a model that has a provider.
+    /// Returns the names of the models to which this one routes calls. Empty for a model that has a
+    /// provider.
     pub fn routes(&self) -> &[Located<ExpandedText>] {
         match &self.kind {
             Some(DeclaredKind::Routed { routes, .. }) => routes,

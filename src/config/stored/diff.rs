@@ -13,7 +13,7 @@ use super::{BootConfig, StoredConfig, StoredConfigError};
 
 /// Sections that the effective config leaves out, because no decision depends on them.
 const SECTIONS_APART: [&str; 6] = ["organism", "journal", "nats", "http", "telemetry", "alerts"];
-/// Lines around each change of a text.
+/// Number of unchanged lines around each change of a text.
 const CONTEXT_LINES: usize = 3;
 
 /// One of two configs that are compared.
@@ -30,23 +30,24 @@ pub struct ComparedConfig {
 pub struct ConfigChange {
     /// Key, such as `agents.writer.max_iterations`.
     pub path: String,
-    /// `None` if only the second config has the key.
+    /// The earlier value; `None` if only the second config has the key.
     pub before: Option<String>,
-    /// `None` if only the first config has the key.
+    /// The later value; `None` if only the first config has the key.
     pub after: Option<String>,
-    /// For texts of several lines: the changed lines, as a unified diff.
+    /// Unified diff of the changed lines; `None` if no value is a text of several lines.
     pub diff: Option<String>,
 }
 
 impl ComparedConfig {
-    /// A config that was loaded from a file.
+    /// Makes the comparable form of a config that was loaded from a file.
     pub fn of_config(config: &Config) -> Self {
         let texts = config.texts().into_iter().map(|text| (digest_of(text), text.to_owned()));
         let values = values_of(&config.text, Some(&config.stored.toml));
         Self { digest: config.digest, values, texts: texts.collect() }
     }
 
-    /// The config of a boot. A boot from before configs were stored has its effective config alone.
+    /// Reads the config of a boot. A boot from before configs were stored has only its effective
+    /// config.
     pub fn of_boot(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
         let effective = effective_of(reader, boot)?;
         let toml = match StoredConfig::read(reader, boot) {
@@ -65,14 +66,14 @@ impl ComparedConfig {
         Ok(Self { digest: boot.config, values: values_of(&effective, toml.as_deref()), texts })
     }
 
-    /// The text behind a value that is a digest.
+    /// Returns the text that a value names by its digest.
     fn text(&self, value: &str) -> Option<&str> {
         let digest = Digest::parse(value).ok()?;
         self.texts.get(&digest).map(String::as_str)
     }
 }
 
-/// The effective config of a boot, as JSON.
+/// Returns the effective config of a boot, as JSON.
 pub fn effective_of(
     reader: &JournalReader,
     boot: &BootConfig,
@@ -92,7 +93,8 @@ fn digest_of(text: &str) -> Digest {
     Digest::of(text.as_bytes())
 }
 
-/// Every difference between two configs, in order of keys. Empty for configs that mean the same.
+/// Returns every difference between two configs, in order of keys. Empty for configs that mean the
+/// same.
 pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<ConfigChange> {
     let mut paths: Vec<_> = before.values.keys().chain(after.values.keys()).collect();
     paths.sort();
@@ -113,7 +115,8 @@ pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<Co
     changes.collect()
 }
 
-/// The unified diff of two values that are, or name, texts of several lines.
+/// Returns the unified diff of two values that are texts of several lines, or digests of such
+/// texts.
 fn text_diff(
     before: &ComparedConfig,
     old: &str,
@@ -130,7 +133,7 @@ fn text_diff(
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Values by their keys.
+/// Returns the values of a config by key.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {
@@ -173,7 +176,8 @@ fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The items of a list whose items have names: members, or the sections of a prompt.
+/// Returns the items of a list by name, if its items have names: members, or the sections of a
+/// prompt.
 fn named(items: &[Json]) -> Option<Vec<(&str, &Json)>> {
     let named: Option<Vec<_>> = items.iter().map(named_item).collect();
     named.filter(|named| !named.is_empty())

@@ -1,5 +1,5 @@
-//! Finds the config that was in force at a position of a journal. A start puts a config in force, and
-//! a reload puts another one in force while the pump runs.
+//! Finds the config that was in force at a position of a journal. A start puts a config in force,
+//! and a reload puts another one in force while the pump runs.
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
@@ -24,7 +24,7 @@ pub struct BootConfig {
 }
 
 impl BootConfig {
-    /// The config that a record puts in force, if the record is a boot or a reload.
+    /// Returns the config that a record puts in force, if the record is a boot or a reload.
     pub fn of_record(record: &Record) -> Option<Self> {
         record.facts.iter().find_map(|fact| match fact {
             Fact::Booted { epoch, config, core_version, blobs, .. }
@@ -55,12 +55,12 @@ impl ConfigHistory {
         Ok(Self { boots: boots.collect() })
     }
 
-    /// The boot or reload whose config was in force at `position`.
+    /// Returns the boot or reload whose config was in force at `position`.
     pub fn at(&self, position: Position) -> Option<&BootConfig> {
         self.boots.iter().rev().find(|boot| boot.position <= position)
     }
 
-    /// The boot or reload whose config was in force at `time`.
+    /// Returns the boot or reload whose config was in force at `time`.
     pub fn at_time(&self, time: Time) -> Option<&BootConfig> {
         self.boots.iter().rev().find(|boot| boot.time <= time)
     }
@@ -69,8 +69,8 @@ impl ConfigHistory {
         self.boots.last()
     }
 
-    /// The last boot or reload with a config whose digest begins with `digits`. `Err` contains the digests if
-    /// several configs match.
+    /// Returns the last boot or reload with a config whose digest begins with `digits`. `Err`
+    /// contains the digests if several configs match.
     pub fn with_digest(&self, digits: &str) -> Result<Option<&BootConfig>, Vec<Digest>> {
         let mut matching = self.boots.iter().filter(|b| b.config.to_string().starts_with(digits));
         let mut digests: Vec<_> = matching.clone().map(|boot| boot.config).collect();

@@ -31,7 +31,7 @@ pub enum StoredConfigError {
     Damaged { detail: String },
     #[error("the stored config {config} does not load in this version:\n{problems}")]
     Invalid { config: Digest, problems: ConfigProblems },
-    /// The program of today makes another effective config of the same texts.
+    /// This version makes another effective config from the same texts.
     #[error(
         "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
          another way than the version that stored it"
@@ -47,18 +47,18 @@ impl StoredConfig {
     ///
     /// # Errors
     ///
-    /// Also if the effective config of this version differs from the recorded one.
+    /// Returns an error also if the effective config of this version differs from the recorded one.
     pub fn load(&self) -> Result<Config, StoredConfigError> {
         self.extract().map(|extracted| extracted.config)
     }
 
     /// Like [`StoredConfig::load`], but keeps the files of the config until the returned value is
-    /// dropped, for callers that build models: these read their recordings.
+    /// dropped. Callers need this to build models, which read their recordings.
     pub fn extract(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let mut extracted = self.extract_unproved()?;
         let config = &mut extracted.config;
         let recorded = self.manifest.config;
-        // A recording that was left out makes another digest, and nothing else depends on it.
+        // A recording that was not stored changes the digest, and nothing else depends on it.
         if !self.manifest.left_out.is_empty() {
             config.digest = recorded;
         }
@@ -69,7 +69,8 @@ impl StoredConfig {
         Ok(extracted)
     }
 
-    /// Like [`StoredConfig::load`], but accepts another effective config.
+    /// Like [`StoredConfig::load`], but accepts a config whose effective form differs in this
+    /// version.
     pub fn load_unproved(&self) -> Result<Config, StoredConfigError> {
         self.extract_unproved().map(|extracted| extracted.config)
     }
@@ -108,7 +109,7 @@ impl StoredConfig {
     }
 }
 
-/// A stored config, loaded, and its files in a private directory. They are removed with this value.
+/// A loaded stored config, with its files in a private directory that is removed with this value.
 pub struct ExtractedConfig {
     pub config: Config,
     _directory: ScratchDirectory,

@@ -1,9 +1,10 @@
-//! Configs that can be loaded again: what the journal keeps of a config at each boot.
+//! Stored configs: what the journal keeps of a config at each boot, so that it can be loaded again.
 //!
 //! A boot lists the blobs that the organism runs on. The first is the effective config. The second
-//! is a manifest ([`ConfigManifest`]), which names the text of the config and all its files by their
-//! digests. No record states this order, so it needs no new version of the core: a blob in second
-//! place that is no manifest of the boot's config belongs to a journal from before manifests.
+//! is a manifest ([`ConfigManifest`]), which names the text of the config and all its files by
+//! their digests. No record states this order, so it needs no new version of the core: a blob in
+//! second place that is no manifest of the boot's config belongs to a journal from before
+//! manifests.
 
 mod diff;
 mod history;
@@ -88,7 +89,7 @@ pub(super) fn render(
 }
 
 impl StoredConfig {
-    /// The stored form of the config at `path` with the effective config `effective`.
+    /// Makes the stored form of the config at `path` with the effective config `effective`.
     pub(super) fn new(effective: &str, path: &Path, rendered: RenderedConfig) -> Self {
         let RenderedConfig { toml, files, directories, left_out, withheld, variables } = rendered;
         let digests = files.iter().map(|(name, text)| (name.clone(), Digest::of(text.as_bytes())));
@@ -110,7 +111,7 @@ impl StoredConfig {
         Self { manifest, manifest_text, toml, files }
     }
 
-    /// All texts that the journal stores. The manifest is the first.
+    /// Returns all texts that the journal stores. The manifest is the first.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let own = [self.manifest_text.as_str(), self.toml.as_str()];
         own.into_iter().chain(self.files.values().map(String::as_str))
@@ -139,20 +140,20 @@ impl StoredConfig {
         Ok(Self { manifest, manifest_text, toml, files })
     }
 
-    /// Every file to write for this config, by paths beneath one directory.
+    /// Returns every file to write for this config, by paths beneath one directory.
     pub fn all_files(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
         std::iter::once((CONFIG_NAME, self.toml.as_str())).chain(files)
     }
 
-    /// Directories that must exist beside the files, from the outermost inwards.
+    /// Returns the directories that must exist beside the files, from the outermost inwards.
     pub fn directories(&self) -> impl Iterator<Item = &str> {
         let own = self.manifest.directories.iter().map(String::as_str);
         own.filter(|name| *name != ".")
     }
 }
 
-/// The manifest in a blob. `None` if the blob is something else.
+/// Parses the manifest in a blob. `None` if the blob is something else.
 fn read_manifest(text: &str) -> Result<Option<ConfigManifest>, StoredConfigError> {
     #[derive(Deserialize)]
     struct Marked {

@@ -1,8 +1,8 @@
-//! Names of a config's files that hold in any directory.
+//! Portable names of a config's files, which are valid in any directory.
 //!
 //! A path within the project keeps its name. A file elsewhere, or one with a name that could not be
-//! written everywhere, gets a name beneath `outside/`. A name depends only on the path as the config
-//! writes it, so hosts with the same config agree on it.
+//! written everywhere, gets a name beneath `outside/`. A name depends only on the path as the
+//! config writes it, so hosts with the same config agree on it.
 
 use std::path::{Component, Path};
 
@@ -20,10 +20,10 @@ const SHIPPED: &str = "outside/organism/";
 const PART_BYTES_MAX: usize = 200;
 /// Maximum number of parts of a name.
 const PARTS_MAX: usize = 32;
-/// Digits of a digest in the names of directories for files from outside.
+/// Number of digits of a digest in the names of directories for files from outside.
 const DIGITS: usize = 12;
 
-/// Name of the file that the config names by `path`.
+/// Returns the portable name of the file that the config names by `path`.
 pub fn file_name(path: &str) -> String {
     if let Some(shipped) = path.strip_prefix(SCHEMA_PREFIX) {
         return format!("{SHIPPED}{}", plain(shipped));
@@ -38,7 +38,7 @@ pub fn file_name(path: &str) -> String {
     format!("{OUTSIDE}/{}/{}", digits(parent), plain(name))
 }
 
-/// Name of the directory that the config names by `path`.
+/// Returns the portable name of the directory that the config names by `path`.
 pub fn directory_name(path: &str) -> String {
     let normal = normalised(path);
     if normal == "." || is_safe(&normal) {
@@ -48,14 +48,14 @@ pub fn directory_name(path: &str) -> String {
     format!("{OUTSIDE}/{}", digits(&normal))
 }
 
-/// Name of a file by its path beneath a directory.
+/// Returns the name of a file by its path beneath a directory.
 pub fn beneath(directory: &str, path: &str) -> String {
     let joined = if directory == "." { path.to_owned() } else { format!("{directory}/{path}") };
     file_name(&joined)
 }
 
-/// Name of a schema in the effective config. It is the same for a config and for one that was
-/// written to another directory.
+/// Returns the name of a schema in the effective config. A copy of the config in another directory
+/// uses the same name.
 pub fn schema_name(path: &str) -> String {
     let name = file_name(path);
     match name.strip_prefix(SHIPPED) {
@@ -64,7 +64,7 @@ pub fn schema_name(path: &str) -> String {
     }
 }
 
-/// Whether a name leads to a place within any directory that it is joined to.
+/// Whether this name, joined to any directory, leads to a path within that directory.
 pub fn is_safe(name: &str) -> bool {
     let is_part = |part: &str| {
         let is_name = !part.is_empty() && part != "." && part != "..";
@@ -73,12 +73,12 @@ pub fn is_safe(name: &str) -> bool {
     name.split('/').all(is_part) && name.split('/').count() <= PARTS_MAX
 }
 
-/// Characters that names of stored files do not have.
+/// Whether names of stored files must not contain this character.
 fn is_odd(c: char) -> bool {
     c.is_control() || matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*')
 }
 
-/// The path without `.`, and without `..` after a name. Symbolic links are not resolved.
+/// Returns the path without `.`, and without `..` after a name. Symbolic links are not resolved.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let mut root = "";
@@ -104,7 +104,8 @@ fn digits(text: &str) -> String {
     Digest::of(text.as_bytes()).to_string().chars().take(DIGITS).collect()
 }
 
-/// The name of a file, or a name with only letters, digits, `.`, `_` and `-` in its place.
+/// Returns the name unchanged if it is safe; otherwise, a name of only letters, digits, `.`, `_`
+/// and `-`.
 fn plain(name: &str) -> String {
     if is_safe(name) && !name.contains('/') {
         return name.to_owned();

@@ -13,7 +13,7 @@ use super::super::tree::{ExpandedText, TomlEntry, TomlNode, TomlTable, TomlValue
 use super::super::{ConfigProblems, file, keys, mask, tree, variables};
 use super::portable;
 
-/// The text of a config, and what it names.
+/// A config as TOML text, with the files, directories and variables that it names.
 #[derive(Debug, Default)]
 pub struct RenderedConfig {
     pub toml: String,
@@ -31,15 +31,15 @@ pub struct RenderedConfig {
 
 /// The form in which a text of the config is stored.
 enum TextRule {
-    /// Its value is written, with variables filled in.
+    /// The value is written, with variables filled in.
     Value,
-    /// It stays as it is written, because its value is secret, or belongs to this machine.
+    /// The text stays as written, because its value is secret or belongs to this machine.
     Written,
     /// Only a reference to a variable stays. Any other text is replaced.
     Secret,
     /// An address. It stays if it cannot contain a secret.
     Address,
-    /// The name of a variable. It stays if it cannot be a key that was written in its place.
+    /// The name of a variable. It stays unless it may be a key that was written there by mistake.
     VariableName,
     File,
     Recording,
@@ -116,7 +116,8 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a member. The definition of a workflow with a file of its own is written in its place.
+    /// Writes a member. If the definition of a workflow has its own file, the content of that file
+    /// is written instead of its name.
     fn member(&mut self, path: [&str; 2], table: &TomlTable) {
         let file = table.get("file").filter(|_| path[0] == keys::WORKFLOWS.name);
         let Some(TomlValue::Text(file)) = file.map(|node| &node.value) else {
@@ -202,7 +203,7 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a text with its variables.
+    /// Writes a text with its references to variables, and records the variables without a default.
     fn reference(&mut self, written: &str) -> String {
         let without_default = variables::named_without_default(written).map(str::to_owned);
         self.rendered.variables.extend(without_default);
@@ -244,7 +245,7 @@ impl ConfigRenderer<'_> {
     }
 }
 
-/// Lists with more bytes than this have a line for each item.
+/// Maximum bytes of a list that is written on one line.
 const LINE_BYTES: usize = 80;
 
 /// Whether a text is one reference to a variable without a default.
@@ -258,12 +259,12 @@ fn is_harmless_address(address: &str) -> bool {
     !address.contains(['@', '?', '#'])
 }
 
-/// A text in TOML in which nothing is a variable.
+/// Writes a text as a TOML value in which nothing is a variable.
 fn value(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }
 
-/// A string of TOML. A text of several lines keeps its lines.
+/// Writes a string of TOML. A text of several lines keeps its lines.
 fn quoted(text: &str) -> String {
     let is_long = text.contains('\n');
     let mut out = String::from(if is_long { "\"\"\"\n" } else { "\"" });
@@ -290,6 +291,6 @@ fn written_key(key: &str) -> String {
         return key.to_owned();
     }
 
-    // A key stands on one line.
+    // A key must stand on one line.
     quoted(key).replace("\"\"\"\n", "\"").replace("\"\"\"", "\"").replace('\n', "\\n")
 }

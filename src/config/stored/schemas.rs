@@ -1,4 +1,4 @@
-//! The schemas of a stored config that declare one payload.
+//! Finds the schemas of a stored config that declare a given payload.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ struct EffectiveSchemas {
     schemas: BTreeMap<String, Digest>,
 }
 
-/// The documents that declare the element `name` in the config of a boot. Empty for payloads whose
-/// schema is a part of the program, such as the core's.
+/// Finds the documents that declare the element `name` in the config of a boot. Returns none for
+/// payloads whose schema is a part of the program, such as the core's.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Goals of a workflow: their forms and settings.
+//! Reads the goals of a workflow: their forms and settings.
 
 use crate::contract::Budget;
 use crate::limits;
@@ -18,9 +18,9 @@ use super::super::source_text::SourceRange;
 use super::super::tree::{Located, TomlNode, TomlValue};
 use super::{WorkflowReader, table_of};
 
-/// Keys that decide the form, each with the keys that belong to it.
+/// Keys that determine the form of a goal, each with the other keys of that form.
 const FORMS: [(&str, &[&str]); 8] = [
-    // `each` has the keys of its target, too, so it is looked for first.
+    // `each` is matched first, because it may also have the keys of its target.
     (
         "each",
         &[
@@ -67,8 +67,8 @@ const SETTINGS: [&str; 13] = [
 ];
 
 impl WorkflowReader<'_> {
-    /// Goals in the order of the file. A goal with a problem is left out, and its name added to
-    /// `unread`.
+    /// Reads the goals in the order of the file. Leaves out a goal with a problem, and adds its
+    /// name to `unread`.
     pub(super) fn goals(
         &mut self,
         known: &KnownPayloads,
@@ -215,8 +215,8 @@ impl WorkflowReader<'_> {
         Some(GoalTarget::Workflow { workflow: workflow?, payload: None, with: with? })
     }
 
-    /// The payload of a goal for a listener. A local name is resolved later, from the schema of the
-    /// listener.
+    /// Reads the payload of a goal for a listener. A local name is resolved later, from the schema
+    /// of the listener.
     fn listener_payload(
         &mut self,
         _: &KnownPayloads,
@@ -380,7 +380,7 @@ impl WorkflowReader<'_> {
         Some(GoalForm::Ask { human: human?, prompt: prompt?, form })
     }
 
-    /// The type of the output: of the key `output`, or of the form of a question.
+    /// Reads the type of a goal's output from the key `output`, or from `form` of a question.
     fn goal_output(
         &mut self,
         known: &KnownPayloads,
@@ -432,7 +432,7 @@ impl WorkflowReader<'_> {
         Some(DelegatedRoles { agent: agent?, max: max?, depth: depth.unwrap_or(1), names })
     }
 
-    /// A reader of a table within a goal.
+    /// Makes a reader of a table within a goal.
     fn inner<'t>(
         &self,
         key: &str,

@@ -62,7 +62,7 @@ pub(super) struct DeclaredWorkflows {
 }
 
 impl DeclaredWorkflows {
-    /// The contract of each workflow. Registers the payloads that are generated for it.
+    /// Builds the contract of each workflow, and registers the payloads that are generated for it.
     pub fn contracts(
         &self,
         payloads: &mut PayloadResolver,
@@ -142,7 +142,7 @@ impl DeclaredWorkflows {
     }
 }
 
-/// Names of the fields that a table `input` declares.
+/// Returns the names of the fields that a table `input` declares.
 fn input_fields(read: &TableReader<'_>) -> Vec<Located<String>> {
     match read.node("input").map(|node| &node.value) {
         Some(TomlValue::Table(table)) => {
@@ -294,7 +294,7 @@ impl WorkflowReader<'_> {
         Some(DeclaredWorkflow { definition, unread, inputs })
     }
 
-    /// The input of a run. `None` if a problem of it was reported.
+    /// Reads the input of a run. Returns `None` if a problem of it was reported.
     fn input(
         &mut self,
         known: &KnownPayloads,
@@ -325,7 +325,7 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// A payload that the workflow's schema declares.
+    /// Resolves a payload that the workflow's schema declares.
     fn payload(
         &mut self,
         known: &KnownPayloads,
@@ -341,7 +341,7 @@ impl WorkflowReader<'_> {
         Some(self.placed(text))
     }
 
-    /// A table of expressions, by the name that each has.
+    /// Reads a table of named expressions.
     fn expressions(
         &mut self,
         key: &str,
@@ -409,7 +409,7 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// The prompt of a goal: a text, or a file.
+    /// Reads the prompt of a goal, from its text or its file.
     fn prompt(&mut self, read: &mut TableReader<'_>) -> Option<Placed<String>> {
         let text = read.text("prompt");
         let path = read.text("prompt_file");
@@ -436,7 +436,7 @@ impl WorkflowReader<'_> {
     }
 }
 
-/// The table in a node; `None` if the node is not a table.
+/// Returns the table in a node; `None` if the node is not a table.
 fn table_of(node: &TomlNode) -> Option<&TomlTable> {
     match &node.value {
         TomlValue::Table(table) => Some(table),

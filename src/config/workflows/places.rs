@@ -23,7 +23,8 @@ impl PlaceTable {
         found.unwrap_or_else(|| SourceRange::start(&ConfigSource::new("config", "")))
     }
 
-    /// Range of the text `part` within a value, or of the whole value if `part` is not found.
+    /// Returns the range of the text `part` within a value, or of the whole value if `part` is not
+    /// found.
     pub fn range_of_part(&self, place: PlaceId, part: &str) -> SourceRange {
         let whole = self.range(place);
         let text = whole.source.slice(whole.span.clone());

@@ -1,4 +1,4 @@
-//! Problems of definitions, at their places in the config.
+//! Reports problems of workflow definitions at their places in the config.
 
 use crate::contract::Contracts;
 use crate::ids::ListenerName;

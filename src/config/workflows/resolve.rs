@@ -67,8 +67,8 @@ pub(super) fn payloads(
     }
 }
 
-/// Puts the fields of a mapping in the order of the payload's schema, each under the namespace that
-/// its child has there.
+/// Orders the fields of a mapping like the children in the payload's schema, and gives each field
+/// the namespace of its child.
 fn fit_fields(fields: &mut [(String, Placed<String>)], payload: &PayloadName, schemas: &Schemas) {
     let parameters = schemas.describe(payload).parameters;
     let place = |key: &str| {
@@ -102,7 +102,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// The problem that `other` accepts the payload of a goal, too: the goal would call both listeners.
+/// Makes the problem that `other` accepts the payload of a goal, too, so that the goal would call
+/// both listeners.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

@@ -1,10 +1,11 @@
 //! Lower bounds of a stream: how far the stream went, as each reachable source shows it.
 //!
-//! Servers may lose the end of a stream, and the bucket of the leases with it. So a process that is
-//! about to lead asks every source that knows a position and the hash of its record: the projection
-//! and the state directory of this host, the lease as its last holder wrote it, and the projections
-//! of the other processes. A stream that is shorter than one of them gets no leader. Nor does a
-//! stream with another record at such a position, which is forked.
+//! Servers may lose the end of a stream together with the bucket of the leases. So a process that
+//! is about to lead asks every source that knows a position and the hash of its record: the
+//! projection and the state directory of this host, the lease as its last holder wrote it, and the
+//! projections of the other processes. A stream that is shorter than any of these bounds gets no
+//! leader. A stream that has another record at such a position is forked, and gets no leader
+//! either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ pub struct ProjectionHead {
     pub hash: Digest,
 }
 
-/// Report of a process: how far its projection goes.
+/// Report of a process about how far its projection goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectionReport {
     #[serde(rename = "member")]
@@ -58,7 +59,7 @@ pub struct ProjectionReport {
     /// Name of the process, for people.
     #[serde(rename = "holder")]
     pub holder: String,
-    /// `None` if the process has no projection, or an empty one.
+    /// Last record of the projection; `None` if the process has no projection, or an empty one.
     #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
     /// Processes that the reporting process believes to run, itself included; the asking process
@@ -69,7 +70,7 @@ pub struct ProjectionReport {
 }
 
 impl ProjectionReport {
-    /// The report of this process, whose projection is in `data`.
+    /// Returns the report of this process, whose projection is in `data`.
     pub fn of(data: &Path, members: BTreeMap<MemberId, String>) -> Result<Self, Error> {
         let member = MemberId::here();
         let holder = jetstream::this_process();
@@ -77,7 +78,7 @@ impl ProjectionReport {
     }
 }
 
-/// The last record of the projection in `data`.
+/// Returns the last record of the projection in `data`.
 pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
     let reader = match JournalReader::open(data) {
         Err(Error::Missing { .. }) => return Ok(None),
@@ -90,18 +91,19 @@ pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
     Ok(Some(ProjectionHead { journal, position, hash: sealed.hash }))
 }
 
-/// The hash of a record of the projection in `data`.
+/// Returns the hash of a record of the projection in `data`.
 pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>, Error> {
     Ok(JournalReader::open(data)?.record(position)?.map(|sealed| sealed.hash))
 }
 
 impl Options {
-    /// Subject on which processes report how far their projections of this partition go.
+    /// Returns the subject on which processes report how far their projections of this partition
+    /// go.
     pub fn bound_subject(&self) -> String {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// Common prefix of the subjects of all partitions; see [`Options::bound_subject`].
+    /// Returns the common prefix of the subjects of all partitions; see [`Options::bound_subject`].
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
@@ -114,7 +116,7 @@ struct StreamBound {
     source: String,
     journal: Uuid,
     position: Position,
-    /// `None` if only the number of records is known.
+    /// Hash of the record; `None` if only the number of records is known.
     hash: Option<Digest>,
     /// Number of the last message, if known.
     seq: Option<u64>,
@@ -137,7 +139,7 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// The bound from the projection in `data`.
+    /// Returns the bound from the projection in `data`.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -194,7 +196,7 @@ impl StreamBounds {
         self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    /// Id of the journal that this host followed.
+    /// Returns the id of the journal that this host followed.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
@@ -260,8 +262,8 @@ impl StreamBounds {
             }
         }
 
-        // Without a subscriber the server ends the request at once. That is no silence of a
-        // process.
+        // Without a subscriber, the server ends the request at once. That does not prove that no
+        // process exists.
         if answered.is_empty() && until.saturating_duration_since(Instant::now()) < patience / 4 {
             expected.insert(MemberId::new(), "a process that listens".to_owned());
         }
@@ -270,7 +272,7 @@ impl StreamBounds {
         self.unreachable = expected.into_values().collect();
     }
 
-    /// The highest message number that any source names.
+    /// Returns the highest message number that any source names.
     pub fn last_seq(&self) -> u64 {
         self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
     }
@@ -304,7 +306,7 @@ impl StreamBounds {
         if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
-    /// The error for a stream that ends at record `last`, or is gone.
+    /// Returns the error for a stream that ends at record `last`, or is gone.
     pub fn shorter(&self, last: Option<Position>) -> Error {
         let end = match last {
             Some(last) => format!("ends at record {last}"),
@@ -325,7 +327,7 @@ impl StreamBounds {
         }
     }
 
-    /// The error for a stream that holds another record at `position` than a source shows.
+    /// Returns the error for a stream that holds another record at `position` than a source shows.
     pub fn forked(&self, position: Position) -> Error {
         let sources = named(self.all.iter().filter(|bound| bound.position >= position));
         let stream = self.stream.clone();

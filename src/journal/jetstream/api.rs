@@ -1,6 +1,6 @@
 //! The API of JetStream: JSON over request and reply.
 //!
-//! Knows nothing of records.
+//! This module knows nothing of records.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ pub mod code {
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
-    /// A cluster that is electing a leader, and a server that is no longer the leader.
+    /// Codes while a cluster elects a leader, and from a server that is no longer the leader.
     pub const BETWEEN_LEADERS: [u32; 2] = [10_008, 10_009];
-    /// Accounts, servers and streams at their limits.
+    /// Codes of accounts, servers and streams at their limits.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
 }
 
@@ -72,7 +72,7 @@ struct ApiError {
 
 impl From<ApiError> for ApiFailure {
     fn from(ApiError { code, err_code, description }: ApiError) -> Self {
-        // Some errors have no number of their own.
+        // Some errors have no specific number, only the general code.
         let err_code = if err_code == 0 { code } else { err_code };
         if code::BETWEEN_LEADERS.contains(&err_code) {
             return Self::NoResponse(NoResponse::Silent(format!("{description} ({err_code})")));
@@ -112,13 +112,14 @@ struct StreamReplica {
 }
 
 impl StreamDescription {
-    /// Names of the servers that keep the stream; `None` for a single server without a cluster.
+    /// Returns the names of the servers that keep the stream; `None` for a single server without a
+    /// cluster.
     pub fn replica_names(&self) -> Option<Vec<String>> {
         self.replica_names_where(|_| true)
     }
 
-    /// Names of the servers that keep the stream and are online; `None` for a single server without
-    /// a cluster.
+    /// Returns the names of the servers that keep the stream and are online; `None` for a single
+    /// server without a cluster.
     pub fn online_replica_names(&self) -> Option<Vec<String>> {
         self.replica_names_where(|replica| !replica.offline)
     }
@@ -160,7 +161,7 @@ pub struct StoredMessage {
 }
 
 impl StoredMessage {
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.headers.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
@@ -206,7 +207,7 @@ impl JetStreamApi {
         stored(self.link.request(NatsRequest { patience, ..question }))
     }
 
-    /// The last message of a subject; `None` if there is none.
+    /// Returns the last message of a subject; `None` if there is none.
     pub fn last(&self, stream: &str, subject: &str) -> Result<Option<StoredMessage>, ApiFailure> {
         match stored(self.link.request(get(stream, &json!({ "last_by_subj": subject })))) {
             Err(failed) if failed.is(code::NO_MESSAGE) => Ok(None),
@@ -214,7 +215,7 @@ impl JetStreamApi {
         }
     }
 
-    /// The messages with these numbers, in order.
+    /// Returns the messages with these numbers, in order.
     pub fn messages(
         &self,
         stream: &str,
@@ -234,7 +235,7 @@ impl JetStreamApi {
         self.publish_within(limits::STREAM_TIMEOUT, subject, headers, body)
     }
 
-    /// As [`JetStreamApi::publish`], with a timeout after which a response is useless.
+    /// Publishes as [`JetStreamApi::publish`] does, and waits at most `patience` for the response.
     pub fn publish_within(
         &self,
         patience: Duration,

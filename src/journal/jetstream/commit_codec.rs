@@ -16,7 +16,7 @@
 //! {"mac":{"head":"0254…"}}                                    of the head, after the last step
 //! ```
 //!
-//! Parts that are not followed by their last one were never acknowledged and count for nothing.
+//! Parts without the last part of their commit were never acknowledged, and are ignored.
 
 use std::borrow::Cow;
 
@@ -84,15 +84,16 @@ pub struct JournalIdentity<'a> {
     pub name: Cow<'a, str>,
     #[serde(rename = "partition")]
     pub partition: u32,
-    /// Number of partitions.
+    /// Number of partitions of the journal.
     #[serde(rename = "partitions", default = "alone", skip_serializing_if = "is_alone")]
     pub partitions: u32,
-    /// Whether the journal is being moved here. No pump continues it before all of it has arrived.
+    /// Whether the journal is being moved into this stream. No pump continues the journal before
+    /// all of it has arrived.
     #[serde(rename = "moving", default, skip_serializing_if = "std::ops::Not::not")]
     pub moving: bool,
 }
 
-/// Number of partitions if the encoding omits it.
+/// Returns the number of partitions that applies if the encoding omits it.
 fn alone() -> u32 {
     1
 }
@@ -141,8 +142,8 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Journal(about), &[])
     }
 
-    /// States that all of a moved journal is here, with this many records; `epoch` is that of its
-    /// last pump.
+    /// Encodes the statement that a moved journal of `records` records is complete in the stream.
+    /// `epoch` is the epoch of the journal's last pump.
     pub fn moved(records: u64, epoch: u32) -> Self {
         Self::epoch(epoch, "the embedded journal").with(&CommitLine::Moved { records }, &[])
     }
@@ -151,7 +152,7 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Epoch(BegunEpoch { epoch, holder: holder.into() }), &[])
     }
 
-    /// Encodes a group of a log; its checkpoint covers the records before the group.
+    /// Encodes a group of a log. The checkpoint of the group covers the records before the group.
     pub fn of(group: &LogGroup<'_>) -> Self {
         let checkpoints = group.checkpoints.iter().copied();
         let written = checkpoints.fold(Self::default(), Self::checkpoint);
@@ -161,7 +162,7 @@ impl CommitEncoder {
         steps.fold(written, |written, (place, row)| written.step(place, row))
     }
 
-    /// Size so far, in bytes.
+    /// Returns the size so far, in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
@@ -204,7 +205,7 @@ impl CommitEncoder {
 
     /// Splits the group into messages of at most `most` bytes.
     pub fn messages(&self, epoch: u32, most: usize) -> Vec<Vec<u8>> {
-        // Room for the header of any part.
+        // Leaves room for the header of any part.
         let room = most.saturating_sub(128).max(1);
         let parts = self.0.len().div_ceil(room);
         let numbered = self.0.chunks(room).zip(1..);
@@ -220,7 +221,7 @@ impl CommitEncoder {
     }
 }
 
-/// The epoch of the pump that wrote a message.
+/// Returns the epoch of the pump that wrote a message.
 pub fn epoch_of(message: &[u8]) -> Option<u32> {
     head(message).ok().map(|(head, _)| head.epoch)
 }
@@ -275,7 +276,7 @@ impl CommitAssembler {
 pub struct CommitContents<'a> {
     pub journal: Option<JournalIdentity<'a>>,
     pub epoch: Option<u32>,
-    /// Set if this many records were moved here.
+    /// Number of records of the moved journal, if the group states that the move is complete.
     pub moved: Option<u64>,
     pub taken: Vec<StreamItem<'a>>,
 }
@@ -353,7 +354,7 @@ mod tests {
 
     const FIXTURE: &str = include_str!("../../../tests/data/fixtures/stream.txt");
 
-    /// One message with each kind of line.
+    /// Returns one message with each kind of line.
     fn messages() -> Vec<(&'static str, Vec<u8>)> {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
         let about = |partitions, moving| JournalIdentity {

@@ -1,6 +1,6 @@
-//! Fencing of a deposed pump: a message of a newer epoch in the stream ends the older pump. The
-//! header that makes the server refuse the older pump's message is set by
-//! `StreamPublisher::put_after`.
+//! Fencing of a deposed pump: a message of a newer epoch in the stream ends the older pump.
+//! `StreamPublisher::put_after` sets the header that makes the server refuse the older pump's
+//! message.
 
 use crate::journal::Error;
 
@@ -24,7 +24,7 @@ impl StreamPublisher {
         }
     }
 
-    /// The error for a message of another writer where ours was to go.
+    /// Returns the error for a message of another writer at the place of ours.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

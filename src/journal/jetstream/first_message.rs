@@ -1,4 +1,4 @@
-//! The first message of a stream: which journal the stream keeps.
+//! The first message of a stream, which names the journal that the stream keeps.
 
 use uuid::Uuid;
 
@@ -10,7 +10,7 @@ use super::commit_codec::{CommitAssembler, CommitContents};
 use super::read_failed;
 use super::stream_reader::{damaged, patiently};
 
-/// Decodes a message that is a whole group by itself.
+/// Decodes a message that is a complete group.
 fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
     let taken = CommitAssembler::default().take(&stored.body);
     match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {
@@ -32,7 +32,7 @@ pub struct FirstMessage {
     pub moving: bool,
 }
 
-/// Id of the journal that the stream keeps, from its first message.
+/// Returns the id of the journal that the stream keeps, from its first message.
 pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
     let first = first(api, options)?;
     super::partition_count::compare(options, first.partitions)?;

@@ -31,7 +31,7 @@ impl<'a> JoiningHost<'a> {
         Self { data, state, accepts: None, damage: OperatorAcceptance::default() }
     }
 
-    /// Id of the journal that this host takes part in.
+    /// Returns the id of the journal that this host takes part in.
     pub(super) fn known(&self, options: &Options) -> Result<Option<Uuid>, Error> {
         known(self.state, options)
     }
@@ -48,7 +48,7 @@ impl<'a> JoiningHost<'a> {
             return Ok(());
         }
 
-        // A host that followed the stream before ids were noted.
+        // The host followed the stream before ids were noted.
         if follows(api, options, self.data)? {
             return note(self.state, options, theirs);
         }
@@ -74,8 +74,8 @@ impl<'a> JoiningHost<'a> {
         Ok(journal)
     }
 
-    /// Id for the first message of an empty stream, where `organism` is the id of the organism's
-    /// journal. The first partition gets that id, unless a lost stream had it before.
+    /// Returns the journal id for the first message of an empty stream. `organism` is the id of the
+    /// organism's journal; the first partition gets that id, unless a lost stream had it before.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
@@ -88,8 +88,8 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Id of the journal on the server, if this host may not join it because it takes part in another
-/// one; `None` otherwise.
+/// Returns the id of the journal on the server if this host may not join that journal, because the
+/// host takes part in another one. Returns `None` if the host may join.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,
@@ -176,7 +176,7 @@ fn is_note(extension: &std::ffi::OsStr) -> bool {
     extension == "organism"
 }
 
-/// Id of the journal that this host began or adopted in the streams of `options`.
+/// Returns the id of the journal that this host began or adopted in the streams of `options`.
 pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     let path = path(state, options);
     let bytes = durable_file::read(&path).map_err(Error::io(path.display().to_string()))?;

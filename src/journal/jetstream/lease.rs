@@ -1,6 +1,6 @@
 //! The lease on a partition: a key in a bucket, which its pump renews while it lives. The lease
-//! avoids needless work and informs people; the expected sequence number of every message is what
-//! keeps two pumps apart.
+//! avoids needless work and informs people; two pumps are kept apart only by the expected sequence
+//! number of every message.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,13 +27,13 @@ use super::identity::JoiningHost;
 pub struct MemberId(Uuid);
 
 impl MemberId {
-    /// The id of this process.
+    /// Returns the id of this process.
     pub fn here() -> Self {
         static HERE: OnceLock<MemberId> = OnceLock::new();
         *HERE.get_or_init(Self::new)
     }
 
-    /// A new unique id.
+    /// Returns a new unique id.
     #[expect(clippy::new_without_default, reason = "no two of them are the same")]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
@@ -81,8 +81,8 @@ pub struct LeaseEntry {
     /// Name of the holder, for people.
     #[serde(rename = "holder")]
     holder: String,
-    /// Machine and directory of the holder: a process that holds the lock of this directory knows
-    /// that the holder has ended.
+    /// Machine and directory of the holder. A process that holds the lock of this directory knows
+    /// from it that the holder has ended.
     #[serde(rename = "home")]
     home: String,
     #[serde(rename = "beat")]
@@ -93,7 +93,7 @@ pub struct LeaseEntry {
 }
 
 impl LeaseEntry {
-    /// The entry of this process, which holds the lock on `home`.
+    /// Returns the entry of this process, which holds the lock on `home`.
     pub fn here(home: &std::path::Path) -> Self {
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let host = host();
@@ -114,13 +114,13 @@ fn host() -> String {
     host.trim().to_owned()
 }
 
-/// Name of this process, for people.
+/// Returns the name of this process, for people.
 pub fn this_process() -> String {
     format!("process {} on {}", std::process::id(), host())
 }
 
-/// Id of a directory: two containers may have the same host name and keep their journals under the
-/// same path.
+/// Returns an id of the directory itself, because two containers may have the same host name and
+/// keep their journals under the same path.
 fn own_name(home: &std::path::Path) -> String {
     let path = home.join("home");
     let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
@@ -128,7 +128,7 @@ fn own_name(home: &std::path::Path) -> String {
         let name = Uuid::now_v7().to_string();
         match std::fs::write(&path, &name) {
             Ok(()) => name,
-            // No process will recognise this id, so that our lease has to lapse like any other.
+            // No process will recognise this id, so our lease must lapse like any other.
             Err(_) => Uuid::now_v7().to_string(),
         }
     })
@@ -145,9 +145,9 @@ pub struct Lease {
     /// refuses the write of a process that has lost the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record: until this pump leads, the one found in the bucket; after
-    /// that, this pump's own. Every renewal contains it, so that a process that takes the lease and
-    /// never leads keeps the bound.
+    /// The last acknowledged record: the one found in the bucket until this pump leads, then this
+    /// pump's own. Every renewal contains it. So the bound is kept even if a process takes the
+    /// lease and never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time, so that each contains what was acknowledged before it
     /// began.
@@ -171,7 +171,7 @@ pub enum RenewalResult {
 pub enum LeaseAvailability {
     /// The lease is free, at this revision.
     Free(u64),
-    /// The process with this name holds the lease, as far as is known.
+    /// The process with this name was the last known holder of the lease. It may have ended.
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
@@ -179,7 +179,8 @@ pub enum LeaseAvailability {
     Left,
 }
 
-/// The revision of the lease at the last look, and since when it has been the same.
+/// The revision of the lease at the last look, and the time since which the revision has not
+/// changed.
 #[derive(Debug, Default)]
 pub struct LastSeen(Option<(u64, Instant)>);
 
@@ -204,7 +205,7 @@ impl Lease {
         Ok(Self { api, bucket, subject, mine, first_id, revision, heir, acknowledged, renewing })
     }
 
-    /// The last acknowledged record, as this lease shows it.
+    /// Returns the last acknowledged record, as this lease shows it.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,13 +220,13 @@ impl Lease {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }
 
-    /// Id for the journal that begins under this lease, if the stream is empty.
+    /// Returns the id for the journal that begins under this lease, if the stream is empty.
     pub fn first_id(&self) -> Uuid {
         self.first_id
     }
 
-    /// Waits until the lease is free, or returns its holder; at once if the holder is known to be
-    /// alive.
+    /// Waits until the lease is free, and returns its revision. If the holder is known to be alive,
+    /// returns at once an error that names the holder.
     pub fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
         let mut seen = LastSeen::default();
         loop {
@@ -252,8 +253,8 @@ impl Lease {
         }
     }
 
-    /// Whether the lease is free: released, or not renewed for [`limits::LEASE_LAPSE`]. `seen` is
-    /// the result of the earlier looks.
+    /// Checks whether the lease is free: it was released, or it was not renewed for
+    /// [`limits::LEASE_LAPSE`]. `seen` is the result of the earlier looks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.
@@ -367,8 +368,8 @@ impl Lease {
     }
 }
 
-/// A released lease is free: at once for its heir if it has one, and for any process if the heir
-/// does not come.
+/// Returns the availability of a released lease. It is free at once if it has no heir or this
+/// process is the heir. Otherwise it becomes free once the heir has not come in time.
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,
@@ -390,7 +391,7 @@ fn vacancy(
 }
 
 /// Creates a key-value bucket with the settings of the `nats` command. Older servers refuse the
-/// request that clients send for it.
+/// request with which NATS clients create buckets.
 fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
     let config = json!({
         "name": bucket,

@@ -19,9 +19,8 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// A fatal condition, once one is found. Shared, because the renewal, the monitor of the stream and
-/// the writer run on different threads: two of them find conditions, the writer checks before it
-/// appends.
+/// The fatal condition, once one is found. Shared, because three threads use it: the renewal and
+/// the stream's monitor find conditions, and the writer checks for one before it appends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
@@ -41,8 +40,8 @@ pub struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Starts to renew a lease that this process has just acquired. What happens before the first
-    /// record is written may take longer than the lease lasts.
+    /// Starts to renew a lease that this process has just acquired. The work before the first
+    /// record may take longer than an unrenewed lease lasts.
     pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
         let found = FoundCondition::default();
         let stream = options.stream();
@@ -69,7 +68,7 @@ impl LeaseRenewal {
         Ok(Self { found, lease, _renewing: renewing })
     }
 
-    /// The last acknowledged record, as the lease states it.
+    /// Returns the last acknowledged record, as the lease states it.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         self.lease.acknowledged()
     }
@@ -79,7 +78,7 @@ impl LeaseRenewal {
         self.lease.acknowledge(acknowledged);
     }
 
-    /// States `acknowledged` in the lease before returning.
+    /// Renews the lease with `acknowledged` before it returns.
     pub fn acknowledge_now(&self, acknowledged: AcknowledgedMark) -> Result<(), Error> {
         self.lease.acknowledge(acknowledged);
         match self.lease.renew() {
@@ -91,7 +90,7 @@ impl LeaseRenewal {
         }
     }
 
-    /// Drops the acknowledged record from the next renewal.
+    /// Omits the acknowledged record from the next renewal.
     pub fn forget(&self) {
         self.lease.forget();
     }

@@ -5,7 +5,7 @@
 //! only if this pump also wrote the message before it. `commit_codec` describes the content of
 //! messages.
 //!
-//! Must not know how a connection is made; that is `nats`.
+//! This module must not know how a connection is made; that is `nats`.
 
 mod acknowledged_bounds;
 mod api;
@@ -66,7 +66,7 @@ pub use takeover::StreamTakeover;
 pub struct Options {
     /// Name of the organism.
     pub organism: String,
-    /// Prefix of the names of its streams.
+    /// Prefix of the names of the organism's streams.
     pub stream: String,
     pub partition: u32,
     /// Number of partitions; fixed for the life of a journal.
@@ -78,7 +78,7 @@ pub struct Options {
     pub system: Option<Box<nats::NatsCredentials>>,
     /// Public keys of the other hosts of this organism.
     pub known_keys: Vec<String>,
-    /// Directory of this host that checkpoints are copied to.
+    /// Directory of this host into which checkpoints are copied.
     pub checkpoints: Option<PathBuf>,
 }
 
@@ -104,17 +104,17 @@ impl Options {
         format!("organism.journal.{}.{}", self.stream, self.partition)
     }
 
-    /// Name of the bucket with the leases of all partitions.
+    /// Returns the name of the bucket with the leases of all partitions.
     pub fn bucket(&self) -> String {
         format!("{}-pumps", self.stream)
     }
 
-    /// Key of the lease on this partition.
+    /// Returns the key of the lease on this partition.
     pub fn lease(&self) -> String {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
 
-    /// Key of the entry with the number of partitions.
+    /// Returns the key of the entry with the number of partitions.
     pub fn count(&self) -> String {
         format!("$KV.{}.partitions", self.bucket())
     }
@@ -133,17 +133,18 @@ pub struct StreamLog {
 }
 
 impl StreamJournal {
-    /// How much of the stream was proved when this pump took it over.
+    /// Returns how much of the stream was proved when this pump took it over.
     pub fn takeover(&self) -> &StreamTakeover {
         &self.log.takeover
     }
 
-    /// Damage of the stream that an operator accepted when this pump took it over.
+    /// Returns the damage of the stream that an operator accepted when this pump took it over.
     pub fn damage(&self) -> &StreamDamage {
         &self.log.damage
     }
 
-    /// Names the next holder of the lease, also after the journal was passed on.
+    /// Returns a handle that names the next holder of the lease. The handle stays valid after the
+    /// journal was passed on.
     pub fn handover(&self) -> LeaseHandover {
         self.log.watch.handover()
     }

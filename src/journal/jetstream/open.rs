@@ -47,7 +47,8 @@ impl StreamJournal {
         Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// As [`StreamJournal::open`], for a host that may accept another host's journal.
+    /// Opens the journal as [`StreamJournal::open`] does, for a host that may accept another host's
+    /// journal.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
@@ -57,9 +58,9 @@ impl StreamJournal {
         Self::open_recovering(servers, options, member, &mut EveryRecord(visit))
     }
 
-    /// As [`StreamJournal::open_as`]. Begins with the snapshot of the projection, if there is one
-    /// that `recovery` can restore and the operator accepts no damage. The records before it are
-    /// then proved while the pump runs.
+    /// Opens the journal as [`StreamJournal::open_as`] does. Begins with the snapshot of the
+    /// projection, if there is one that `recovery` can restore and the operator accepts no damage.
+    /// The records before the snapshot are then proved while the pump runs.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -141,7 +142,7 @@ impl StreamJournal {
     }
 }
 
-/// Notes whether a recovery has begun, after which it cannot begin again.
+/// Records whether a recovery has begun, because it cannot begin a second time.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -165,8 +166,8 @@ impl StateRecovery for BegunRecovery<'_> {
 }
 
 /// Maps an error of the first append. A foreign message there means that another pump began at the
-/// same moment, or that this process did earlier without learning of it; in both cases it stands by
-/// again.
+/// same moment, or that this process did so earlier without learning of it. In both cases this
+/// process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -188,7 +189,7 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// The journal of the projection in the directory, and the extent of that projection.
+/// Returns the journal of the projection in the directory, and the extent of that projection.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);

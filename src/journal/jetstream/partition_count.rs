@@ -30,8 +30,9 @@ const TRIES: usize = 3;
 /// id.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
-/// Refuses another number of partitions than the journal has, and the journal of another organism.
-/// For a new journal, writes both permanently. Returns the id of the organism's journal.
+/// Refuses a config whose number of partitions differs from the journal's, and a journal of another
+/// organism. For a new journal, writes the number and the organism permanently. Returns the id of
+/// the organism's journal.
 pub fn agree(
     api: &JetStreamApi,
     options: &Options,
@@ -59,7 +60,7 @@ pub fn agree(
         let expected = [("Nats-Expected-Last-Subject-Sequence", last.as_str())];
         match api.publish(&options.count(), &expected, value) {
             Ok(_) => return Ok(journal),
-            // A pump on another host began at the same moment.
+            // A pump on another host created the entry at the same moment.
             Err(error) if error.is(code::WRONG_LAST_SEQUENCE) => changed = Some(error),
             Err(error) => return Err(count_unavailable(bucket, &error)),
         }
@@ -69,8 +70,8 @@ pub fn agree(
     Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// The sequence number of the entry in the bucket, and the id of a journal that has begun and that
-/// this host takes part in.
+/// Returns the sequence number of the entry in the bucket, and the id of the journal if it has
+/// begun and this host takes part in it.
 fn look(
     api: &JetStreamApi,
     options: &Options,
@@ -97,7 +98,7 @@ fn look(
     Ok((found.map(|(seq, _)| seq), journal))
 }
 
-/// Id of the organism's journal on the server; `None` if no journal has begun.
+/// Returns the id of the organism's journal on the server; `None` if no journal has begun.
 pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Error> {
     let bucket = format!("KV_{}", options.bucket());
     let found = match api.last(&bucket, &options.count()) {
@@ -107,7 +108,7 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     journal_of(api, options, found.as_ref())
 }
 
-/// The id from the entry, or from the streams, which outlive the entry.
+/// Returns the id from the entry, or from the streams, which outlive the entry.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,

@@ -14,8 +14,8 @@ pub(super) struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Runs `again` every `every` until it returns false or this is dropped. A drop runs `last`
-    /// once.
+    /// Calls `again` at intervals of `every` until `again` returns false or this value is dropped.
+    /// The drop calls `last` once.
     pub fn start(
         name: &str,
         every: Duration,

@@ -87,8 +87,8 @@ impl ComparedProjection {
         self.compare_groups(&StreamReader::new(api, options), last_seq, &mut |_, _, _| Ok(()))
     }
 
-    /// As [`ComparedProjection::compare`]. Passes each group to `visit`, with the number of its
-    /// last message and the comparison up to there.
+    /// Compares as [`ComparedProjection::compare`] does. Passes each group to `visit`, with the
+    /// number of its last message and the comparison up to there.
     pub fn compare_groups(
         &self,
         reader: &StreamReader<'_>,

@@ -1,4 +1,4 @@
-//! The messages that a projection does not have yet: what is read, and what is refused before it is
+//! Reads the messages that a projection lacks, and refuses unproved records before they are
 //! written.
 
 use crate::failpoint::failpoint;
@@ -19,8 +19,8 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// The message after which a projection reads on, and the last record that may be repeated after
-/// that message.
+/// Returns the message after which a projection continues to read, and the last record that may
+/// occur again after that message.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -68,12 +68,12 @@ fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<boo
     }
 }
 
-/// How far a stream was read.
+/// How far a projection has read its stream.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamProgress {
     pub mark: LogMark,
-    /// Records up to this position may be repeated in the stream, because the projection has them
-    /// already.
+    /// Last record that the projection has already, so that the stream may repeat the records up to
+    /// it.
     pub known: Position,
     /// Whether the last read refused records that are not proved.
     pub is_refused: bool,
@@ -82,9 +82,9 @@ pub struct StreamProgress {
 /// Lets `following` read everything after `progress`, up to message `last`. If the server becomes
 /// unreachable, `progress` shows how far the read came.
 ///
-/// Refuses records that are not proved before they are written: where a MAC is missing or wrong, or
-/// a payload is blanked, the rest is read first. It may hold the record of the operator who accepts
-/// that.
+/// Refuses unproved records before they are written. If a MAC is missing or wrong, or a payload is
+/// blanked, the rest of the stream is read first, because it may hold the recorded action of an
+/// operator who accepts this.
 pub fn read(
     host: &StreamHost,
     progress: &mut StreamProgress,
@@ -132,7 +132,7 @@ pub fn read(
     })
 }
 
-/// The items of `taken` that a projection with all records up to `known` lacks.
+/// Returns the items of `taken` that a projection with all records up to `known` lacks.
 fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let is_newer = |one: &StreamItem<'_>| match one {
         StreamItem::Step(row) => row.place.position > known,

@@ -16,7 +16,7 @@ use super::{Options, read_failed};
 pub struct StreamAgreement {
     /// Number of records that both have.
     pub records: u64,
-    /// Number of records that only the stream has yet.
+    /// Number of records that the stream has and the projection does not have yet.
     pub ahead: u64,
 }
 
@@ -27,7 +27,8 @@ pub fn compare_with_stream(
     options: &Options,
     data: &Path,
 ) -> Result<StreamAgreement, Error> {
-    // Opened before the end of the stream is read, because a pump may append meanwhile.
+    // Ordering rule: opened before the end of the stream is read, because a pump may append
+    // meanwhile.
     let projection = ComparedProjection::open_with_checkpoints(data)?;
     let api = connect(servers, options)?;
     let name = options.stream();

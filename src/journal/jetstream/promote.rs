@@ -1,10 +1,10 @@
-//! Moves an embedded journal into a stream: every record as it is, so that the hash chain continues
-//! unbroken.
+//! Moves an embedded journal into a stream. Every record stays as it is, so that the hash chain
+//! continues unbroken.
 //!
 //! A move first compares the stream with the journal to find what is still missing, so that an
 //! interrupted move can resume. The journal stays unchanged until everything was read back from the
 //! stream and is identical byte for byte; then one commit makes it the projection. No pump
-//! continues the stream before it states that it is complete.
+//! continues the stream before the stream states that the move is complete.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub enum PromotionPhase {
 /// Callback for progress: phase, records done, records in total.
 pub type PromotionProgress<'p> = &'p mut dyn FnMut(PromotionPhase, u64, u64);
 
-/// A journal that was moved, now or before.
+/// A journal that this run or an earlier run moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PromotedJournal {
     #[serde(rename = "journal")]
@@ -80,7 +80,7 @@ struct PromotionSource {
     content: ComparedProjection,
 }
 
-/// How much of the journal the stream has.
+/// The part of the journal that the stream already has.
 struct CopiedPrefix {
     compared: ProjectionComparison,
     statements: MoveStatements,
@@ -90,7 +90,7 @@ struct CopiedPrefix {
 #[derive(Default)]
 struct MoveStatements {
     begun: bool,
-    /// The final count of records, if the stream states that it is complete.
+    /// Final number of records, if the stream states that the move is complete.
     moved: Option<u64>,
 }
 
@@ -115,7 +115,8 @@ pub fn promote(
         return Ok(None);
     }
 
-    // A file is one partition and stays one, because its hashes fix the order of its records.
+    // An embedded journal is one partition and stays one, because its hashes fix the order of its
+    // records.
     partition_count::compare(options, 1)?;
     let api = connect(servers, options)?;
     let mut journal = prove(opening, progress)?;
@@ -234,8 +235,8 @@ impl CopiedPrefix {
 }
 
 impl MoveStatements {
-    /// Takes the next group; `compared` is the comparison up to its end. Returns an error that says
-    /// how the group differs from the journal.
+    /// Takes the next group; `compared` is the comparison up to its end. Returns an error if the
+    /// group differs from the journal.
     fn take(
         &mut self,
         options: &Options,
@@ -276,7 +277,7 @@ impl MoveStatements {
     }
 }
 
-/// The error for a message that does not belong to the journal.
+/// Returns the error for a message that does not belong to the journal.
 fn foreign_message(options: &Options, seq: u64, detail: &str) -> Error {
     Error::ForeignJournal {
         path: format!("the stream {}", options.stream()),
@@ -295,8 +296,8 @@ impl PromotionSource {
     }
 }
 
-/// Publishes the part of the journal that the stream lacks, and finally the statement that it is
-/// complete.
+/// Publishes the part of the journal that the stream lacks, and finally the statement that the move
+/// is complete.
 fn publish_rest(
     copier: &StreamCopier<'_>,
     source: &PromotionSource,

@@ -1,15 +1,16 @@
 //! Appends a group to the stream: durably, exactly once, and only if no other pump wrote meanwhile.
 //!
 //! Every message names the sequence number that it expects before it, and has an id made from its
-//! content and, for a retry, the number of the retry. The retry needs another id: a failed leader
-//! may have passed the first id to its successor without the message, and the successor then
-//! refuses that id for two minutes as a duplicate. No retry is stored twice, since only one message
-//! can have that sequence number. If the server reports that another message is there already, or
-//! does not answer, the message there is read: if it is ours, it counts as acknowledged; if not,
-//! this pump is fenced.
+//! content and, for a retry, the number of the retry. A retry needs another id: a failed leader may
+//! have passed the first id to its successor without the message, and the successor then refuses
+//! that id for two minutes as a duplicate. No retry is stored twice, since only one message can
+//! have that sequence number. If the server reports that another message is there already, or does
+//! not answer, the publisher reads the message there. If that message is ours, it counts as
+//! acknowledged; otherwise this pump is fenced.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
-//! silence small requests are sent until one is answered, and only then is a group published again.
+//! silence, the publisher sends small requests until one is answered, and only then publishes a
+//! group again.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -34,8 +35,8 @@ pub struct StreamPublisher {
     pub(super) api: JetStreamApi,
     pub(super) stream: String,
     subject: String,
-    /// The last message of the stream that is known to exist. Written here once a group is durable,
-    /// and read by the monitor on its own thread, which compares it with the end of the stream.
+    /// Last message of the stream that is known to exist. The writer sets it once a group is
+    /// durable; the monitor compares it with the end of the stream on its own thread.
     last: Arc<AtomicU64>,
     pub epoch: u32,
     /// Whether the last request had no response.
@@ -73,10 +74,9 @@ impl StreamPublisher {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Appends a whole group after the last known message, and returns the number of its last
-    /// message with its digest. The group counts as appended only once [`StreamPublisher::put`] was
-    /// given that number: until then the same group may be published again without being stored
-    /// twice.
+    /// Appends a whole group after the last known message, and returns the number and the digest of
+    /// its last message. The group counts as appended only once [`StreamPublisher::put`] was given
+    /// that number. Until then, publishing the same group again does not store it twice.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
         let mut after = self.last();
@@ -165,8 +165,9 @@ impl StreamPublisher {
         self.api.publish(&self.subject, &headers, message)
     }
 
-    /// Error for an acknowledgement of a duplicate message id. Older servers acknowledge a duplicate
-    /// with the sequence number `at` of the first message, although `meant` was expected.
+    /// Returns the error for an acknowledgement of a duplicate message id. Older servers
+    /// acknowledge a duplicate with the sequence number `at` of the first message, although `meant`
+    /// was expected.
     fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(
@@ -217,7 +218,7 @@ fn unavailable(why: impl ToString) -> Error {
     Error::Unavailable { detail: why.to_string() }
 }
 
-/// The error for a stream that ends before its last acknowledged message.
+/// Returns the error for a stream that ends before its last acknowledged message.
 pub fn lost(stream: &str, known: u64, last: u64) -> Error {
     let detail = format!(
         "the stream {stream} ends at message {last}, but messages up to {known} were acknowledged: \

@@ -1,9 +1,9 @@
-//! Repairs a stream that is forked or shorter than what was acknowledged. Either the rest is
-//! published again from a projection of which the stream is a prefix, or an operator continues with
-//! the stream.
+//! Repairs a stream that is forked, or that is shorter than the acknowledged records. Either a
+//! projection that begins with the whole stream publishes the missing rest again, or an operator
+//! continues with the stream as it is.
 //!
-//! A repair is noted in the state directory before it begins, and stays noted until it is recorded.
-//! So a killed repair resumes, and is recorded once.
+//! A repair is noted in the state directory before it begins, and the note stays until the repair
+//! is recorded. So a killed repair resumes, and is recorded once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,11 +43,11 @@ pub enum RepairSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRepair {
     pub from: RepairSource,
-    /// The last record that the stream had.
+    /// The last record of the stream before the repair.
     pub kept: Position,
-    /// The last record that was acknowledged.
+    /// The last acknowledged record.
     pub acknowledged: Position,
-    /// Where the projection was set aside.
+    /// Path to which the projection was moved aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<PathBuf>,
 }
@@ -128,7 +128,7 @@ impl LockedHost<'_> {
         }
     }
 
-    /// Publishes what only the projection has.
+    /// Publishes the records and files that only the projection has.
     fn publish_rest(
         self,
         noted: Option<StreamRepair>,
@@ -198,7 +198,7 @@ impl LockedHost<'_> {
         known.is_some_and(|known| known.seq > seq && known.position <= last)
     }
 
-    /// The error for records of the projection that no pump wrote.
+    /// Returns the error for records of the projection that no pump wrote.
     fn unpublished(&self, first: Position, last: Position) -> Error {
         let data = self.data.display();
         let detail = format!(
@@ -296,7 +296,7 @@ impl LockedHost<'_> {
         Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
     }
 
-    /// The last record that the state directory or the copies of checkpoints show.
+    /// Returns the last record that the state directory or the copies of checkpoints show.
     fn shown_outside(&self) -> Result<Position, Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         let Some(journal) = noted else { return Ok(Position(0)) };
@@ -309,8 +309,8 @@ impl LockedHost<'_> {
     fn set_aside(&self, aside: Option<&Path>) -> Result<(), Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         if let (Some(journal), Some(directory)) = (noted, &self.options.checkpoints) {
-            // Moved first, because this can fail. While the copies remain, no pump may lead the
-            // stream: they show records that the stream lacks.
+            // Ordering rule: the copies are moved first, because this can fail. While they remain,
+            // no pump may lead the stream, because they show records that the stream lacks.
             let copies = CheckpointFile::new(directory, journal);
             let put_aside = copies.keep(|_| false);
             put_aside.map_err(Error::io(copies.path().display().to_string()))?;
@@ -338,7 +338,7 @@ impl LockedHost<'_> {
     }
 }
 
-/// A path in `data` that is not in use.
+/// Returns a path in `data` that is not in use.
 fn unused(data: &Path) -> PathBuf {
     let mut all = (1..).map(|n: u32| data.join(format!("set-aside-{n}")));
     all.find(|path| !path.exists()).unwrap_or_default()

@@ -10,14 +10,14 @@ use super::{Options, StreamDurability};
 
 /// Oldest server version with everything that fencing needs.
 const OLDEST: (u32, u32, u32) = (2, 9, 0);
-/// Oldest server version that knows `sync_interval`.
+/// Oldest server version that supports `sync_interval`.
 const SYNCING: (u32, u32, u32) = (2, 10, 0);
 /// Oldest server version that keeps acknowledged messages in a crash. Older versions lose some of
 /// them with any settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
-/// The keys that decide whether a stream can lose messages, each with the one safe value. An
-/// omitted key means null, false, zero or empty.
+/// Returns the keys that decide whether a stream can lose messages, each with the one safe value.
+/// An omitted key means null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(options.stream())),
@@ -39,7 +39,7 @@ fn required(options: &Options) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Keys without effect on what is stored.
+/// Keys that do not affect what the stream stores.
 const HARMLESS: [&str; 11] = [
     "description",
     "metadata",
@@ -54,10 +54,10 @@ const HARMLESS: [&str; 11] = [
     "allow_atomic",
 ];
 
-/// Neutral values of all other keys: with another value, messages could appear, vanish or change.
+/// Neutral values of all other keys. With another value, messages could appear, vanish or change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 
-/// The settings with which a journal's stream is created.
+/// Returns the settings with which a journal's stream is created.
 pub fn of(options: &Options) -> Value {
     let mut config: serde_json::Map<String, Value> =
         required(options).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -131,7 +131,7 @@ pub fn judge_server(
     Ok(())
 }
 
-/// Describes what a server with its default sync interval may lose.
+/// Describes which messages a server with the default sync interval may lose.
 fn lazily(replicas: u32) -> String {
     let when = match replicas {
         1 => "if the machine of the server loses its power or its system crashes",
@@ -148,7 +148,7 @@ fn lazily(replicas: u32) -> String {
     )
 }
 
-/// Major, minor and patch; the rest of the text is ignored.
+/// Parses major, minor and patch, and ignores the rest of the text.
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let plain = version.split(['-', '+']).next()?;
     let mut parts = plain.trim_start_matches('v').split('.').map(|part| part.parse().ok());

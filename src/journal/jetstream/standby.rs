@@ -31,7 +31,7 @@ pub(super) struct StreamHost {
     pub damage: OperatorAcceptance,
 }
 
-/// Waits to take over.
+/// A process that waits to take over a stream.
 pub struct Standby {
     host: StreamHost,
     lease: Lease,
@@ -120,7 +120,7 @@ impl Standby {
         Ok(LeaseHolder { host, lease: Arc::new(lease), followed })
     }
 
-    /// The last record that the projection has, as far as it was read.
+    /// Returns the last record that the projection has, as far as it was read.
     pub fn followed_to(&self) -> Position {
         match &self.followed {
             FollowedProjection::Cold(_) => Position(0),
@@ -128,7 +128,7 @@ impl Standby {
         }
     }
 
-    /// As [`Standby::follow_recovering`], and passes every record to `visit`.
+    /// Follows as [`Standby::follow_recovering`] does, and passes every record to `visit`.
     pub fn follow(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -137,8 +137,8 @@ impl Standby {
     }
 
     /// Catches up with the stream, as far as the server answers, and has `recovery` replay every
-    /// new record. The first call verifies the projection, and replays all of it, or what comes
-    /// after its snapshot. After an error, `recovery` may not be used again.
+    /// new record. The first call verifies the projection, and has all of it replayed, or the
+    /// records after its snapshot. After an error, `recovery` may not be used again.
     pub fn follow_recovering(self, recovery: &mut dyn StateRecovery) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
@@ -179,7 +179,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// As [`LeaseHolder::lead_recovering`]. Records that were not passed on yet go to `visit`.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does, and passes to `visit` the records
+    /// that it has not received yet.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -187,8 +188,8 @@ impl LeaseHolder {
         self.lead_recovering(&mut EveryRecord(visit))
     }
 
-    /// Begins to pump with a new epoch. `recovery` replays the records that it has not yet, and
-    /// keeps the state that it has.
+    /// Begins to pump with a new epoch. `recovery` keeps its state, and replays only the records
+    /// that it has not replayed yet.
     pub fn lead_recovering(self, recovery: &mut dyn StateRecovery) -> Result<StreamJournal, Error> {
         StreamJournal::lead(&self.host, self.lease, self.followed, recovery)
     }
@@ -196,7 +197,7 @@ impl LeaseHolder {
 
 /// A projection, and how far it has followed its stream.
 pub(super) enum FollowedProjection {
-    /// Not opened yet.
+    /// A projection that is not opened yet.
     Cold(Box<LockedJournalDir>),
     Warm(Box<CaughtUpProjection>),
 }
@@ -208,7 +209,7 @@ pub(super) struct CaughtUpProjection {
 }
 
 impl FollowedProjection {
-    /// The journal of the projection and its extent; `None` if there is no projection yet.
+    /// Returns the journal of the projection and its extent; `None` if there is no projection yet.
     pub fn found(&self) -> Result<Option<(Uuid, LogMark)>, Error> {
         match self {
             Self::Cold(opening) => found(opening),
@@ -216,7 +217,7 @@ impl FollowedProjection {
         }
     }
 
-    /// Verifies the projection, and that it comes from this stream. `before` is the result of
+    /// Verifies that the projection is intact and comes from this stream. `before` is the result of
     /// [found](Self::found); `bounds` are other bounds of the stream, for the error.
     pub fn warm(
         self,
@@ -265,8 +266,8 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that is shorter than, or differs from, what any source shows. The whole
-    /// stream was read, up to message `seq`.
+    /// Refuses a stream that is shorter than any source shows, or that differs from it. The caller
+    /// has read the whole stream, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

@@ -29,7 +29,7 @@ pub struct StreamCopier<'c> {
 }
 
 impl<'c> StreamCopier<'c> {
-    /// Starts a copier. `epoch` is that of the journal's last pump.
+    /// Starts a copier. `epoch` is the epoch of the journal's last pump.
     pub fn start(
         api: &JetStreamApi,
         options: &'c Options,

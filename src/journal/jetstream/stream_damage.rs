@@ -20,9 +20,9 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the records that no MAC of a pump covers, or that the MACs of this host
-    /// contradict. The records of other hosts after them count as well.
+    /// contradict. The range includes later records of other hosts.
     pub uncovered: Option<(Position, Position)>,
-    /// The last record, if no record has a MAC and this host knows of none.
+    /// Last record of the stream, if no record has a MAC and this host knows of no MAC.
     pub without_mac: Option<Position>,
     /// Records with blanked payloads that no recorded action accepts, at most
     /// [`limits::ACTION_DETAILS_MAX`].
@@ -41,7 +41,7 @@ impl StreamDamage {
         }
     }
 
-    /// First and last of the records that are not proved to be written by a pump.
+    /// Returns the first and last of the records that are not proved to be written by a pump.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }

@@ -36,7 +36,7 @@ struct StreamMonitor {
     doubt: SuspectSince,
 }
 
-/// Since when a problem was seen. During an election a stream may look shorter than it is, so a
+/// Time since which a problem lasts. During an election a stream may look shorter than it is, so a
 /// problem counts only if it lasts.
 #[derive(Debug, Default)]
 struct SuspectSince(Option<Instant>);
@@ -79,7 +79,7 @@ impl LeadershipWatch {
         Ok(Self { _looking: looking, renewal })
     }
 
-    /// Names the next holder of the lease.
+    /// Returns a handle that names the next holder of the lease.
     pub fn handover(&self) -> LeaseHandover {
         LeaseHandover::of(&self.renewal.lease)
     }

@@ -113,12 +113,13 @@ pub(super) fn patiently<T>(
     }
 }
 
-/// Number of messages to request at once: in bytes no more than a connection buffers.
+/// Returns the number of messages to request at once. Their bytes must fit into the buffer of a
+/// connection.
 fn ahead(api: &JetStreamApi) -> u64 {
     ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
 }
 
-/// As [`ahead`], for messages of at most this many bytes.
+/// Returns the number of [`ahead`] for messages of at most `largest` bytes.
 fn ahead_of(largest: u64) -> u64 {
     (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
 }

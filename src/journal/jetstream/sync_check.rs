@@ -1,4 +1,4 @@
-//! Checks whether the servers of a stream sync before they acknowledge. Servers state it only to
+//! Checks whether the servers of a stream sync before they acknowledge. Servers report this only to
 //! their system account.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ struct JetStream {
 
 #[derive(Debug, Default, Deserialize)]
 struct Config {
-    /// Omitted if it is false, or if the server does not know it.
+    /// Whether the server syncs before it acknowledges. Servers omit the value if it is false or
+    /// unknown to them.
     #[serde(rename = "sync_always", default)]
     sync_always: bool,
 }
@@ -56,12 +57,12 @@ enum SyncVerdict {
     Proved,
     /// These servers did not answer.
     Unanswered(Vec<String>),
-    /// These servers sync later.
+    /// These servers acknowledge before they sync.
     Refuted(Vec<String>),
 }
 
-/// Refuses a stream with a server that syncs later than the config states, and warns if the servers
-/// prove nothing.
+/// Refuses a stream with a server that syncs later than the config states. Warns if a server does
+/// not report how it syncs.
 pub fn verify_durability(
     servers: &nats::Options,
     options: &Options,

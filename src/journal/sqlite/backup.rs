@@ -20,8 +20,9 @@ pub struct BackedUp {
     pub checkpoints: usize,
 }
 
-/// Copies the journal in `data` with its blobs into `to_data`, as it was after one commit, and the
-/// checkpoints outside up to there into `to_state`. The signing key is never copied.
+/// Copies the journal in `data`, as it was after one commit, with its blobs into `to_data`. Copies
+/// the checkpoints outside the journal up to that commit into `to_state`. Never copies the signing
+/// key.
 ///
 /// Nothing is overwritten: an existing file is an error.
 pub fn back_up(

@@ -71,11 +71,12 @@ fn held(data: &Path) -> Error {
 pub enum LockHolder {
     Nobody,
     Process(u32),
-    /// Held, but the operating system does not show by which process.
+    /// The lock is held, but the operating system does not show by which process.
     Hidden,
 }
 
-/// The holder of the lock in `data`, from the operating system or else from the holder's own note.
+/// Returns the holder of the lock in `data`, from the operating system or else from the holder's
+/// own note.
 pub fn lock_holder(data: &Path) -> LockHolder {
     if require_free(data).is_ok() {
         return LockHolder::Nobody;
@@ -95,8 +96,8 @@ pub fn lock_holder(data: &Path) -> LockHolder {
     shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
 }
 
-/// The process in a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0
-/// EOF`, if the lock is on this file.
+/// Returns the process in a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201
+/// 08:01:524301 0 EOF`, if the lock is on this file.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {
@@ -112,7 +113,7 @@ fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     ((major, minor) == numbers_of(device) && found == inode).then_some(pid)
 }
 
-/// Major and minor number of a device, as Linux encodes them.
+/// Returns the major and minor number of a device, as Linux encodes them.
 fn numbers_of(device: u64) -> (u64, u64) {
     let major = (device >> 8) & 0xfff | (device >> 32) & !0xfff;
     let minor = device & 0xff | (device >> 12) & !0xff & 0xffff_ffff;

@@ -1,6 +1,6 @@
 //! The journal in one SQLite file, for one writing process and any number of readers.
 //!
-//! A record costs an append to one B-tree only. Everything else is derived, in batches or by
+//! A record costs an append to only one B-tree. Everything else is derived, in batches or by
 //! reading.
 
 mod backup;
@@ -170,8 +170,8 @@ impl JournalFile {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    /// Runs one transaction: the fence, the writes of `fill`, and if due the table of trees. On any
-    /// error nothing of it remains.
+    /// Runs one transaction: the fence, the writes of `fill`, and if due the table of trees. Any
+    /// error rolls back all of it.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,

@@ -97,7 +97,8 @@ impl LockedJournalDir {
         create(&self.data, &JournalMetadata { journal, epoch: 0, key: self.key.public() }, mark)
     }
 
-    /// Id of the journal in the file, and its position in the stream if the file is a projection.
+    /// Returns the id of the journal in the file, and its position in the stream if the file is a
+    /// projection.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
         let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
@@ -132,7 +133,8 @@ impl LockedJournalDir {
         self.prove_from(None, purpose, accept, visit)
     }
 
-    /// As [`LockedJournalDir::prove`], for the records after the snapshot of `base`.
+    /// Reads and verifies as [`LockedJournalDir::prove`] does, but only the records after the
+    /// snapshot of `base`, if there is one.
     pub(super) fn prove_from(
         self,
         base: Option<SnapshotEvidence>,
@@ -289,13 +291,13 @@ pub struct FoundJournal {
     pub covered: Position,
     /// The last record that is kept.
     pub last: Position,
-    /// Records and checkpoints that marks outside the file name and the file lacks, if an operator
-    /// accepts their loss.
+    /// Records and checkpoints that the file lacks although marks outside it name them, if an
+    /// operator accepts their loss.
     pub loss: AcceptedLoss,
     /// Records after `last`. The commit of the operator's action removes them; [`TakenOut::file`]
     /// is their copy.
     pub taken_out: Option<TakenOut>,
-    /// Number of checkpoints that the file lacks and the state directory has. The commit of the
+    /// Number of checkpoints that the state directory has and the file lacks. The commit of the
     /// operator's action restores them.
     pub put_back: usize,
     /// New name of a file that was in the journal's place and was not a journal.
@@ -342,7 +344,7 @@ impl SqliteJournal {
 
     /// Opens the journal as [`SqliteJournal::open_with_copies`] does. Begins with the snapshot, if
     /// there is one that `recovery` can restore and the operator accepts no damage. The records
-    /// before it are then proved while the pump runs.
+    /// before the snapshot are then proved while the pump runs.
     pub fn open_recovering(
         data: &Path,
         state: &Path,
@@ -370,7 +372,7 @@ impl SqliteJournal {
         if accept == OperatorAcceptance::default() {
             opening.restore_snapshot(recovery)?;
         } else {
-            // It may contain what the operator accepts as lost or redacted.
+            // The snapshot may contain what the operator accepts as lost or redacted.
             snapshot::remove(state, journal);
         }
 
@@ -395,7 +397,7 @@ impl SqliteJournal {
         self.signer.copying.put_aside_given_up(self.id);
     }
 
-    /// Makes the next MAC continue the chain of the last MAC if that one covers all records.
+    /// Makes the next MAC continue the chain of the last MAC, if the last MAC covers all records.
     pub(super) fn renew_sealer(&mut self) {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
@@ -420,8 +422,9 @@ impl<L> JournalWriter<L> {
         let file = &mut self.file;
         let kept = self.recovery.kept.take().unwrap_or(self.heads.last());
         self.signer.outside.keep_up_to(kept).map_err(Error::io("checkpoints outside"))?;
-        // An empty journal gets a watermark too, which then has its room when the disk is full
-        // later. A journal from before MACs keeps its old watermark until a commit carries a MAC.
+        // An empty journal gets a watermark too, so that the watermark already has its space if the
+        // disk is full later. A journal from before MACs keeps its old watermark until a commit
+        // carries a MAC.
         if self.heads.last() == Position(0) || self.coverage.last().is_some() {
             self.watermark.set(self.heads.last(), self.heads.last_hash())?;
             CommitWatermark::remove_beside(&file.data)?;
@@ -440,8 +443,8 @@ impl<L> JournalWriter<L> {
     }
 }
 
-/// Creates the file of a journal under another name and renames it when it is complete, so that no
-/// crash leaves half a journal.
+/// Creates the file of a journal under another name, and renames the file once it is complete, so
+/// that no crash leaves half a journal.
 fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
     let unfinished = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {

@@ -1,7 +1,7 @@
 //! A projection: a journal file that follows a stream. Readers see no difference from an embedded
 //! journal.
 //!
-//! Must not know the stream or how it is read, only the content of its messages.
+//! This module must not know the stream or how it is read, only the content of its messages.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ impl LockedJournalDir {
         if damage == OperatorAcceptance::default() {
             self.restore_snapshot(recovery)?;
         } else {
-            // It may contain what the operator accepts as damaged.
+            // The snapshot may contain what the operator accepts as damaged.
             snapshot::remove(&self.state, followed);
         }
 
@@ -85,7 +85,7 @@ impl SqliteJournal {
         self.file.write(&LogGroup::default(), Some(mark), None, &mut self.heads)
     }
 
-    /// Merkle root over the heads of all trees.
+    /// Returns the Merkle root over the heads of all trees.
     pub(in crate::journal) fn root(&mut self) -> Digest {
         self.heads.merkle_root()
     }
@@ -101,13 +101,13 @@ pub struct StreamEvidence<'f> {
 }
 
 impl StreamEvidence<'_> {
-    /// The last record under a checkpoint of this host, of a `configured` key, or of a key that a
-    /// recorded action under one of these keys trusts.
+    /// Returns the last record under a checkpoint of this host, of a `configured` key, or of a key
+    /// that a recorded action under one of these keys trusts.
     pub fn signed_by(&self, configured: &[String]) -> Position {
         self.signers.signed_by(&self.known(configured))
     }
 
-    /// Public keys of checkpoints, and ids of MAC keys, that are not `configured`.
+    /// Returns the public keys of checkpoints, and ids of MAC keys, that are not `configured`.
     pub fn unknown_to(&self, configured: &[String]) -> BTreeSet<String> {
         let known = self.known(configured);
         let signers: BTreeSet<&str> = self.signers.iter().map(|(key, _)| key).collect();
@@ -201,14 +201,14 @@ impl CatchingUp {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Epoch of the last writer, as far as the stream was read.
+    /// Returns the epoch of the last writer, as far as the stream was read.
     pub fn epoch(&self) -> u32 {
         self.about.epoch
     }
 
-    /// Appends the next items in one commit; `epoch` is that of their writer. If this process dies
-    /// before it has caught up, its successor learns of that epoch only here. `judge` sees the
-    /// items before anything is written, and may refuse them.
+    /// Appends the next items in one commit; `epoch` is the epoch of their writer. If this process
+    /// dies before it has caught up, its successor learns of that epoch only from this commit.
+    /// `judge` sees the items before anything is written, and may refuse them.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

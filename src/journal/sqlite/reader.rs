@@ -28,19 +28,19 @@ pub struct JournalMetadata {
 }
 
 impl JournalMetadata {
-    /// Checksum of the metadata: detects damage, but not forgery.
+    /// Returns the checksum of the metadata: detects damage, but not forgery.
     pub(super) fn check(&self) -> String {
         Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
             .to_string()
     }
 }
 
-/// A read-only view, cheap to open and meant to be short-lived.
+/// A read-only view of a journal. It is cheap to open and meant to be short-lived.
 #[derive(Debug)]
 pub struct JournalReader {
     pub(super) db: Connection,
     data: PathBuf,
-    /// Whether its table of steps has a column for MACs.
+    /// Whether the journal's table of steps has a column for MACs.
     has_mac: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct JournalReader {
 static READS: Counter = Counter::new();
 
 impl JournalReader {
-    /// Number of reads of records by this process, with any reader. Scans do not count.
+    /// Returns the number of reads of records by this process, with any reader. Scans do not count.
     pub fn reads() -> &'static Counter {
         &READS
     }
@@ -67,7 +67,7 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// The same reader with a page cache of at most this size, for readers that are kept.
+    /// Returns the reader with a page cache of at most `kib` KiB, for readers that are kept.
     pub fn with_page_cache(self, kib: u32) -> Result<Self, Error> {
         let set = self.db.pragma_update(None, "cache_size", -i64::from(kib));
         set.map_err(|error| self.read_error("the size of its cache", error))?;
@@ -138,7 +138,7 @@ impl JournalReader {
         Ok(self.meta(super::STREAM)?.is_some())
     }
 
-    /// The last position; 0 if there are no records.
+    /// Returns the last position; 0 if there are no records.
     pub fn last(&self) -> Result<Position, Error> {
         let sql = "SELECT coalesce(max(position), 0) FROM step";
         let last = self.db.query_row(sql, [], |row| row.get(0));
@@ -149,7 +149,7 @@ impl JournalReader {
         self.query_record(&mut self.by_position()?, position, &mut InternedNames::default())
     }
 
-    /// The record at `position`, which must exist.
+    /// Returns the record at `position`, which must exist.
     pub fn existing_record(&self, position: Position) -> Result<HashedRecord, Error> {
         let missing = || Error::broken(position.0, "its record is missing");
         self.record(position)?.ok_or_else(missing)
@@ -172,13 +172,13 @@ impl JournalReader {
         row.map(|row| row::decode(position, row, names)).transpose()
     }
 
-    /// The records from `from` to `to`, both included. All must exist.
+    /// Returns the records from `from` to `to`, both included. All must exist.
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.increment();
         self.scan_records(from, to)
     }
 
-    /// As [`JournalReader::records`], for scans, which do not count as reads of records.
+    /// Reads as [`JournalReader::records`] does, for scans, which do not count as reads of records.
     pub(super) fn scan_records(
         &self,
         from: Position,
@@ -191,7 +191,8 @@ impl JournalReader {
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
         let mut rows = query.query([from.0, to.0]).map_err(failed)?;
-        // Callers read at most a chunk: a range that an unsound journal states reserves no memory.
+        // Callers read at most one chunk. The cap keeps a range from an unsound journal from
+        // reserving memory.
         let expected = (to.0 + 1).saturating_sub(from.0).min(limits::SCAN_CHUNK_RECORDS);
         let mut sealed = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
         let mut names = InternedNames::default();
@@ -205,7 +206,7 @@ impl JournalReader {
         Ok(sealed)
     }
 
-    /// The stored rows from `from` to `to`, both included. All must exist.
+    /// Returns the stored rows from `from` to `to`, both included. All must exist.
     pub(in crate::journal) fn rows(
         &self,
         from: Position,
@@ -280,7 +281,7 @@ impl JournalReader {
         Ok(record.is_some_and(|sealed| sealed.hash == hash))
     }
 
-    /// A config, prompt file or schema, by its digest.
+    /// Returns the config, prompt file or schema with this digest.
     pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
         let sql = "SELECT bytes FROM blob WHERE digest = ?1";
         let bytes = self.db.query_row(sql, [digest.to_string()], |row| row.get::<_, Vec<u8>>(0));
@@ -294,7 +295,7 @@ impl JournalReader {
         }
     }
 
-    /// Digests of everything that [`JournalReader::blob`] can return.
+    /// Returns the digests of everything that [`JournalReader::blob`] can return.
     pub fn blobs(&self) -> Result<Vec<Digest>, Error> {
         let failed = |error| self.read_error("its blobs", error);
         let mut query = self.db.prepare("SELECT digest FROM blob ORDER BY 1").map_err(failed)?;
@@ -340,7 +341,7 @@ impl JournalReader {
         }
     }
 
-    /// Expected and actual SQLite schema.
+    /// Returns the expected and the actual SQLite schema.
     fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;

@@ -20,7 +20,7 @@ use super::{JournalReader, scan, write};
 pub struct TableRepair {
     /// Position from which on everything is removed.
     pub cut: Option<Position>,
-    /// Checkpoints that were missing inside and are restored from outside.
+    /// Checkpoints that the file lacked, and that are restored from outside it.
     pub put_back: Vec<Checkpoint>,
 }
 
@@ -70,12 +70,12 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
 pub struct TakenOut {
     pub first: Position,
     pub last: Position,
-    /// File that their rows were saved in first, one JSON value on each line.
+    /// File in which their rows were saved before the removal, one JSON value on each line.
     pub file: PathBuf,
 }
 
 /// Saves the records after the last one that a MAC of this host covers. Returns `None` if there are
-/// none, or no MAC at all. [`TableRepair::apply`] removes them.
+/// no such records, or if no record has a MAC. [`TableRepair::apply`] removes the records.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
@@ -95,8 +95,8 @@ pub fn keep_uncovered_aside(
     Ok(Some(TakenOut { first, last, file }))
 }
 
-/// The last record that a MAC of this host covers. Nothing after a break in the hash chain is
-/// covered.
+/// Returns the last record that a MAC of this host covers. Records after a break in the hash chain
+/// do not count as covered.
 fn covered(
     data: &Path,
     key: &CheckpointKey,

@@ -1,8 +1,8 @@
 //! Texts of trees and client keys that are outside the memory of a pump.
 //!
-//! The working file of a pump is no record: it lives as long as its process, which alone can read
-//! it. It is deleted as soon as it is open, so nothing of it outlives the process, and nothing else
-//! can change it. A snapshot is such a file that is kept; a start works on a copy of it.
+//! The working file of a pump is not a record: it lives as long as its process, which alone can
+//! read it. It is deleted as soon as it is open, so nothing of it outlives the process, and nothing
+//! else can change it. A snapshot is such a file that is kept; a start works on a copy of it.
 
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::limits;
 #[derive(Debug)]
 pub struct RestingStore {
     place: StorePlace,
-    /// Opened with the first text, because most organisms never need it.
+    /// The opened store; `None` before the first text, because most organisms never need it.
     open: Option<OpenStore>,
     /// Whether texts could not be written.
     has_failed: bool,
@@ -39,17 +39,17 @@ struct OpenStore {
 }
 
 impl RestingStore {
-    /// A store whose file will be in this directory.
+    /// Creates a store whose file will be in this directory.
     pub fn in_directory(directory: PathBuf) -> Self {
         Self { place: StorePlace::Directory(directory), open: None, has_failed: false }
     }
 
-    /// A store in memory, for tests.
+    /// Creates a store in memory, for tests.
     pub fn in_memory() -> Self {
         Self { place: StorePlace::Memory, open: None, has_failed: false }
     }
 
-    /// A store over this file, which is made if it is missing and is not deleted.
+    /// Opens a store over this file. Creates the file if it is missing, and never deletes it.
     pub(super) fn in_file(file: &Path) -> Result<Self, Error> {
         let failed = || Error::sqlite("opening the file of a snapshot");
         let db = Connection::open(file).map_err(failed())?;
@@ -58,12 +58,13 @@ impl RestingStore {
         Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
     }
 
-    /// The connection to its file, if the store was opened.
+    /// Returns the connection to its file, if the store was opened.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| &open.db)
     }
 
-    /// Stores texts by name, in place of earlier texts of the same names: all of them, or none.
+    /// Stores all of the texts by name, or none of them. Each replaces an earlier text of the same
+    /// name.
     pub fn put(&mut self, texts: &[(String, String)]) -> Result<(), Error> {
         let failed = Error::sqlite("writing trees at rest to a working file");
         let open = match &mut self.open {
@@ -81,7 +82,7 @@ impl RestingStore {
         self.has_failed
     }
 
-    /// The text of this name; `None` if there is none.
+    /// Returns the text of this name; `None` if there is none.
     pub fn get(&self, name: &str) -> Result<Option<String>, Error> {
         let Some(open) = self.open.as_ref().filter(|open| open.names.may_have(name)) else {
             return Ok(None);
@@ -98,7 +99,7 @@ impl RestingStore {
         }
     }
 
-    /// All names.
+    /// Returns the names of all texts.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         let Some(open) = &self.open else { return Ok(Vec::new()) };
         let names = open.all_names();
@@ -169,7 +170,7 @@ fn set_up(db: &Connection) -> rusqlite::Result<()> {
     ))
 }
 
-/// Check against damage of the disk.
+/// Returns the checksum of a text, which detects damage of the disk.
 fn check_of(name: &str, text: &str) -> [u8; 32] {
     Digest::of_parts(&[name.as_bytes(), b"\0", text.as_bytes()]).0
 }
@@ -190,7 +191,7 @@ impl Default for StoredNames {
 }
 
 impl StoredNames {
-    /// Index of the word and mask of the bit, for each of the two bits of a name.
+    /// Returns, for each of the two bits of a name, the index of the word and the mask of the bit.
     fn bits(&self, name: &str) -> [(usize, u64); 2] {
         let hash = self.hasher.hash_one(name);
         let bit = |half: u64| {

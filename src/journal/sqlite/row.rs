@@ -13,7 +13,7 @@ const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
                           body, payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// The columns to read. Journals from before MACs have no column for them.
+/// Returns the columns to read. Journals that are older than MACs have no MAC column.
 pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }
@@ -82,7 +82,7 @@ impl From<rusqlite::Error> for UnreadableRow {
     }
 }
 
-/// The bytes of all payloads of the row, one after another.
+/// Returns the bytes of all payloads of the row, one after another.
 fn payloads<'r>(row: &'r rusqlite::Row<'_>) -> Result<&'r str, UnreadableRow> {
     match row.get_ref(7)? {
         ValueRef::Blob(bytes) => {
@@ -92,7 +92,7 @@ fn payloads<'r>(row: &'r rusqlite::Row<'_>) -> Result<&'r str, UnreadableRow> {
     }
 }
 
-/// The row without the bytes of its payloads, which may be long.
+/// Reads the row without the bytes of its payloads, which may be long.
 fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> {
     let integer = |at: usize, name| match row.get_ref(at)? {
         ValueRef::Integer(value) => Ok(value),

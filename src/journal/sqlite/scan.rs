@@ -35,8 +35,8 @@ pub fn scan(
     in_order(data, first, last, &mut take)
 }
 
-/// As [`scan`], with one thread and chunk by chunk, for work beside a running pump. Ends early, and
-/// returns false, if `is_stopped` holds between two chunks.
+/// Scans as [`scan`] does, but with one thread and chunk by chunk, for work beside a running pump.
+/// Ends early and returns false if `is_stopped` holds between two chunks.
 pub fn scan_alone(
     data: &Path,
     last: Position,
@@ -61,9 +61,8 @@ pub fn scan_alone(
     Ok(true)
 }
 
-/// Passes the records from `first` to `last` to `take`, in order and in chunks. Each record is
-/// verified by itself; the caller verifies that it follows from the records before it, or need
-/// not.
+/// Passes the records from `first` to `last` to `take`, in order and in chunks. Verifies each
+/// record by itself, but not that it follows from the records before it.
 pub fn in_order<E: From<Error>>(
     data: &Path,
     first: Position,
@@ -108,7 +107,7 @@ pub fn in_order<E: From<Error>>(
     })
 }
 
-/// As [`scan`], for everything that `db` sees after the last of `heads`.
+/// Scans as [`scan`] does everything that `db` sees after the last record of `heads`.
 pub(super) fn rest(
     db: &Connection,
     heads: &mut TreeHeads,

@@ -35,7 +35,7 @@ use super::RestingStore;
 
 /// Version of the files. A snapshot of another version is ignored.
 const FORMAT: u32 = 2;
-/// Version of the program. The texts of trees follow its types.
+/// Version of the program. The form of the trees' texts depends on the program's types.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
@@ -118,16 +118,16 @@ pub struct SnapshotPlace<'p> {
 }
 
 impl SnapshotPlace<'_> {
-    /// Position of the snapshot, from its header alone; 0 if there is none. For deciding when to
-    /// write the next one.
+    /// Returns the position of the snapshot from its header alone; 0 if there is none. The caller
+    /// uses it to decide when to write the next snapshot.
     pub fn position(&self) -> Position {
         let header = self.header().ok().flatten();
         header.map(|header| header.checkpoint.position).unwrap_or_default()
     }
 
-    /// Reads the snapshot. Returns `None` if there is none that can be used, and logs why. One that
-    /// can never be used is deleted. `is_known` states whether the journal has a checkpoint, and at
-    /// its position a record with this hash.
+    /// Reads the snapshot. If it cannot be used, logs why and returns `None`; if it can never be
+    /// used, also deletes it. `is_known` states whether the journal has this checkpoint, and a
+    /// record with this hash at its position.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
         let copy = self.path(COPY);
@@ -201,7 +201,7 @@ impl SnapshotPlace<'_> {
         Ok(Snapshot { evidence, state })
     }
 
-    /// The header, if this host signed it for this journal and this version of the program.
+    /// Returns the header, if this host signed it for this journal and this version of the program.
     fn header(&self) -> Result<Option<SnapshotHeader>, Unusable> {
         let Some(text) = durable_file::read(&self.path(HEADER))? else { return Ok(None) };
         let text = String::from_utf8(text).map_err(|_| rejected("its header is damaged"))?;
@@ -211,7 +211,7 @@ impl SnapshotPlace<'_> {
             return Err(rejected("this host's key did not sign it"));
         }
 
-        // A header of another format may lack what this one has.
+        // A header of another format may lack fields of this format.
         let other = || rejected("another version of organism wrote it");
         let header: SnapshotHeader = serde_json::from_str(line).map_err(|_| other())?;
         if header.checkpoint.journal != self.journal {
@@ -227,7 +227,7 @@ impl SnapshotPlace<'_> {
         remove(self.state, self.journal);
     }
 
-    /// Path of one of the files of this journal's snapshots.
+    /// Returns the path of one of the files of this journal's snapshots.
     fn path(&self, name: &str) -> PathBuf {
         file_of(self.state, self.journal, name)
     }
@@ -236,8 +236,9 @@ impl SnapshotPlace<'_> {
         self.path(&format!("snapshot-{position}.db"))
     }
 
-    /// A draft of the next snapshot, which begins with the content of the present one. Now and then
-    /// it begins with nothing, so that no error of a snapshot is inherited for ever.
+    /// Begins a draft of the next snapshot with the content of the present one. After
+    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots, the draft begins empty, so that no error of a
+    /// snapshot is inherited for ever.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
@@ -273,7 +274,7 @@ impl SnapshotPlace<'_> {
         Ok(SnapshotDraft { file, generation: generation + 1, base, store })
     }
 
-    /// Writes a snapshot whose texts are in the store of `state` already: those of a draft.
+    /// Writes a snapshot from a draft, whose store already has the texts.
     pub fn write(
         &self,
         (draft, generation): (DraftFile, u32),
@@ -328,7 +329,7 @@ impl SnapshotPlace<'_> {
     }
 }
 
-/// Deletes everything of the snapshots of a journal.
+/// Deletes all files of a journal's snapshots.
 pub fn remove(state: &Path, journal: Uuid) {
     remove_file(&file_of(state, journal, HEADER));
     remove_unfinished(state, journal);
@@ -340,7 +341,7 @@ pub fn remove(state: &Path, journal: Uuid) {
 enum Unusable {
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// It can never be used.
+    /// The snapshot can never be used.
     #[error("{0}")]
     Rejected(String),
 }
@@ -361,14 +362,14 @@ impl Drop for DraftFile {
     }
 }
 
-/// An unfinished snapshot, in a file of its own.
+/// An unfinished snapshot in its own file.
 #[derive(Debug)]
 pub struct SnapshotDraft {
     pub file: DraftFile,
-    /// Number of snapshots since one that began with nothing.
+    /// Number of snapshots since the last one that began empty.
     pub generation: u32,
-    /// The earlier snapshot with which it begins, apart from the store; `None` if it begins with
-    /// nothing.
+    /// The earlier snapshot with which the draft begins, apart from the store; `None` if it begins
+    /// empty.
     pub base: Option<(SnapshotEvidence, CommonState, Vec<ThreadId>)>,
     pub store: RestingStore,
 }

@@ -30,7 +30,8 @@ impl LockedJournalDir {
         // Read before the start changes any of them, because the proof compares records with them.
         let known = ExternalMarks::read(&self.data, &self.state, copies, journal)?;
         let place = SnapshotPlace { state: &self.state, key: &self.key, journal, core_version };
-        // Checkpoints before one that was copied need no copy any more; others are looked for.
+        // Only checkpoints after the last copied one need a copy. If that one is older than the
+        // snapshot, they must be found by reading the records.
         if copies.is_some() && known.copies.last() < place.position() {
             tracing::warn!("no checkpoint of the snapshot was copied, so every record is read");
             return Ok(());
@@ -68,8 +69,8 @@ impl LockedJournalDir {
         Ok(())
     }
 
-    /// As [`LockedJournalDir::prove`], and replays the records. Continues from the snapshot of
-    /// `journal` that was restored, if one was; returns the claim about the records before it.
+    /// Proves as [`LockedJournalDir::prove`] does, and replays the records. If the snapshot of
+    /// `journal` was restored, continues from it and returns the claim about the records before it.
     pub(super) fn prove_recovering(
         mut self,
         journal: Uuid,
@@ -93,8 +94,8 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Starts to prove `claim`, the records before the snapshot that this journal was opened from.
-    /// `known` and `redactions` are the result of reading the later records.
+    /// Starts to prove `claim`, which covers the records before the snapshot that this journal was
+    /// opened from. `known` and `redactions` are the result of reading the later records.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

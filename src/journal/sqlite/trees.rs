@@ -22,7 +22,7 @@ pub struct TreeRow {
 }
 
 impl JournalReader {
-    /// All trees, in order of first appearance.
+    /// Returns all trees, in order of first appearance.
     pub fn trees(&self) -> Result<Vec<TreeRow>, Error> {
         let failed = |error| self.read_error("its trees", error);
         let refreshed = self.refreshed()?;
@@ -61,7 +61,7 @@ impl JournalReader {
         Ok(trees)
     }
 
-    /// Position of the last record of a tree; `None` if the tree has no record.
+    /// Returns the position of the last record of a tree; `None` if the tree has no record.
     pub fn head(&self, root: &ThreadId) -> Result<Option<Position>, Error> {
         let refreshed = self.refreshed()?;
         let recent = "SELECT position FROM step WHERE position > ?1 AND tree = ?2 \
@@ -79,8 +79,8 @@ impl JournalReader {
         head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
-    /// Position of the first record at or after a time, or that after the last record. Times of
-    /// records never go back.
+    /// Returns the position of the first record at or after a time. If there is none, returns the
+    /// position after the last record. Times of records never go back.
     pub fn first_since(&self, time: Time) -> Result<Position, Error> {
         let sql = "SELECT time FROM step WHERE position = ?1";
         let failed = |error| self.read_error("the time of a record", error);
@@ -99,7 +99,8 @@ impl JournalReader {
         Ok(Position(first))
     }
 
-    /// About how many records a tree has: records since the last checkpoint do not count.
+    /// Returns the approximate number of records of a tree. Records since the last checkpoint do
+    /// not count.
     pub fn records_of(&self, root: &ThreadId) -> Result<u64, Error> {
         let sql = "SELECT records FROM tree WHERE root = ?1";
         let records = self.db.query_row(sql, [root.as_str()], |row| row.get(0)).optional();
@@ -107,9 +108,9 @@ impl JournalReader {
         Ok(records.unwrap_or_default())
     }
 
-    /// Whether the table alone agrees with `heads`. A table with wrong values does not agree and
-    /// can be rewritten. A torn table could not be rewritten, so it is an error before anything is
-    /// written.
+    /// Whether the table alone agrees with `heads`. A table with wrong values returns false,
+    /// because it can be rewritten. A torn table could not be rewritten, so it is an error before
+    /// anything is written.
     pub(super) fn agrees_with(&self, heads: &TreeHeads) -> Result<bool, Error> {
         self.check_sound("PRAGMA quick_check('tree')")?;
         if self.refreshed()? != heads.last() {
@@ -131,7 +132,7 @@ impl JournalReader {
         Ok(trees.len() == heads.len() && trees.iter().zip(heads.iter()).all(same))
     }
 
-    /// Position up to which the `tree` table is up to date.
+    /// Returns the position up to which the `tree` table is up to date.
     fn refreshed(&self) -> Result<Position, Error> {
         let text = self.meta("refreshed")?.unwrap_or_default();
         Ok(Position(text.parse().unwrap_or(0)))

@@ -1,7 +1,8 @@
 //! Moves the write-ahead log into the journal file on a thread beside the writer (a checkpoint in
 //! SQLite's terms), so that the pump can continue.
 //!
-//! Done here instead of by SQLite, which would not report a failed sync. Knows nothing of records.
+//! SQLite is not left to do this itself, because it would not report a failed sync. The module
+//! knows nothing of records.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -18,7 +19,7 @@ pub enum WalCheckpointResult {
     Nearly,
     /// The checkpoint could not begin beside the writer.
     NotBegun,
-    /// The disk is too full; the checkpoint is retried later.
+    /// The disk is too full. The checkpoint is retried later.
     NoRoom,
     Failed(Error),
 }

@@ -19,7 +19,7 @@ pub struct WalkedRecord<'r> {
 }
 
 impl WalkedRecord<'_> {
-    /// The record; its payloads have digests and lengths, but no bytes.
+    /// Returns the record; its payloads have digests and lengths, but no bytes.
     pub const fn record(&self) -> &Record {
         &self.sealed.record
     }
@@ -28,7 +28,7 @@ impl WalkedRecord<'_> {
         self.sealed.hash
     }
 
-    /// The record with the bytes of its payloads.
+    /// Returns the record with the bytes of its payloads.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ struct NextRecord {
 }
 
 impl JournalReader {
-    /// The records of a tree in order, up to and including `up_to`, or all of them.
+    /// Returns the records of a tree in order, up to and including `up_to`, or all of them.
     pub fn tree(
         &self,
         root: &ThreadId,
@@ -61,7 +61,7 @@ impl JournalReader {
         Ok(records)
     }
 
-    /// The record at `head` and everything before it in its tree, oldest first.
+    /// Returns the record at `head` and everything before it in its tree, oldest first.
     pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
         let mut records = Vec::new();
         self.walk_back(head, |walked| {

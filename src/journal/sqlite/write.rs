@@ -13,7 +13,7 @@ use super::reader::JournalMetadata;
 use super::{STREAM, row};
 
 /// Runs `fill` in one transaction, fenced by `epoch`. Returns after the write-ahead log is on disk.
-/// On any error nothing of it remains.
+/// Any error rolls back all of it.
 pub fn transaction(
     db: &Connection,
     epoch: u32,

@@ -20,9 +20,9 @@ use crate::nats;
 /// How the program under test is connected.
 #[derive(Debug, Clone)]
 pub enum HarnessTransport {
-    /// As a child process.
+    /// The program is a child process.
     Process,
-    /// On NATS, with servers that require no passwords.
+    /// The program is on NATS, with servers that require no passwords.
     Nats(nats::Options),
 }
 
@@ -44,11 +44,12 @@ pub(super) enum TrialHarness {
     Nats { host: NatsHost, wire: Arc<bus::NatsConnection>, program: NatsProgram },
 }
 
-/// A program under test on NATS, in a process group of its own: behind a wrapper such as `sh -c` or
-/// `npx`, the listener is a process that the started program starts.
+/// A program under test on NATS, in its own process group. Behind a wrapper such as `sh -c` or
+/// `npx`, the listener is a child of the started program.
 pub(super) struct NatsProgram {
     child: Child,
-    /// `None` once the child was waited for: the system may then use the number again.
+    /// Process group of the child; `None` once the child was waited for, because the system may
+    /// then reuse the id.
     group: Option<Pid>,
 }
 
@@ -103,15 +104,15 @@ impl TrialHarness {
         program.check_running()
     }
 
-    /// Stops a program on NATS for a while, so that it gets at one time what is sent meanwhile.
+    /// Pauses a program on NATS, so that it gets everything that is sent meanwhile at one time.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);
         }
     }
 
-    /// Continues the program once the server has handled everything that was sent. Without a
-    /// connection, the delivery fails and reports it.
+    /// Continues the program once the server has handled everything that was sent. A missing
+    /// connection is reported by the failing delivery.
     pub async fn resume(&self) {
         if let Self::Nats { wire, program, .. } = self {
             wire.send_and_confirm().await;
@@ -185,12 +186,13 @@ impl Drop for NatsProgram {
     }
 }
 
-/// Variables that make a program flush by itself. They are withheld from the program, because it
-/// passes otherwise in the shell of its author, and hangs in an organism whose config does not set
-/// them in its `env`.
+/// Environment variables that make a program flush its output by itself. They are withheld from the
+/// program: with them it passes in the shell of its author, but hangs in an organism whose config
+/// does not set them in its `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
-/// Settings of the program as a child process. It is not restarted, so that an exit shows.
+/// Returns the settings of the program as a child process. The process is not restarted, so that
+/// its exit shows.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
     options.withheld = FLUSHING.map(str::to_owned).to_vec();
@@ -215,7 +217,7 @@ mod tests {
         let script = "sleep 600 >\"$0\"; :";
         let command = ["sh", "-c", script, pipe.to_str().unwrap()].map(str::to_owned);
         let program = NatsProgram::start(&command, &[]).unwrap();
-        // Returns when `sleep` has the other end.
+        // Returns when `sleep` has opened the other end.
         let pipe = File::open(pipe).unwrap();
         (program, pipe)
     }

@@ -1,4 +1,4 @@
-//! Checks on the pipes of a program, without a host between. The kit decides which bytes reach the
+//! Checks a program directly on its pipes, without a host. The kit decides which bytes reach the
 //! program at one time, so no check depends on which side is faster.
 
 use std::time::Duration;
@@ -14,9 +14,10 @@ use crate::ids::Attempt;
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Bytes that a large request has more than the request of the author. A pipe holds fewer.
+/// Number of bytes by which a large request exceeds the author's request. The capacity of a pipe is
+/// smaller.
 const LARGE_BYTES: usize = 256 << 10;
-/// Interval at which the kit looks whether the program has read a piece.
+/// Interval at which the kit checks whether the program has read a piece.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A program on pipes.
@@ -63,7 +64,7 @@ impl<'t> PipeTrial<'t> {
         self.ends_without_more().await
     }
 
-    /// Checks that the program answers one frame to a cancelled delivery, and none to a cancel.
+    /// Checks that the program answers a cancelled delivery with one frame, and a cancel with none.
     pub async fn cancelled(&mut self, request: &TrialRequest) -> Result<(), String> {
         let cancelled = self.delivery(request, 1);
         let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);
@@ -87,15 +88,15 @@ impl<'t> PipeTrial<'t> {
         }
         self.judged(answer, &next).map_err(of_next)?;
 
-        // This cancel comes too late, and means nothing.
+        // This cancel comes too late, and has no effect.
         self.write(&cancel_text(next.call)).await?;
         self.ends_without_more().await.map_err(|why| {
             format!("{why} after its answers, for a cancel; a cancel itself gets no answer")
         })
     }
 
-    /// Checks that a program that claims to remember a call builds on the messages that it has, and
-    /// requests those that it lacks.
+    /// Checks a program that claims to remember a call: it must use the messages that it has, and
+    /// request those that it lacks.
     pub async fn remembers(&mut self, request: &TrialRequest) -> Result<(), String> {
         let first = self.delivery(request, 1);
         self.write(&delivery_text(&first, None)).await?;
@@ -179,8 +180,8 @@ impl<'t> PipeTrial<'t> {
         judge_payloads(answer.payloads?, self.judge)
     }
 
-    /// Closes the input of the program, and checks that nothing comes any more. The program has
-    /// handled all its input when it ends. One that does not end fails a check of its own.
+    /// Closes the input of the program, and checks that the program writes no more. A program that
+    /// ends has handled all its input; another check covers a program that does not end.
     async fn ends_without_more(&mut self) -> Result<(), String> {
         self.process.close_input();
         let more = timeout(limits::EXIT_GRACE, self.process.next()).await;
@@ -201,7 +202,7 @@ fn named(answer: &ListenerAnswer, delivery: &Delivery) -> Result<(), String> {
     }
 }
 
-/// The payload with white space in its start tag, which means nothing in XML.
+/// Adds white space, which means nothing in XML, to the start tag of the payload.
 fn padded(payload: &str) -> String {
     let tag = Element::head(payload).and_then(|head| payload.get(head.origin.tag));
     let close = tag.map_or(0, |tag| tag.trim_end_matches('>').trim_end_matches('/').len());

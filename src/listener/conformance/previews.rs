@@ -16,8 +16,8 @@ use crate::xml::element::Element;
 use crate::xml::scan::scan;
 
 impl ListenerTrial {
-    /// Checks that the program shows a call in time, and the same again: a preview changes nothing,
-    /// and has no times.
+    /// Checks that the program previews a call in time, and that a second preview is the same: a
+    /// preview changes nothing and contains no times.
     pub(super) async fn shown(&mut self, request: &TrialRequest) -> Result<(), String> {
         let call = new_call();
         let first = self.preview(call, request).await?;
@@ -25,7 +25,8 @@ impl ListenerTrial {
         unchanged(&first, &second)
     }
 
-    /// Checks that the program carries out nothing where another preview was approved.
+    /// Checks that the program does not carry out a call if another preview than the present one
+    /// was approved.
     pub(super) async fn refused_as_stale(&mut self, request: &TrialRequest) -> Result<(), String> {
         let call = new_call();
         let shown = self.preview(call, request).await?;
@@ -59,7 +60,8 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Requests the preview of a call, and returns its payload. A program on NATS needs time to join.
+    /// Requests the preview of a call, and returns its payload. A program on NATS needs time to
+    /// join.
     async fn preview(&mut self, call: CallId, request: &TrialRequest) -> Result<String, String> {
         let bound = self.patience.min(limits::PREVIEW_TIMEOUT_DEFAULT);
         let until = Instant::now() + self.patience;
@@ -69,7 +71,7 @@ impl ListenerTrial {
             let preview = DeliveryPreview::Requested;
             let delivery = delivery_of_call(call, request, attempt, bound, 0);
             self.hand_over(Delivery { preview, ..delivery });
-            // Heartbeats do not extend this time.
+            // Heartbeats do not extend the time for a preview.
             match timeout(bound, self.outcome()).await {
                 Err(_) => return Err(format!("no preview within {bound:?}")),
                 Ok(Ok(outcome)) => return payload_of(outcome),
@@ -104,7 +106,7 @@ impl ListenerTrial {
     }
 }
 
-/// The payload of an answer that is a preview.
+/// Returns the payload of an answer that is a preview.
 fn payload_of(outcome: Outcome) -> Result<String, String> {
     let mut payloads = outcome.payloads;
     let (Some(payload), true) = (payloads.pop(), payloads.is_empty()) else {

@@ -1,4 +1,4 @@
-//! One delivery that the kit holds, and the messages that the kit sends about it.
+//! One delivery that the kit holds, and the NATS messages that the kit sends about this delivery.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,8 +60,8 @@ impl NatsSender {
         }
     }
 
-    /// Publishes while the send buffer is full, by trying again until there is room. A stopping
-    /// program gives up at its deadline, because the buffer of an unreachable server never empties.
+    /// Publishes while the send buffer is full, by retrying until there is room. A stopping program
+    /// gives up at its deadline, because the buffer for an unreachable server never empties.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
     where
         P: Future<Output = Result<(), PublishErrorKind>>,

@@ -49,7 +49,7 @@ pub(super) async fn signalled() {
 }
 
 /// Handles deliveries until `stopped` resolves, and then the deliveries that are already in the
-/// queue. Takes requests for previews only if it `gives_previews`.
+/// queue. Accepts requests for previews only if `gives_previews` is set.
 pub(super) fn serve(
     place: &NatsEndpoint,
     gives_previews: bool,
@@ -195,7 +195,8 @@ impl KitState {
         self.leave_by.get().is_some()
     }
 
-    /// Resolves at the deadline of a stopping program; never while the program is not stopping.
+    /// Waits until the deadline of a stopping program. Never returns while the program is not
+    /// stopping.
     async fn patience(&self) {
         match self.leave_by.get() {
             Some(by) => sleep_until((*by).into()).await,
@@ -253,8 +254,8 @@ impl KitState {
         }
     }
 
-    /// Reports the operations that the servers denied after `after` to the pump, which records them.
-    /// Returns the time of the last one. A denied report is not reported.
+    /// Reports the operations that the servers denied after `after` to the pump, which records
+    /// them. Returns the time of the last denial. Does not report the denial of a report.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);

@@ -131,7 +131,7 @@ impl<'f> FrameReader<'f> {
         usize::try_from(self.events.buffer_position()).unwrap_or(usize::MAX)
     }
 
-    /// Opens a delivery. Returns whether it asks for a preview.
+    /// Opens a delivery. Returns whether the delivery requests a preview.
     fn open_delivery(&mut self) -> Result<(BytesStart<'f>, bool), String> {
         match self.event()? {
             Event::Start(start) if start.local_name().as_ref() == "delivery" => Ok((start, false)),
@@ -229,7 +229,7 @@ impl<'f> FrameReader<'f> {
     }
 }
 
-/// Name of a payload, from its root element, which declares its own namespace.
+/// Returns the name of a payload from its root element, which declares its own namespace.
 fn root_name(root: &BytesStart<'_>) -> Option<PayloadName> {
     let written = root.name().into_inner();
     let (prefix, local) = written.split_once(':').unwrap_or(("", written));

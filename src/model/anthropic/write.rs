@@ -165,9 +165,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Writes the tool choice. The limit of one call is a part of the tool choice, so a request with
-/// the limit needs a choice even if it is the provider's default. A request without tools has
-/// neither.
+/// Writes the tool choice. The limit of one call is part of the tool choice, so a request with this
+/// limit states a choice even if it is the provider's default. A request without tools has neither.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;

@@ -87,7 +87,7 @@ impl ProviderEndpoint {
         &self.uri
     }
 
-    /// The host, with the port unless it is the scheme's default.
+    /// Returns the host, with the port unless it is the scheme's default.
     pub fn authority(&self) -> String {
         self.uri.authority().map(ToString::to_string).unwrap_or_default()
     }

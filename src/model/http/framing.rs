@@ -26,11 +26,11 @@ pub(super) enum BodyFraming {
     Broken,
 }
 
-/// The body is complete.
+/// Framing of a complete body: no bytes are left.
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
-    /// Framing of a response with this status and these headers.
+    /// Returns the framing of a response with this status and these headers.
     pub fn of(status: u16, headers: &HeaderMap) -> Result<Self, HttpError> {
         if matches!(status, 204 | 304) {
             return Ok(OVER);

@@ -215,7 +215,7 @@ struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Ready when the whole request has been written or the server has stopped reading. The
+    /// Resolves when the whole request has been written or the server has stopped reading. The
     /// response shows which of the two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())

@@ -12,9 +12,9 @@ use super::connect::BoxedStream;
 /// Trusted root certificates.
 #[derive(Debug)]
 pub enum TrustRoots {
-    /// The system's certificates, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+    /// Trusts the system's certificates, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
     System,
-    /// Only these certificates.
+    /// Trusts only these certificates.
     Only(Vec<CertificateDer<'static>>),
 }
 

@@ -112,8 +112,8 @@ impl CallAssembler {
     }
 }
 
-/// Index for a piece that states none: a piece with an id begins a new call, and any other piece
-/// continues the last call.
+/// Returns the index for a piece that states none: a piece with an id begins a new call, and any
+/// other piece continues the last call.
 fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     let written = piece.index.and_then(|raw| raw.get().parse().ok());
     written.unwrap_or_else(|| {
@@ -123,7 +123,7 @@ fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     })
 }
 
-/// The text of a JSON string, or the JSON itself for any other value.
+/// Returns the text of a JSON string, or the JSON itself for any other value.
 fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, StreamFault> {
     match raw.get() {
         "null" => Ok(Cow::Borrowed("")),

@@ -38,7 +38,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// The reason in one line, without the path and without text of the recording.
+    /// Returns the reason in one line, without the path and without text of the recording.
     pub fn reason(&self) -> String {
         match self {
             Self::Io { source, .. } => source.to_string(),
@@ -101,13 +101,13 @@ impl PlaybackModel {
         Ok(Self { shelf, chunk_delay: Duration::ZERO })
     }
 
-    /// Sets the pause before each chunk, to imitate a live model.
+    /// Sets the pause before each chunk, for an imitation of a live model.
     pub fn paced(mut self, chunk_delay: Duration) -> Self {
         self.chunk_delay = chunk_delay;
         self
     }
 
-    /// Description of the recording, as its file states it.
+    /// Returns the description of the recording, as its file states it.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }

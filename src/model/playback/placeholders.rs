@@ -12,7 +12,7 @@ pub const MISSING: &str = "(nothing found)";
 const NONCE: &str = "nonce";
 
 /// Fills the placeholders of `template`. `texts` are the texts of the user's messages, oldest
-/// first; `nonce` is that of the turn.
+/// first; `nonce` is the nonce of the turn.
 pub(super) fn fill<'a>(
     template: &str,
     nonce: Option<&str>,
@@ -75,7 +75,8 @@ fn select(texts: &[String], path: &str) -> Option<String> {
     })
 }
 
-/// Offsets at which an element with this local name starts, each with the text from there on.
+/// Finds the start tags of elements with this local name. Each item has the offset and the text
+/// from there on.
 fn starts<'t>(text: &'t str, name: &str) -> impl DoubleEndedIterator<Item = (usize, &'t str)> {
     let opens = text.match_indices('<').filter_map(|(at, _)| Some((at, text.get(at..)?)));
     opens.filter(move |(_, rest)| local_name(rest) == Some(name)).collect::<Vec<_>>().into_iter()

@@ -29,7 +29,7 @@ pub struct TurnRecorder {
 
 #[derive(Debug, Default)]
 struct CollectedTurns {
-    /// Recorded turns by agent, labels and turn number.
+    /// Recorded turns by agent, thread labels and turn number.
     turns: BTreeMap<(String, String, u32), CollectedTurn>,
     model: Option<String>,
     skipped: usize,

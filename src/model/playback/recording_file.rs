@@ -96,7 +96,7 @@ pub(super) enum RecordedStop {
 }
 
 impl RecordedStop {
-    /// The stop reason, or `None` if the stream ended without its terminator.
+    /// Returns the stop reason, or `None` if the stream ended without its terminator.
     pub fn reason(self) -> Option<StopReason> {
         Some(match self {
             Self::Normal => StopReason::Normal,

@@ -33,7 +33,7 @@ impl AnswerHead {
         self.kept = Vec::new();
     }
 
-    /// The kept body, if no event has been read.
+    /// Returns the kept body, if no event has been read.
     pub fn instead(&self) -> Option<&[u8]> {
         let text = self.kept.trim_ascii_start();
         (text.starts_with(b"{") || looks_like_html(text)).then_some(text)

@@ -25,7 +25,7 @@ struct ErrorBody {
 }
 
 impl RemoteModel {
-    /// The error for a response that is no event stream.
+    /// Returns the error for a response that is no event stream.
     pub(super) async fn no_stream(&self, answer: &mut HttpResponse) -> Error {
         let mut body = Vec::new();
         while body.len() < limits::ERROR_BODY_BYTES_MAX {
@@ -38,7 +38,7 @@ impl RemoteModel {
         self.refused(answer, &body)
     }
 
-    /// The error for a response that ended without the terminator of a stream.
+    /// Returns the error for a response that ended without the terminator of a stream.
     pub(super) fn ended(&self, answer: &HttpResponse, head: AnswerHead, bytes: usize) -> Error {
         match head.instead() {
             Some(text) => self.refused(answer, text),
@@ -136,7 +136,7 @@ impl RemoteModel {
         self.error_of_kind(&error_body.kind, message)
     }
 
-    /// The error for an error event within a stream.
+    /// Returns the error for an error event within a stream.
     fn stream_error(&self, error: &str) -> Error {
         let error_body = parse_error_body(error.as_bytes());
         let message = self.clean(&error_body.message);
@@ -186,7 +186,7 @@ pub(super) fn looks_like_html(text: &[u8]) -> bool {
         .any(|tag| head.starts_with(tag))
 }
 
-/// Title of an HTML page. It usually describes the error.
+/// Returns the title of an HTML page, which usually describes the error.
 fn title(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let lower = text.to_ascii_lowercase();
@@ -236,7 +236,7 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
     ErrorBody { message, kind: kinds.join(", ") }
 }
 
-/// Delay that the server requests: in milliseconds, in seconds, or as a date.
+/// Returns the delay that the server requests: in milliseconds, in seconds, or as a date.
 fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {

@@ -61,7 +61,7 @@ pub struct AnswerSettings {
 }
 
 impl Options {
-    /// All settings that determine how a request is written.
+    /// Returns all settings that determine how a request is written.
     pub fn settings(&self) -> WireSettings {
         WireSettings {
             provider: self.preset.name.to_owned(),
@@ -73,7 +73,7 @@ impl Options {
 }
 
 impl AnswerSettings {
-    /// Maximum tokens of one answer including reasoning, or `None` if unbounded.
+    /// Returns the maximum tokens of one answer including reasoning, or `None` if unbounded.
     pub fn answer(&self) -> Option<u32> {
         let bounded = self.max_tokens.is_some() || self.thinking_tokens.is_some();
         let most = self.max_tokens.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
@@ -83,7 +83,7 @@ impl AnswerSettings {
 
 /// Wire format of a provider.
 pub(super) trait WireDialect: Debug + Send + Sync {
-    /// Path of the API beneath the base address.
+    /// Returns the path of the API beneath the base address.
     fn path(&self) -> &'static str;
 
     fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)>;
@@ -99,7 +99,7 @@ pub(super) trait AnswerReader: Send {
         out: &mut AnswerWriter<'_>,
     ) -> Result<ReadProgress, StreamFault>;
 
-    /// Summary of the stream. Called after the terminator.
+    /// Returns the summary of the stream. Called after the terminator.
     fn finish(&mut self) -> StreamSummary;
 }
 

@@ -28,7 +28,7 @@ pub(in crate::model) enum StreamFault {
 }
 
 impl StreamFault {
-    /// The fault of an event whose data is not the expected JSON.
+    /// Returns the fault of an event whose data is not the expected JSON.
     pub fn json(error: &serde_json::Error, event: sse::SseEvent<'_>) -> Self {
         let data = String::from_utf8_lossy(event.data);
         let head: String = data.chars().take(limits::ERROR_MESSAGE_CHARS_MAX / 4).collect();
@@ -81,7 +81,7 @@ impl<'a> AnswerWriter<'a> {
         if self.bytes > limits::ANSWER_BYTES_MAX { Err(StreamFault::TooLong) } else { Ok(()) }
     }
 
-    /// Number of bytes of text that were passed on so far.
+    /// Returns the number of bytes of text that were passed on so far.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
     }

@@ -20,15 +20,15 @@ impl JitterSource {
         Self(OsRng.next_u64())
     }
 
-    /// Delay before the given round, counted from 1. The delay is random, up to a bound that
-    /// doubles with each round.
+    /// Returns the delay before the given round, counted from 1. The delay is random, up to a bound
+    /// that doubles with each round.
     pub fn pause(&mut self, round: u32) -> Duration {
         let doubled = 1u32.checked_shl(round.saturating_sub(1)).unwrap_or(u32::MAX);
         let bound = limits::MODEL_BACKOFF_FIRST.saturating_mul(doubled);
         bound.min(limits::MODEL_BACKOFF_MAX).mul_f64(self.share())
     }
 
-    /// A random number from 0 to 1.
+    /// Returns a random number from 0 to 1.
     fn share(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -109,19 +109,20 @@ impl RateLimiter {
         }
     }
 
-    /// Number of running calls as a share of the current limit.
+    /// Returns the number of running calls as a share of the current limit.
     pub fn load(&self) -> f64 {
         let state = self.state();
         f64::from(state.under_way) / state.allowed
     }
 
-    /// Current limits of concurrent calls and of tokens per minute.
+    /// Returns the current limits of concurrent calls and of tokens per minute.
     pub fn allowed(&self) -> (f64, Option<f64>) {
         let state = self.state();
         (state.allowed, self.pace.tokens_per_minute.map(|_| state.rate))
     }
 
-    /// End of the pause that the provider requested, or `None` if there is no pause now.
+    /// Returns the end of the pause that the provider requested, or `None` if there is no pause
+    /// now.
     pub fn rests_until(&self) -> Option<Instant> {
         self.state().rests_until.filter(|until| *until > Instant::now())
     }
@@ -150,8 +151,8 @@ impl LimiterLoad {
 
         if self.rate.is_finite() {
             self.fill();
-            // A call that needs more than the tokens of a minute waits until those of a full minute
-            // are available.
+            // A call that needs more tokens than a minute provides waits until those of a full
+            // minute are available.
             let taken = tokens.min(self.rate);
             if self.tokens < taken {
                 let missing = taken - self.tokens;

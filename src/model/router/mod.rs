@@ -30,12 +30,12 @@ use crate::mutant::mutant;
 /// Order in which routes are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RoutingStrategy {
-    /// In the order of the config. The next route is tried only if the one before fails (failover).
+    /// Tries the routes in the order of the config, each only if the one before fails (failover).
     #[default]
     Failover,
-    /// Calls begin with each route in turn.
+    /// Begins each call with the next route in turn.
     RoundRobin,
-    /// The route that uses the smallest share of its limit is tried first.
+    /// Tries the route that uses the smallest share of its limit first.
     LeastLoaded,
 }
 
@@ -96,8 +96,8 @@ impl ModelRouter {
         order
     }
 
-    /// Name of a route in metrics. If two routes have the same provider and model, a number
-    /// distinguishes them.
+    /// Returns the name of a route in metrics. If two routes have the same provider and model, a
+    /// number distinguishes them.
     fn name_of(&self, route: &RoutedModel) -> String {
         let name = route.model.route().to_string();
         let namesakes = self.routes.iter().filter(|other| other.model.route().to_string() == name);

@@ -33,7 +33,7 @@ pub enum ProcessAncestry {
 /// How a walk up the parents ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
-    /// The walk reached this program. The id is that of the program's child in the walk.
+    /// The walk reached this program. The value is the id of this program's child in the walk.
     Here(u32),
     /// The walk reached the first process, or left the namespace.
     Elsewhere,
@@ -42,8 +42,9 @@ enum WalkEnd {
     Hidden,
 }
 
-/// Ancestry of the process `pid` at the other end of the socket. A `pid` of 0 stands for a process
-/// in an invisible namespace. `is_own` tests whether this organism has the journal with an id.
+/// Determines the ancestry of the process `pid` at the other end of the socket. A `pid` of 0 stands
+/// for a process in an invisible namespace. `is_own` tests whether this organism has the journal
+/// with an id.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return ProcessAncestry::Unknown };
     if !processes_are_ours() || mutant("hide-the-caller") {
@@ -95,7 +96,7 @@ fn processes_are_ours() -> bool {
     shown == Some(std::process::id())
 }
 
-/// The parents of a process with their status, and how the walk up to them ended.
+/// Follows the parents of a process. Returns them with their status, and how the walk ended.
 fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     let mut passed = Vec::new();
     let mut next = i64::from(pid);

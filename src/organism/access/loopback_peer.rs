@@ -2,11 +2,11 @@
 //! loopback.
 //!
 //! The operating system shows the owner of a socket only where it lists sockets and open files of
-//! processes (Linux). Elsewhere nothing is known, and other proof decides.
+//! processes (Linux). On other systems the owner is unknown, and other proof decides.
 //!
-//! A process can take a socket out of every list: it sends the socket to itself and leaves it on the
-//! way, or registers it with an io_uring. So where no process shows a socket of our own user, a
-//! hosted process counts as its owner if there is one.
+//! A process can hide a socket from every list: it sends the socket to itself without receiving it,
+//! or registers it with an io_uring. So if no process shows a socket of our own user, any running
+//! hosted process counts as its owner.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -66,9 +66,9 @@ fn may_be_hosted(uid: u32) -> bool {
     own.is_root() || own.as_raw() == uid
 }
 
-/// Whether a process is the part of a login service that works for its user, such as the one of
-/// `sshd` that forwards ports: it hides its files, and a process of root started it. A process of
-/// another user than the socket's cannot have opened the socket.
+/// Whether a process belongs to a login service and acts for its user, such as the process of
+/// `sshd` that forwards ports. Such a process hides its files, and a process of root started it. A
+/// process whose user is not the socket's user cannot have opened the socket.
 fn is_of_login(pid: i32, uid: u32) -> bool {
     let pid = i64::from(pid);
     let parent = children::status(pid).map(|status| status.parent);
@@ -76,14 +76,14 @@ fn is_of_login(pid: i32, uid: u32) -> bool {
     uid != 0 && user_of(pid) == Some(uid) && parent.is_some_and(|it| user_of(it) == Some(0))
 }
 
-/// Effective user of a process.
+/// Returns the effective user of a process.
 fn user_of(pid: i64) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The process that holds the lock on a journal.
+/// Returns the process that holds the lock on a journal.
 fn pump_of(journal: &Path) -> Option<u32> {
     match lock_holder(journal) {
         LockHolder::Process(pid) => Some(pid),
@@ -91,7 +91,7 @@ fn pump_of(journal: &Path) -> Option<u32> {
     }
 }
 
-/// The socket whose local end is `peer` and whose remote end is `server`.
+/// Returns the socket whose local end is `peer` and whose remote end is `server`.
 fn socket_of(peer: SocketAddr, server: SocketAddr) -> Option<ClientSocket> {
     let ends = (canonical(peer), canonical(server));
     ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
@@ -154,7 +154,7 @@ fn owners_of(inode: u64) -> SocketOwners {
         }
     }
 
-    // A thread may have open files of its own. They are looked at only if need be: there are many.
+    // Threads may have open files of their own. These are searched only if needed: there are many.
     if owners.shown.is_empty() {
         let has_it = |pid: &&i32| has_open_in_thread(**pid, &socket);
         owners.shown = processes.iter().filter(has_it).copied().collect();
@@ -162,7 +162,7 @@ fn owners_of(inode: u64) -> SocketOwners {
     owners
 }
 
-/// Ids of all processes that the system shows.
+/// Returns the ids of all processes that the system shows.
 fn processes() -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let names = entries.flatten().map(|entry| entry.file_name());
@@ -203,7 +203,8 @@ mod tests {
             assert_eq!(socket.uid, rustix::process::geteuid().as_raw());
 
             let own = i32::try_from(std::process::id()).unwrap();
-            // A child that another test starts has it, too, until it runs its program.
+            // A child process that another test starts has the socket, too, until it runs its
+            // program.
             assert!(owners_of(socket.inode).shown.contains(&own));
             assert!(has_open_in_thread(own, &format!("socket:[{}]", socket.inode)));
             assert_eq!(user_of(i64::from(own)), Some(socket.uid));

@@ -65,7 +65,7 @@ pub struct AccessRules {
     /// Clients that see what models write in their own threads.
     with_steps: Vec<ListenerName>,
     operators: OperatorKeys,
-    /// Directory beneath which the journals lie whose pumps mark their processes.
+    /// Directory of the journals whose pumps mark the processes that they start.
     data: PathBuf,
     /// Directory with the signing key of this host.
     state: PathBuf,
@@ -172,7 +172,7 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Text for a person who has not proved the right to decide.
+    /// Returns the text for a person who has not proved the right to decide.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -198,7 +198,7 @@ impl AccessRules {
     }
 
     /// Whether an operator of this config has signed this subscription recently, for a journal on
-    /// this host. No nonce is kept, because nothing changes.
+    /// this host. Nonces are not recorded, because a subscription changes nothing.
     fn is_watch_proved(&self, ask: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
@@ -216,8 +216,8 @@ impl AccessRules {
         client.is_some_and(|client| self.is_secret_of(client, live.secret.as_ref()))
     }
 
-    /// Writes what the reader may see into a subscription that was accepted. An operator sees
-    /// everything. A client sees its own threads, with texts if its config says so.
+    /// Sets the rights of the reader in an accepted subscription. An operator sees everything. A
+    /// client sees its own threads, with texts if its config says so.
     fn grant(&self, live: &mut LiveRequest, is_operator: bool) {
         if is_operator {
             live.client = None;
@@ -231,8 +231,8 @@ impl AccessRules {
         live.granted = Some(if is_text_shown { LiveGrant::Text } else { LiveGrant::States });
     }
 
-    /// Signs what the reader of a subscription may see, for the pumps on other hosts. Without a
-    /// readable key the judgement stays unsigned, and those pumps refuse it.
+    /// Signs the rights of a subscription's reader, for the pumps on other hosts. Without a
+    /// readable key the rights stay unsigned, and those pumps refuse the subscription.
     pub fn sign_grant(&self, live: &mut LiveRequest) {
         let signed = HostSignature::new(&self.state, &live.judgement(&self.organism));
         let fault = match &signed {
@@ -246,7 +246,7 @@ impl AccessRules {
         live.host = signed.ok().flatten();
     }
 
-    /// Whether a host of this organism has signed what the reader may see.
+    /// Whether a host of this organism has signed the rights of the reader.
     fn is_vouched(&self, live: &LiveRequest) -> bool {
         if mutant("take-any-grant") {
             return live.granted.is_some();
@@ -268,8 +268,9 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Like [`AccessRules::vouch_for`], for an accepted request that came over NATS. The judgement
-    /// of another host of the organism stands. A client without a proof gets states alone.
+    /// Like [`AccessRules::vouch_for`], for an accepted request that came over NATS. Rights that
+    /// another host of the organism has signed stay in force. A client without a proof gets only
+    /// states.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
@@ -284,7 +285,7 @@ impl AccessRules {
         }
     }
 
-    /// Text for a reader who has not proved the right to watch.
+    /// Returns the text for a reader who has not proved the right to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
             let id = host.key_id();
@@ -330,8 +331,8 @@ impl AccessRules {
 
     /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
     /// A client with a secret must also prove that secret, to send and to watch its threads. A
-    /// command that watches as no client must prove an operator. Another host of the organism has
-    /// judged its caller, and proves itself with its key.
+    /// command that watches without a client must prove an operator. Another host of the organism
+    /// has already checked its caller, and proves itself with its key.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
@@ -478,7 +479,7 @@ fn denied(
     }
 }
 
-/// The refused request as the text that is recorded.
+/// Returns the text that is recorded of a refused request.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),

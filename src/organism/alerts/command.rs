@@ -20,7 +20,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::AlertReport;
 
-/// Everything that a command of an organism's alerts is started with.
+/// Everything needed to start the command of an organism's alerts.
 #[derive(Debug, Clone)]
 pub struct AlertCommand {
     organism: String,
@@ -33,7 +33,7 @@ pub struct AlertCommand {
     mark: Option<PumpMark>,
 }
 
-/// A report as the command reads it.
+/// The JSON form of a report, which the command reads.
 #[derive(Serialize)]
 struct ReportLine<'a> {
     #[serde(rename = "organism")]
@@ -63,7 +63,7 @@ struct ReportLine<'a> {
 }
 
 impl AlertCommand {
-    /// The command of this config; `None` if the config has no alerts.
+    /// Returns the command of this config; `None` if the config has no alerts.
     pub fn of(config: &Config, mark: Option<&PumpMark>) -> Option<Self> {
         let alerts = config.alerts.as_deref()?;
         Some(Self {
@@ -88,7 +88,7 @@ impl AlertCommand {
     ///
     /// # Errors
     ///
-    /// Returns why the command did not take the report.
+    /// Returns the reason if the command did not take the report.
     pub async fn run(&self, report: &AlertReport) -> Result<(), String> {
         let program = self.config.command.first().map_or("", String::as_str);
         let (mut child, _owned) =
@@ -107,7 +107,7 @@ impl AlertCommand {
             // Signalling fails if the group has no members, which is the desired state.
             let _ = kill_process_group(group, Signal::KILL);
         }
-        // It has ended, or was sent SIGKILL.
+        // The command has ended, or was sent SIGKILL.
         let _ = timeout(limits::EXIT_GRACE, child.wait()).await;
 
         match ended {
@@ -209,7 +209,7 @@ async fn converse(child: &mut Child, input: String) -> Result<(), String> {
     })
 }
 
-/// Reads everything, and keeps the beginning.
+/// Reads everything that arrives, and returns only the beginning.
 async fn read_bounded(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut from) = from else { return kept };

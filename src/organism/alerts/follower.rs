@@ -1,4 +1,5 @@
-//! The thread that follows the records of one pump, has alerts recorded and runs their command.
+//! Follows the records of one pump on a thread of its own, has alerts recorded, and runs their
+//! command.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -28,7 +29,7 @@ use crate::thread_priority;
 
 /// Results of the tasks of the follower.
 enum AlertTaskResult {
-    /// A report is durable, or the pump has stopped before.
+    /// A report is durable, or the pump has stopped before the report was recorded.
     Recorded(AlertReport, AfterRecord, Result<(), PumpStopped>),
     /// The command has ended.
     Run(AlertReport, Result<(), String>),
@@ -52,12 +53,12 @@ pub(super) struct AlertFollower {
     reader: Option<JournalReader>,
     /// Why the records could not be read.
     read_failure: Option<String>,
-    /// Position of the last record that was taken.
+    /// Position of the last record that was processed.
     read: Position,
-    /// Whether the pump has named the calls that wait for a person. No record is taken before, so
-    /// that the end of each wait is among the records to come.
+    /// Whether the pump has named the calls that wait for a person. No record is processed before,
+    /// so that the end of each wait is in a later record.
     knows_waiting: bool,
-    /// Whether the records up to the start are taken.
+    /// Whether the records up to the start have been processed.
     has_caught_up: bool,
     /// Reports that are on record and that the command has not taken.
     queue: VecDeque<AlertReport>,
@@ -65,7 +66,7 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Failed copies of checkpoints when none was waiting for the last time.
+    /// Number of failed checkpoint copies at the last check at which no copy was waiting.
     copy_failures: u64,
 }
 
@@ -91,7 +92,8 @@ impl AlertFollower {
             queue: VecDeque::new(),
             running: BTreeMap::new(),
             unrecorded: 0,
-            // Needs no bound: at most one result for each report, and those are bounded by rules.
+            // The channel needs no bound: each report has at most one result, and the rules bound
+            // the reports.
             results: mpsc::unbounded_channel(),
             copy_failures: 0,
         }
@@ -246,8 +248,8 @@ impl AlertFollower {
         Ok(())
     }
 
-    /// Asks the pump for the calls that wait for a person. Those that begin to wait later are in the
-    /// records.
+    /// Asks the pump for the calls that wait for a person. Those that begin to wait later are in
+    /// the records.
     fn recall_waiting(&mut self) {
         let pump = self.source.pump.clone();
         let results = self.results.0.clone();
@@ -259,7 +261,7 @@ impl AlertFollower {
         }));
     }
 
-    /// Records the alert of a run that could not record it.
+    /// Records the alert that an earlier run could not record.
     fn record_unrecorded(&mut self) {
         let partition = self.command.borrow().partition();
         let state = self.source.state.clone();
@@ -404,7 +406,7 @@ impl AlertFollower {
         self.rules.check_problems(&found, self.read, Time::now());
     }
 
-    /// Waits for commands and records that are under way, but not for long.
+    /// Waits, for a bounded time, for commands and records that are under way.
     async fn finish(&mut self) {
         let waiting = async {
             while !self.running.is_empty() || self.unrecorded > 0 {
@@ -422,7 +424,7 @@ impl AlertFollower {
     }
 }
 
-/// The report about the end of the command for `report`.
+/// Makes the report about the end of the command for `report`.
 fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     let (event, detail) = match result {
         Ok(()) => (AlertEvent::Sent, "the command took it".to_owned()),

@@ -31,11 +31,11 @@ use command::AlertCommand;
 use follower::AlertFollower;
 pub(super) use unrecorded::report_failed_start;
 
-/// Sources of the alerts of one pump.
+/// Everything that the alerts of one pump are made from.
 #[derive(Clone)]
 pub(super) struct AlertSource {
     pub pump: Handle,
-    /// Runs the commands.
+    /// Runtime that runs the commands.
     pub runtime: runtime::Handle,
     pub data: PathBuf,
     pub state: PathBuf,
@@ -50,7 +50,7 @@ pub(super) struct AlertSource {
 /// Counts of the alerts of one pump.
 #[derive(Debug, Default)]
 pub(super) struct AlertMetrics {
-    /// One list of events for each kind.
+    /// Counters of events, by kind of alert.
     reports: [LabelledCounters<{ AlertEvent::ALL.len() }>; AlertKind::ALL.len()],
     open: Gauge,
 }
@@ -104,7 +104,7 @@ impl AlertWatch {
         &self.metrics
     }
 
-    /// Starts to watch, if the config has alerts. `index` is the index that this process writes.
+    /// Starts the watch if the config has alerts. `index` is the index that this process writes.
     pub fn configure(&self, config: &Config, index: Option<Arc<IndexLag>>) -> Result<(), Error> {
         // Lock: nothing else holds it before the start has ended.
         let mut running = self.running.try_lock().map_err(|_| Error::Stopped)?;
@@ -148,7 +148,7 @@ impl AlertWatch {
         Ok(())
     }
 
-    /// Stops to watch. Waits for commands that run, but not for long.
+    /// Stops the watch. Waits, for a bounded time, for running commands.
     pub async fn stop(&self) {
         let follower = self.running.lock().await.follower.take();
         if let Some(follower) = follower {
@@ -156,8 +156,8 @@ impl AlertWatch {
         }
     }
 
-    /// Runs the command for the error with which the pump ended, if it is a problem with the record.
-    /// Blocks until the command has ended.
+    /// Runs the command for the error with which the pump ended, if it is a problem with the
+    /// record. Blocks until the command has ended.
     pub fn report_fatal(&self, error: &journal::Error) {
         let running = self.running.blocking_lock();
         let Some(follower) = &running.follower else { return };

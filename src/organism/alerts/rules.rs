@@ -1,8 +1,8 @@
 //! Decides which records and problems raise an alert, and when its cause has ended. Pure: every
 //! input has its time.
 //!
-//! **Invariant:** one cause raises one alert. What repeats it is counted in the alert that is raised
-//! already, also after a restart ([`AlertRules::recall`]).
+//! **Invariant:** one cause raises one alert. Repetitions are counted in the alert that is already
+//! raised, also after a restart ([`AlertRules::recall`]).
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -65,14 +65,14 @@ struct Occurrence {
     detail: String,
 }
 
-/// A problem with the record, and how often in a row it was seen or missed.
+/// A problem with the record, with the number of consecutive checks that found or missed it.
 #[derive(Debug, Default)]
 struct ProblemChecks {
     seen: u32,
     missed: u32,
 }
 
-/// The alerts of one pump.
+/// State of the alerts of one pump.
 #[derive(Debug)]
 pub struct AlertRules {
     config: AlertRulesConfig,
@@ -82,7 +82,7 @@ pub struct AlertRules {
     problems: BTreeMap<String, ProblemChecks>,
     /// Times at which alerts of a kind were raised within the window.
     raised: BTreeMap<AlertKind, VecDeque<Time>>,
-    /// Alerts on record that earlier runs raised, and up to where they count.
+    /// Alerts on record that earlier runs raised.
     known: HashSet<AlertId>,
     counted: BTreeMap<AlertKey, Position>,
     /// Reports that follow from the input, in order.
@@ -104,7 +104,7 @@ impl AlertRules {
         }
     }
 
-    /// Replaces the settings. Alerts that are raised stay so until their cause has ended.
+    /// Replaces the settings. Raised alerts stay open until their cause has ended.
     pub fn configure(&mut self, config: AlertRulesConfig) {
         self.config = config;
     }
@@ -114,7 +114,7 @@ impl AlertRules {
         std::mem::take(&mut self.reports)
     }
 
-    /// Takes in a report of an earlier run. Must be called in the order of the reports, before any
+    /// Applies a report of an earlier run. Must be called in the order of the reports, before any
     /// record is taken.
     pub fn recall(&mut self, report: &AlertReport, time: Time) {
         if mutant("alert-again") {
@@ -137,7 +137,7 @@ impl AlertRules {
         }
     }
 
-    /// Takes in a call that waits for a person since before the records that will be taken.
+    /// Adds a call that began to wait for a person before the records that will be taken.
     pub fn recall_waiting(
         &mut self,
         call: CallId,
@@ -351,7 +351,8 @@ impl AlertRules {
         let times = open.report.count;
         let detail = format!("{why}; since {} it occurred {times} times", open.report.since);
         let detail = if times == 1 { why.to_owned() } else { detail };
-        // A thread of one occurrence says nothing about the others.
+        // After several occurrences, the thread of one of them is left out: it says nothing about
+        // the others.
         let thread = open.report.thread.clone().filter(|_| times == 1);
         self.reports.push(AlertReport { event: AlertEvent::Ended, detail, thread, ..open.report });
     }
@@ -361,8 +362,8 @@ impl AlertRules {
         matches!(kind, AlertKind::Refusals | AlertKind::Failures) || subject == ALL_OTHERS
     }
 
-    /// Takes notice of the time: raises alerts about calls that wait for too long, and ends those
-    /// whose cause was quiet for the window.
+    /// Applies the passage of time: raises alerts about calls that wait for too long, and ends
+    /// alerts whose cause was quiet for the window.
     pub fn tick(&mut self, now: Time) {
         let window = self.config.window;
         let quiet = self
@@ -422,8 +423,8 @@ impl AlertRules {
         }
     }
 
-    /// Takes notice of the problems with the record that there are now: name and explanation of
-    /// each. A problem counts, and ends, after several checks in a row.
+    /// Applies a check for problems with the record, given by name and explanation. A problem
+    /// raises or ends its alert only after several checks in a row.
     pub fn check_problems(&mut self, found: &[(&str, String)], last: Position, now: Time) {
         if !self.is_on(AlertKind::Record) {
             return;
@@ -474,7 +475,7 @@ impl AlertRules {
         }
     }
 
-    /// The next time at which [`AlertRules::tick`] has something to do.
+    /// Returns the next time at which [`AlertRules::tick`] has something to do.
     pub fn next_tick(&self) -> Option<Time> {
         let window = self.config.window;
         let quiet = self.open.iter().filter(|(key, _)| Self::ends_by_quiet(key));
@@ -485,7 +486,7 @@ impl AlertRules {
         quiet.chain(waiting.map(|waiting| waiting.since.plus(patience))).min()
     }
 
-    /// Number of alerts whose cause has not ended.
+    /// Returns the number of alerts whose cause has not ended.
     pub fn open(&self) -> usize {
         self.open.len()
     }

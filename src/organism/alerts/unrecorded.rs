@@ -2,8 +2,8 @@
 //! the journal.
 //!
 //! A file in the state directory holds such an alert until the organism runs again and records it.
-//! While the file is there, the same error raises no further alert, so that a supervisor that starts
-//! the organism again and again repeats nothing.
+//! While the file is there, the same error raises no further alert, so that a supervisor that
+//! starts the organism again and again repeats nothing.
 
 use std::path::{Path, PathBuf};
 

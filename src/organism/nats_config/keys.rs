@@ -134,8 +134,8 @@ impl SeedFolder {
         Ok(())
     }
 
-    /// Returns the secret that the cluster's servers share, and makes it if there is none. It is as
-    /// strong as a seed.
+    /// Returns the secret that the cluster's servers share, and makes it if it does not exist. The
+    /// secret is as strong as a seed.
     pub fn cluster_secret(&self) -> Result<String, KeyError> {
         let path = self.directory.join("cluster.secret");
         let failed = |source| KeyError::Io { path: path.clone(), source };

@@ -19,7 +19,7 @@ pub use server::{ServerNode, ServerTls};
 use keys::SeedFolder;
 use rights::SubjectRights;
 
-/// Name of the file with the seed of a listener or agent, in the directory of keys.
+/// Returns the name of the file with the seed of a listener or agent, in the directory of keys.
 pub fn seed_of(listener: &ListenerName) -> String {
     format!("{}.nk", user_of(listener))
 }
@@ -88,7 +88,7 @@ pub struct WrittenFiles {
 ///
 /// # Errors
 ///
-/// For an invalid name or host. Nothing is written then.
+/// Returns an error for an invalid name or host, and then writes nothing.
 pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> {
     let users = users(config)?;
     for (user, _) in &options.rotate {
@@ -148,7 +148,7 @@ fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {
     Ok(())
 }
 
-/// All users with their public keys and permissions.
+/// Lists all users with their public keys and permissions.
 fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
     let journal = match &config.storage {
         StorageConfig::JetStream { journal, .. } => Some(journal),

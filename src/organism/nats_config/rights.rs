@@ -39,8 +39,8 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// Permissions of the pump. It may publish to the inboxes of the listeners in `hosted`: those
-    /// that remember calls, and agents that request their threads.
+    /// Returns the permissions of the pump. It may publish to the inboxes of the listeners in
+    /// `hosted`: those that remember calls, and agents that request their threads.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,
@@ -71,15 +71,15 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// Permissions of the user that reads the sync settings of servers.
+    /// Returns the permissions of the user that reads the sync settings of servers.
     pub fn of_system() -> Self {
         let publish = vec!["$SYS.REQ.SERVER.PING.VARZ".to_owned()];
         Self { publish, subscribe: vec!["_INBOX.>".to_owned()] }
     }
 
-    /// Permissions of a user that sends discovery requests. It has no permissions on JetStream,
-    /// because a server publishes the response to a JetStream request to any reply subject that the
-    /// request names.
+    /// Returns the permissions of a user that sends discovery requests. It has no permissions on
+    /// JetStream, because a server publishes the response to a JetStream request to any reply
+    /// subject that the request names.
     pub fn of_operator() -> Self {
         Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }
@@ -88,8 +88,8 @@ impl SubjectRights {
 /// Prefix of the inboxes of operators.
 const OPERATORS: &str = "_INBOX_operator.";
 
-/// Names of a journal's streams. Each stream is listed, because a wildcard matches only whole
-/// tokens.
+/// Returns the names of a journal's streams. Each stream is listed, because a wildcard matches only
+/// whole tokens.
 fn streams(journal: &jetstream::Options, partitions: u32) -> Vec<String> {
     let of = |partition| jetstream::Options { partition, ..journal.clone() }.stream();
     let all = (0..partitions).map(of);

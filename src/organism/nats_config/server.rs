@@ -33,7 +33,7 @@ impl ServerNode {
         self.host == "localhost" || address == Ok(true)
     }
 
-    /// Name of this server's config file in a cluster of `servers` servers.
+    /// Returns the name of this server's config file in a cluster of `servers` servers.
     pub fn file(&self, servers: usize) -> String {
         match servers {
             1 => "server.conf".to_owned(),
@@ -42,7 +42,7 @@ impl ServerNode {
     }
 }
 
-/// Accounts and users. They are the same in the config of every server.
+/// Writes the accounts and users, which are the same in the config of every server.
 pub fn accounts(organism: &str, users: &[(String, Vec<String>, SubjectRights)]) -> String {
     let mut out = String::from(
         "# Written by `organism nats-config`, which writes it anew: change the organism's config.\n\
@@ -74,7 +74,7 @@ fn account(out: &mut String, users: &[&(String, Vec<String>, SubjectRights)]) {
     out.push_str("    ]\n  }\n");
 }
 
-/// Config of one server.
+/// Writes the config of the server at `index` in the cluster.
 pub fn config(organism: &str, options: &Options, index: usize, secret: &str) -> String {
     let mut out = String::from(
         "# Written by `organism nats-config`, which writes it anew. After a change:\n\
@@ -136,7 +136,7 @@ fn files(tls: &ServerTls) -> String {
     out
 }
 
-/// The address as `host:port`, with brackets around an IPv6 address.
+/// Returns the address as `host:port`, with brackets around an IPv6 address.
 fn at(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -115,9 +115,9 @@ struct PartitionWatch {
     /// Whether the next subscription must report a gap: an earlier one has begun, or the reader has
     /// got an `Unwatched` event.
     has_gap: bool,
-    /// The reason that the reader knows for why nothing comes at present.
+    /// Last reason that the reader was given for the absence of events.
     reported: Option<String>,
-    /// Since when no pump has responded, if none does.
+    /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,
     /// Pause before the next subscription.
     pause: Duration,
@@ -138,8 +138,8 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Notes that no pump responded. The reader learns of it only if it lasts longer than a
-    /// takeover. A pump may take over at any time, so an earlier refusal delays nothing any more.
+    /// Records that no pump responded. The reader gets a report only if that lasts longer than a
+    /// takeover. Resets the pause to its minimum, because a pump may take over at any time.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);
@@ -148,7 +148,7 @@ impl PartitionWatch {
         }
     }
 
-    /// Notes that the pump refused the subscription. The pump records each refusal, so the pause
+    /// Records that the pump refused the subscription. The pump records each refusal, so the pause
     /// before the next attempt doubles.
     fn failed(&mut self, queue: &LiveQueue, error: &Error) {
         self.unserved_since = None;
@@ -156,7 +156,7 @@ impl PartitionWatch {
         self.pause = (2 * self.pause).min(limits::LIVE_REFUSED_RETRY_MAX);
     }
 
-    /// Reports why nothing comes, once for each reason.
+    /// Reports to the reader why no events arrive, once for each reason.
     fn report(&mut self, queue: &LiveQueue, detail: String) {
         if self.reported.as_ref() == Some(&detail) {
             return;
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// The reasons that the reader gets.
+    /// Returns the reasons that the reader gets.
     fn reasons(queue: &LiveQueue) -> Vec<String> {
         let events = std::iter::from_fn(|| queue.next().now_or_never());
         let details = events.filter_map(|event| match event {

@@ -1,8 +1,8 @@
 //! Membership of the processes that share an organism. Each process announces its partitions over
 //! NATS at a fixed interval. A member without a recent announcement counts as gone.
 //!
-//! Membership only decides when a partition is handed over. Who may write is decided by leases and
-//! fences alone.
+//! Membership only decides when a partition is handed over. Only leases and fences decide which
+//! process may write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) struct GroupMembership {
     warned: BTreeSet<MemberId>,
 }
 
-/// The process that takes over a partition next.
+/// The process to which a partition is handed over.
 pub(super) struct PartitionHeir {
     pub id: MemberId,
     /// Name of that process, used in messages.
@@ -160,7 +160,8 @@ impl GroupMembership {
         }
     }
 
-    /// Forgets a handover that has arrived or timed out. Returns whether one is still under way.
+    /// Forgets a handover that is complete or timed out. Returns whether a handover is still under
+    /// way.
     fn settle_handover(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
@@ -196,7 +197,7 @@ impl LiveMembers {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
-    /// Name and time of the last announcement of each member.
+    /// Returns the name and time of the last announcement of each member.
     fn holders(&self) -> BTreeMap<MemberId, (String, Instant)> {
         let entries = self.entries.values();
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()

@@ -156,7 +156,7 @@ impl PartitionMap {
         poise.arriving.insert(partition);
     }
 
-    /// The state of this process, for its announcements.
+    /// Returns the state of this process, for its announcements.
     pub(super) fn member_state(&self) -> MemberState {
         let places = self.all();
         let poise = self.takeover_plan();
@@ -227,8 +227,8 @@ impl PartitionMap {
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         if let ServiceRequest::Submit(submission) = &mut request {
-            // A client may write its own requests. They get a thread and a key here as all others
-            // do, so that each attempt reaches the same partition.
+            // A client program may omit the thread and the key. They are assigned here, so that
+            // each attempt reaches the same partition.
             submission.assign_thread_and_key();
         }
 

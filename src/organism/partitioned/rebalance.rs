@@ -1,9 +1,9 @@
 //! Rebalance: decides which process hands over a partition, and to which process. Every process
 //! computes the same decision from the announcements of all.
 //!
-//! A process hands over a partition if it has at least two more than another process that stands by
-//! for that partition. Each handover makes the difference smaller, so rebalancing ends, and no
-//! partition moves back and forth.
+//! A process hands over a partition if it has at least two partitions more than another process
+//! that stands by for that partition. Each handover makes the difference smaller, so rebalancing
+//! ends, and no partition moves back and forth.
 
 use std::collections::BTreeSet;
 
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// A member that may pump the partitions in `may` and pumps none of them yet.
+    /// Makes a member that may pump the partitions in `may` and pumps none of them yet.
     fn entry(may: &[u32]) -> MemberRecord {
         MemberRecord {
             id: MemberId::new(),

@@ -30,9 +30,9 @@ pub(super) struct PartitionWorker {
     partition: u32,
     table: Arc<PartitionMap>,
     reloader: ReloadService,
-    /// Receives the process to which the partition must be handed over.
+    /// Channel that names the process to which the partition must be handed over.
     hand_over: mpsc::Receiver<PartitionHeir>,
-    /// Receives the reason when the whole process must stop.
+    /// Channel that holds the reason when the whole process must stop.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
 }
@@ -71,7 +71,7 @@ impl PartitionWorker {
 
     async fn run_terms(&mut self) -> Result<(), Error> {
         while !self.is_stopping() {
-            // Without a journal, the config was reloaded, or the worker must stop.
+            // If no journal is returned, the config was reloaded, or the worker must stop.
             let Some((core, journal)) = self.stand_by_for_term().await? else { continue };
             let handover = journal.handover();
             let journal = Box::new(journal);
@@ -92,8 +92,8 @@ impl PartitionWorker {
                         "could not start to pump the partition: {error}"
                     );
                     self.table.put(self.partition, PartitionLocation::Elsewhere(error.to_string()));
-                    // Another process may be able to pump the partition, and this process may be
-                    // later.
+                    // Another process may be able to pump the partition, and this process may
+                    // succeed later.
                     sleep(limits::STANDBY_RETRY).await;
                     false
                 }
@@ -120,8 +120,8 @@ impl PartitionWorker {
         self.stand_by().await
     }
 
-    /// Waits as standby for the lease. Returns `None` if the worker must stop, or if another config is
-    /// in force.
+    /// Waits as standby for the lease. Returns `None` if the worker must stop, or if another config
+    /// is in force.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (release, released) = channel();
         let (sender, mut acquired) = oneshot::channel();
@@ -169,14 +169,14 @@ impl PartitionWorker {
         let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
             Err(error) => {
-                // Without the subscription, no client can reach this pump, and the next pump serves
-                // them better.
+                // Without the subscription, no client can reach this pump. Another pump serves
+                // clients better.
                 runtime.drain("nobody can be answered over NATS").await?;
                 return Err(error);
             }
         };
 
-        // Whatever reload comes after this, the pump takes part in.
+        // From here on, the pump takes part in every reload.
         match self.reloader.join(self.partition, &self.config, &runtime).await {
             // A pump that has stopped ends below, with its own error.
             Ok(true) | Err(Error::Stopped) => {}
@@ -342,8 +342,8 @@ impl LeaseWait<'_> {
     fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };
-        // The state that this standby keeps. An error throws it away: the next attempt begins with
-        // the newest snapshot of the projection.
+        // This core is the standby's state. An error discards it: the next attempt begins with the
+        // newest snapshot of the projection.
         let mut core = core(self.config);
         self.table.set_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
@@ -351,7 +351,7 @@ impl LeaseWait<'_> {
         let mut warned = String::new();
 
         loop {
-            // The pump of this standby would begin its work with a config that is out of force.
+            // This standby's pump would begin its work with a config that is no longer in force.
             if self.in_force.borrow().digest != self.config.digest {
                 return Ok(None);
             }

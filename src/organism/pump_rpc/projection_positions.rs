@@ -76,7 +76,7 @@ impl PumpRpc {
     }
 }
 
-/// The partition that a request concerns.
+/// Reads the partition that a request concerns.
 fn partition_of(question: &Message) -> Option<usize> {
     question.subject.rsplit('.').next()?.parse().ok()
 }

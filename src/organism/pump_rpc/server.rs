@@ -100,7 +100,7 @@ impl Drop for PartitionSubscription {
     }
 }
 
-/// Requests of which some chunks have not arrived, by the inbox for the response.
+/// Incomplete requests, whose last chunks have not arrived, by the inbox for the response.
 #[derive(Default)]
 struct PartialRequests {
     partial: HashMap<String, (ChunkDecoder, Instant)>,
@@ -215,8 +215,8 @@ impl RequestHandler {
 }
 
 impl RequestHandler {
-    /// Sends the events of the live channel as long as the reader is there. The heartbeats carry a
-    /// reply subject: the servers reply there if the reader's inbox has no subscriber any more.
+    /// Sends the events of the live channel until the reader leaves. The heartbeats carry a reply
+    /// subject: the servers reply there if the reader's inbox has no subscriber any more.
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
@@ -235,7 +235,7 @@ impl RequestHandler {
                     None => break,
                 },
                 _ = heartbeat.tick() => writer.ask_for_presence(&absences).await,
-                // Leaving drops the receiver, which ends the subscription.
+                // Returning drops the receiver, which ends the subscription.
                 _ = absent.next() => return,
             }
         }

@@ -15,7 +15,7 @@ use crate::thread::{Input, Record, State};
 
 /// Result of deciding one record again.
 pub(super) enum DecisionOutcome {
-    /// The core decides what the record contains.
+    /// The core decides exactly what the record contains.
     Equal,
     /// The input has a payload whose bytes were redacted, so it cannot be processed.
     Redacted,
@@ -36,7 +36,7 @@ pub(super) struct EpochDecider {
 }
 
 impl EpochDecider {
-    /// Starts on the state that `folded` has, with a config that has the core's words.
+    /// Starts from the state of `folded`. The config must include the core's words.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl EpochDecider {
     ///
     /// # Errors
     ///
-    /// As [`EpochDecider::start`].
+    /// Returns the errors of [`EpochDecider::start`].
     pub fn reload(&mut self, config: &Config) -> Result<(), Error> {
         let gate = gate_of(config);
         self.next = Some(core_config(config, &gate, self.core.has_schedules())?);
@@ -105,7 +105,7 @@ fn process(core: &mut Core, gate: &Gate, record: &Record) -> DecisionOutcome {
     compared(core, record, event_of(record, gate))
 }
 
-/// Processes the event of a record, if it can be had, and compares the result with the record.
+/// Processes the event of a record, if it can be rebuilt, and compares the result with the record.
 fn compared(core: &mut Core, record: &Record, event: Option<Event>) -> DecisionOutcome {
     let Some(event) = event else {
         if record.payloads().any(Payload::is_redacted) {

@@ -1,10 +1,10 @@
 //! `organism replay`: proves that each record is what the pump decides from its input.
 //!
-//! The records are read in order. Each is checked (hash, chain, conservation of messages) and folded
-//! into a state. Each boot begins an epoch. Where the epoch's config is stored and its core has the
-//! version of this program, a core of its own starts on the folded state, as the pump did, and
-//! processes the input of each record again: payloads pass the gate of that config again. The record
-//! that comes of it must be the recorded one.
+//! The records are read in order. Each is checked (hash, chain, conservation of messages) and
+//! folded into a state. Each boot begins an epoch. If the epoch's config is stored and its core has
+//! the version of this program, a second core starts on the folded state, as the pump did. It
+//! processes the input of each record again: payloads pass the gate of that config again. The
+//! result must equal the record.
 //!
 //! **Invariant:** nothing here writes to a journal or starts a program.
 
@@ -75,14 +75,14 @@ pub fn replay(
     Ok(run.report)
 }
 
-/// A config, extended by the core's words, or the reason why none can be had.
+/// A config, extended by the core's words, or the reason why the config is not available.
 type LoadedConfig = Result<Arc<Config>, UndecidedReason>;
 
 struct ReplayRun {
     data: PathBuf,
     partition: u32,
     reader: JournalReader,
-    /// The state according to the records alone.
+    /// State that results from the facts of the records, without deciding again.
     folded: Core,
     /// Decides the records of the current epoch. `None` if they are only folded.
     decider: Option<EpochDecider>,
@@ -93,7 +93,7 @@ struct ReplayRun {
 }
 
 impl ReplayRun {
-    /// Checks, decides and folds the next record.
+    /// Returns the checks, decides and folds the next record.
     fn take(&mut self, record: &Record) -> Result<(), journal::Error> {
         let broken = |detail: String| journal::Error::broken(record.position.0, detail);
         self.ledger.take(record).map_err(broken)?;
@@ -161,7 +161,8 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Takes the config of a reload. The epoch goes on with the state that its decisions led to.
+    /// Applies the config of a reload. The epoch continues with the state that its decisions led
+    /// to.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {
@@ -181,7 +182,7 @@ impl ReplayRun {
         self.report.epochs.push(part);
     }
 
-    /// The config of an epoch that this program can decide again.
+    /// Loads the config of an epoch that this program can decide again.
     fn config_of(&mut self, boot: &BootConfig) -> LoadedConfig {
         if boot.core_version != CORE_VERSION {
             return Err(UndecidedReason::CoreVersion { program: CORE_VERSION });
@@ -209,7 +210,7 @@ impl ReplayRun {
     }
 }
 
-/// Number of payloads in the input of a record that were refused.
+/// Counts the refused payloads in the input of a record.
 fn refusals(record: &Record) -> u64 {
     let refused = |verdict: &&Verdict| matches!(verdict, Verdict::Refused(_));
     record.input.verdicts().iter().filter(refused).count() as u64

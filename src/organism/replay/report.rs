@@ -7,7 +7,7 @@ use crate::config::BootConfig;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::thread::Record;
 
-/// Longest text of a value in a difference, in characters.
+/// Maximum characters of a value in a difference.
 const VALUE_CHARS_MAX: usize = 600;
 
 /// Result of the replay of one journal.
@@ -32,7 +32,7 @@ pub struct ReplayReport {
     pub difference: Option<DecisionDifference>,
 }
 
-/// The records of one start, or of a part of it that a reload began.
+/// The records from one start or reload to the next.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReplayedEpoch {
     #[serde(rename = "epoch")]
@@ -72,8 +72,8 @@ pub enum UndecidedReason {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The input of the record at this position has a payload that was redacted. What the pump had
-    /// in memory after it is unknown.
+    /// The input of the record at this position has a payload that was redacted. The pump's memory
+    /// after this record is unknown.
     #[serde(rename = "redacted")]
     Redacted {
         #[serde(rename = "position")]
@@ -84,7 +84,7 @@ pub enum UndecidedReason {
     NoBoot,
 }
 
-/// A record that the core does not decide from its input.
+/// A record that differs from what the core decides from its input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DecisionDifference {
     #[serde(rename = "position")]
@@ -127,17 +127,17 @@ impl ReplayReport {
         ReplayVerdict::Equal
     }
 
-    /// Number of records that were decided again with the same result.
+    /// Returns the number of records that were decided again with the same result.
     pub fn decided(&self) -> u64 {
         self.epochs.iter().map(|epoch| epoch.decided).sum()
     }
 
-    /// Number of records that were checked and folded, and not decided again.
+    /// Returns the number of records that were checked and folded, and not decided again.
     pub fn folded(&self) -> u64 {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// The epoch of the record at `position`, which is the last one.
+    /// Returns the epoch of the record at `position`, which is the last one.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {
@@ -195,7 +195,8 @@ impl DecisionDifference {
             if was == is {
                 return None;
             }
-            // A redacted payload is equal by its digest and its length, which the text has.
+            // The text contains the digest and the length of a redacted payload, so such payloads
+            // compare as equal.
             let was = was.map(text).unwrap_or_default();
             let is = is.map(text).unwrap_or_default();
             let part = format!("fact {}", index + 1);
@@ -203,14 +204,15 @@ impl DecisionDifference {
         })
     }
 
-    /// The gate refuses a payload that the record accepts, or the record lacks a part of its input.
+    /// Makes the difference of a record whose payload the gate refuses, or that lacks a part of its
+    /// input.
     pub(super) fn of_gate(record: &Record) -> Self {
         let decided = "the gate of that config does not pass a payload of this input, or a part of \
                        the input is missing";
         Self::of(record, "gate", text(&record.input), decided.to_owned())
     }
 
-    /// Every record was equal, and the states that they lead to differ.
+    /// Makes the difference of an epoch whose records are equal but lead to another state.
     pub(super) fn of_state(position: Position) -> Self {
         Self {
             position,

@@ -92,7 +92,7 @@ impl Conversation {
     }
 }
 
-/// The source whose history this record makes that of its own tree.
+/// Returns the source of a fork if this record makes the source's history a part of its tree.
 fn history_of(record: &Record) -> Option<ThreadId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),
@@ -100,7 +100,7 @@ fn history_of(record: &Record) -> Option<ThreadId> {
     })
 }
 
-/// The requests of clients in a record, each once for all its receivers.
+/// Returns the requests of clients in a record, each once even if it has several receivers.
 fn client_requests(record: &Record) -> impl Iterator<Item = (&ListenerName, &Message)> {
     let mut group = None;
     record.facts.iter().filter_map(move |fact| {

@@ -16,7 +16,7 @@ const NAMESPACE: &str = "https://xml-pipeline.org/ns/judge/v1";
 const REQUEST: &str = "compare-results";
 const VERDICT: &str = "results-verdict";
 
-/// The agent that judges, and the client that asks it.
+/// The agent that judges, and the client that sends requests to the agent.
 #[derive(Debug, Clone)]
 pub struct TrialJudge {
     pub agent: ListenerName,
@@ -70,13 +70,14 @@ pub enum JudgeDecision {
 pub struct ResultsJudgement {
     pub decision: JudgeDecision,
     pub reason: String,
-    /// The judge's own thread in the journal of the trial; `None` if the judge was not asked.
+    /// The judge's own thread in the journal of the trial; `None` if no request was sent to the
+    /// judge.
     pub thread: Option<ThreadId>,
     pub spent: Spending,
 }
 
 impl ResultsJudgement {
-    /// The judgement about results for which there is no verdict.
+    /// Makes the judgement about results for which there is no verdict.
     pub fn none(reason: impl Into<String>) -> Self {
         Self {
             decision: JudgeDecision::None,
@@ -141,7 +142,7 @@ impl TrialJudge {
     }
 }
 
-/// The payload of a request to a judge.
+/// Writes the payload of a request to a judge.
 pub fn judge_request(pairs: &[ResultPair]) -> String {
     let mut out = format!("<{REQUEST} xmlns=\"{NAMESPACE}\">");
     for ResultPair { is_equal, request, before, after } in pairs {

@@ -1,9 +1,10 @@
-//! Tries a config on recorded threads: sends the requests of each thread again to an organism with a
-//! journal of its own, whose calls have no effects.
+//! Tries a config on recorded threads: sends the requests of each thread again to an organism with
+//! a journal of its own, whose calls have no effects.
 //!
-//! Each thread is a fork of the recorded one, with the source in another journal: calls to listeners
-//! that are neither agent nor workflow get the recorded results, and turns with a recorded prompt
-//! the recorded answers. What the record does not have ends as `not-recorded`.
+//! Each thread is a fork of the recorded one, whose source is in another journal. Calls to
+//! listeners that are neither agent nor workflow get the recorded results, and turns with a
+//! recorded prompt get the recorded answers. A call or turn without a recorded result ends as
+//! `not-recorded`.
 //!
 //! **Invariant:** nothing here writes to the journals of the recorded threads, and no process of a
 //! listener starts unless the caller names it.
@@ -30,12 +31,12 @@ use conversation::{Conversation, RecordedRequest};
 use judge::judge_request;
 pub use judge::{JudgeDecision, ResultsJudgement, TrialJudge};
 
-/// How threads are tried.
+/// Options of a trial.
 #[derive(Debug, Clone, Default)]
 pub struct TrialOptions {
-    /// The model of every agent, in place of those of the config.
+    /// Model of every agent, in place of the agent's model in the config.
     pub model: Option<String>,
-    /// Listeners that get the calls which the record does not have.
+    /// Listeners that receive the calls for which the record has no result.
     pub live: Vec<ListenerName>,
     /// Maximum tokens of all threads together.
     pub tokens: Option<u64>,
@@ -55,10 +56,10 @@ pub struct TrialThread {
 /// The outcome of the trial of a thread.
 #[derive(Debug, Clone)]
 pub enum TrialOutcome {
-    /// It ran: the journal of the trial has it under the same id. The judgement is about results
-    /// that differ, if the trial has a judge.
+    /// The thread ran, and the journal of the trial has it under the same id. The judgement is
+    /// about results that differ, if the trial has a judge.
     Ran(Option<ResultsJudgement>),
-    /// It did not run, for this reason.
+    /// The thread did not run, for this reason.
     NotTried(String),
 }
 
@@ -67,7 +68,7 @@ impl TrialOptions {
         self.tokens.is_some() || self.money.is_some()
     }
 
-    /// The rest of the budget.
+    /// Returns the part of the budget that is left after `spent`.
     fn allotment(&self, spent: Spending) -> Option<Allotment> {
         let tokens = self.tokens.map(|most| most.saturating_sub(spent.tokens));
         let money = self.money.map(|most| Money(most.0.saturating_sub(spent.money.0)));
@@ -75,7 +76,7 @@ impl TrialOptions {
     }
 }
 
-/// The config for a trial of threads of `journals`, with a journal of its own in `home`.
+/// Makes the config for a trial of threads of `journals`, with a journal of its own in `home`.
 ///
 /// # Errors
 ///
@@ -91,7 +92,7 @@ pub fn prepare_trial(
     own.gather_agents();
     own.processes.retain(|process| options.live.contains(&process.name));
     if let Some(model) = &options.model {
-        // The judge is no part of what is tried.
+        // The judge is not part of the trial.
         let judge = options.judge.as_ref().map(|judge| &judge.agent);
         let tried = own.agents.iter_mut().filter(|agent| Some(&agent.name) != judge);
         tried.for_each(|agent| agent.model.clone_from(model));
@@ -103,8 +104,8 @@ pub fn prepare_trial(
     Ok(own)
 }
 
-/// Runs the threads one after another, with a config of [`prepare_trial`]. Calls `ended` after each.
-/// Returns false if `interrupted` completed before the last one has ended.
+/// Runs the threads one after another, with a config of [`prepare_trial`]. Calls `ended` after
+/// each. Returns false if `interrupted` completed before the last one has ended.
 pub async fn try_threads(
     config: Config,
     options: &TrialOptions,
@@ -145,7 +146,7 @@ struct Trial<'a> {
     options: &'a TrialOptions,
     schemas: Schemas,
     spent: Spending,
-    /// The thread in which the judge decides.
+    /// The current thread in which the judge decides.
     judging: Option<ThreadId>,
 }
 
@@ -200,7 +201,7 @@ impl Trial<'_> {
             let bytes = request.payload.as_bytes();
             let submitted = self.handle.submit(&request.sender, target, None, bytes).await;
             match submitted.map_err(stopped)?.0 {
-                // Each request waits for the end of everything that the one before it began.
+                // The next request waits until everything has ended that this one began.
                 Receipt::Accepted { .. } => self.rest(thread).await?,
                 // The refusal is on record, and the report shows it.
                 Receipt::Refused { .. } => {}
@@ -210,8 +211,8 @@ impl Trial<'_> {
         Ok(Ok(()))
     }
 
-    /// Opens a thread without decisions of people, with the rest of the budget. Returns the reason if it
-    /// cannot be opened.
+    /// Opens a thread without decisions of people, with the rest of the budget. Returns the reason
+    /// if it cannot be opened.
     async fn open(
         &self,
         thread: &ThreadId,
@@ -304,7 +305,7 @@ impl Trial<'_> {
         })
     }
 
-    /// Adds what a thread has spent, and returns it.
+    /// Adds the spending of a thread to the sum, and returns it.
     fn count(&mut self, thread: &ThreadId) -> Result<Spending, Error> {
         let reader = JournalReader::open(&self.data)?;
         let timeline = thread_timeline(&reader, thread, None)?;

@@ -10,11 +10,12 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// The payloads that `text` stands for as an answer of `sender` to `request`. For an agent, a text
-/// without a payload that it may write is its final answer.
+/// Returns the payloads that `text` stands for as an answer of `sender` to `request`. If an agent's
+/// text contains no payload that the agent may write, the whole text is its final answer.
 ///
 /// # Errors
-/// The sender is no agent, and the text is neither empty nor XML.
+///
+/// Returns an error if the sender is no agent and the text is neither empty nor XML.
 pub fn answer_payloads(
     config: &Config,
     sender: &ListenerName,
@@ -44,7 +45,7 @@ pub fn answer_payloads(
     Ok(found.into_iter().map(|element| element.text.into_bytes()).collect())
 }
 
-/// An answer to `request` in its shortest form, for a hint.
+/// Writes an answer to `request` in its shortest form, for a hint.
 pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message) -> String {
     let names = known_names(config, sender, request);
     let is_agent =
@@ -57,7 +58,7 @@ pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message)
     }
 }
 
-/// The final answer of an agent with this text.
+/// Writes the final answer of an agent with this text.
 fn final_text(text: &str) -> Vec<u8> {
     let name = QName::from(&goal_answer());
     let namespace = name.namespace.clone();
@@ -65,7 +66,8 @@ fn final_text(text: &str) -> Vec<u8> {
     Element::new(name).with_child(result).to_xml().into_bytes()
 }
 
-/// Names of the payloads that `sender` may write in the call of `request`, the most likely first.
+/// Returns the names of the payloads that `sender` may write in the call of `request`, the most
+/// likely first.
 fn known_names(config: &Config, sender: &ListenerName, request: &Message) -> Vec<PayloadName> {
     let contracts = &config.contracts;
     let Some(contract) = contracts.get(sender) else { return Vec::new() };
@@ -101,7 +103,7 @@ struct AnswerElement {
     is_known: bool,
 }
 
-/// The top-level elements of a text; none if the text is not well-formed.
+/// Parses the top-level elements of a text; none if the text is not well-formed.
 fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerElement> {
     const OPEN: &str = "<answer>";
     let wrapped = format!("{OPEN}{text}</answer>");
@@ -125,8 +127,8 @@ fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerEle
     found.collect()
 }
 
-/// The element as XML under its full name. Its children get the same namespace, unless the schema
-/// accepts them only without one.
+/// Writes the element as XML under its full name. Its children get the same namespace, unless the
+/// schema accepts them only without one.
 fn in_namespace(config: &Config, element: &Element, name: &PayloadName) -> String {
     let mut qualified = element.clone();
     qualify(&mut qualified, &QName::from(name));

@@ -1,4 +1,4 @@
-//! Paths of calls, by which a case names the calls of a run.
+//! Paths of calls, with which a case names the calls of a run.
 //!
 //! The path of a goal is the labels of its thread: `draft_1`, `leg.room`. The path of a call that
 //! an agent makes for a goal is the goal's path and the name of the listener: `draft_1/search`. The
@@ -12,7 +12,7 @@ use crate::ids::{CallId, ThreadId};
 
 const UNDO: &str = "undo_";
 
-/// Names calls. Each call must be named after those that it may undo.
+/// Names calls. A call must be named only when all calls that it may undo have names.
 pub struct CallPaths<'a> {
     contracts: &'a Contracts,
     known: HashMap<CallId, String>,
@@ -23,7 +23,7 @@ impl<'a> CallPaths<'a> {
         Self { contracts, known: HashMap::new() }
     }
 
-    /// The path of the call that `request` opens.
+    /// Returns the path of the call that `request` opens.
     pub fn name(&mut self, request: &Message) -> String {
         let call = CallId(request.id);
         if let Some(known) = self.known.get(&call) {
@@ -59,7 +59,7 @@ impl<'a> CallPaths<'a> {
     }
 }
 
-/// The call that the thread with this label undoes.
+/// Returns the call that the thread with this label undoes.
 fn undone_call(label: &str) -> Option<CallId> {
     // If the label was taken, a number follows the id.
     let id = label.strip_prefix(UNDO)?.get(..36)?;

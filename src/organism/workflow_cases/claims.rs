@@ -12,7 +12,7 @@ use crate::xml::element::{Element, Node};
 
 /// Maximum characters of a line that a message quotes, around the first difference.
 const QUOTED_CHARS: usize = 160;
-/// Quoted characters before the first difference.
+/// Maximum characters quoted before the first difference.
 const QUOTED_BEFORE: usize = 40;
 
 /// How a run ended.
@@ -209,7 +209,7 @@ fn paths_of(record: &CaseRecord) -> String {
     }
 }
 
-/// Ids of the goals of `workflow`, or of all workflows if it is `None`.
+/// Returns the ids of the goals of `workflow`, or of all workflows if it is `None`.
 fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     let definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let is_meant = |name: &str| workflow.is_none_or(|workflow| workflow == name);
@@ -268,7 +268,7 @@ fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     }
 }
 
-/// How a text is compared with the expected text. White space at both ends does not count.
+/// Mode of comparison of a text with the expected text. White space at both ends does not count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WholeText {
     Exact,
@@ -342,7 +342,7 @@ fn report_difference(
     problems.push(failed(place, message, came(text)));
 }
 
-/// The part of a line around its first difference from the other line.
+/// Returns the part of a line around its first difference from the other line.
 fn quoted(line: Option<&str>, other: Option<&str>) -> String {
     let Some(line) = line else { return "the end".to_owned() };
     let mut others = other.unwrap_or_default().chars();

@@ -25,7 +25,7 @@ pub struct CaseCall {
 }
 
 impl CaseCall {
-    /// The document of an agent's goal; `None` for any other call.
+    /// Returns the document of an agent's goal; `None` for any other call.
     pub fn document(&self) -> Option<String> {
         let is_goal = self.request.name == goal_name(&self.request.to);
         read_goal(self.request.payload.as_str()).filter(|_| is_goal)
@@ -64,7 +64,7 @@ impl CaseRecord {
         Self { calls, messages }
     }
 
-    /// The request of the run.
+    /// Returns the request of the run.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.messages.first()
     }
@@ -73,7 +73,7 @@ impl CaseRecord {
         self.calls.iter().filter(move |call| call.path == path)
     }
 
-    /// The last state of each goal.
+    /// Returns the last state of each goal.
     pub fn goals(
         &self,
         definition: &WorkflowDefinition,

@@ -51,7 +51,7 @@ enum RunnerStep {
     Moved,
     /// Nothing was answered: only the passage of time can continue the run.
     Rests,
-    /// The case has no answer for something, or a wrong one.
+    /// The case has no answer, or a wrong one, for a delivery or held call that waits.
     Stuck,
 }
 
@@ -172,7 +172,7 @@ impl<'a> CaseRunner<'a> {
         self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
     }
 
-    /// Listeners with a delivery in flight that does not wait for the case.
+    /// Returns the listeners with a delivery in flight that does not wait for the case.
     fn working(&self, in_flight: &[DeliveryInFlight]) -> BTreeSet<ListenerName> {
         let waiting = self.pending.all();
         let waits = |working: &&DeliveryInFlight| {
@@ -185,7 +185,7 @@ impl<'a> CaseRunner<'a> {
         working.map(|delivery| delivery.listener.clone()).collect()
     }
 
-    /// Gives the next answer.
+    /// Gives the next answer of the case.
     async fn step(&mut self) -> Result<RunnerStep, Error> {
         let mut waiting = Vec::new();
         for pending in self.pending.all() {
@@ -441,7 +441,7 @@ impl<'a> CaseRunner<'a> {
     }
 }
 
-/// The problem of an agent's turn of which the gate has refused every payload.
+/// Makes the problem for an agent's turn of which the gate has refused every payload.
 fn refused_by_gate(path: &str, turn: &CaseTurn, huh: &Element) -> ConfigProblem {
     let texts = |name: &str| {
         let named = huh.children().filter(|child| child.local_name() == name);
@@ -462,7 +462,7 @@ fn refused(path: &str, turn: &CaseTurn, refusal: &Refusal) -> ConfigProblem {
     ConfigProblem::new(ProblemCode::AnswerRefused, turn.place(), message).maybe(expected)
 }
 
-/// The completion of the run's call, if it has come.
+/// Takes the completion of the run's call, if it has come.
 async fn take_ended(completions: &mut Completions) -> Option<CallCompletion> {
     tokio::select! {
         biased;

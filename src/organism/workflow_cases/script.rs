@@ -1,4 +1,4 @@
-//! The answers of a case, and which of them were given.
+//! Tracks which answers of a case were given.
 
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
@@ -22,7 +22,7 @@ impl<'a> CaseScript<'a> {
         Self { answers: answers.iter().map(begun).collect() }
     }
 
-    /// Index of a path's answer in the case file; `None` if the path has no answer.
+    /// Returns the index of a path's answer in the case file; `None` if the path has no answer.
     pub fn place_in_file(&self, path: &str) -> Option<usize> {
         self.answers.iter().position(|scripted| scripted.answer.path.text == path)
     }
@@ -31,7 +31,7 @@ impl<'a> CaseScript<'a> {
         self.answers.iter().map(|scripted| scripted.answer).find(|answer| answer.path.text == path)
     }
 
-    /// The next turn at a path for `call`; `None` if there is no further one.
+    /// Returns the next turn at a path for `call`; `None` if there is no further one.
     pub fn next(&mut self, path: &str, call: CallId) -> Option<&'a CaseTurn> {
         let scripted =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)?;
@@ -47,8 +47,8 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Counts the next answer at a path as given. Not for a fault, which stays until another call
-    /// reaches the path.
+    /// Counts the next answer at a path as given. Must not be called for a fault, which stays until
+    /// another call reaches the path.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)
@@ -57,7 +57,7 @@ impl<'a> CaseScript<'a> {
         }
     }
 
-    /// Each answer that has turns left, with the first of these turns.
+    /// Returns each answer that has turns left, with the first of these turns.
     pub fn unused(&self) -> impl Iterator<Item = (&'a CaseAnswer, &'a CaseTurn)> {
         self.answers.iter().filter_map(|scripted| {
             let given = scripted.given + usize::from(scripted.failing.is_some());

@@ -36,7 +36,7 @@ pub enum UnwritableRun {
     Organism(#[from] Error),
 }
 
-/// Writes a case as TOML that the recorded run passes. `records`: those of the run's tree.
+/// Writes a case as TOML that the recorded run passes. `records`: the records of the run's tree.
 /// `config`: the present config.
 pub fn write_case(config: &Config, records: &[Record]) -> Result<String, UnwritableRun> {
     let config = with_core_words(config.clone())?;
@@ -98,7 +98,7 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, Unwrita
     Ok(out)
 }
 
-/// The replies of an ended run; `None` if the run is open.
+/// Returns the replies of an ended run; `None` if the run is open.
 fn replies_of(records: &[Record], run: CallId) -> Option<Vec<Arc<Message>>> {
     let (_, messages) = crate::thread::client_result(records.iter(), run)?;
     Some(messages.into_iter().cloned().map(Arc::new).collect())
@@ -252,7 +252,7 @@ impl<'a> RecordedAnswers<'a> {
         self.turns.entry(path).or_default().push(turn);
     }
 
-    /// The shortest text that [`answer_payloads`] turns into the payload of `reply`.
+    /// Writes the shortest text that [`answer_payloads`] turns into the payload of `reply`.
     fn written_payload(&self, sender: &ListenerName, request: &Message, reply: &Message) -> String {
         let whole = reply.payload.as_str();
         let stands_for = |text: &str| {
@@ -290,7 +290,7 @@ impl<'a> RecordedAnswers<'a> {
     }
 }
 
-/// Code of the call's failure in this record; `None` if a case cannot inject it.
+/// Returns the code of the call's failure in this record; `None` if a case cannot inject it.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System
@@ -308,7 +308,7 @@ fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     })
 }
 
-/// The payload without the declaration of its default namespace.
+/// Returns the payload without the declaration of its default namespace.
 fn without_namespace(payload: &str, name: &PayloadName) -> Option<String> {
     let declaration = format!(" xmlns=\"{}\"", name.namespace);
     let end = payload.find('>')?;
@@ -322,8 +322,8 @@ fn key_of(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { basic_text(name) }
 }
 
-/// A text as a TOML string; over several lines if it has line breaks and a literal string can hold
-/// it.
+/// Writes a text as a TOML string; over several lines if it has line breaks and a literal string
+/// can hold it.
 fn text_of(text: &str) -> String {
     let is_plain = |c: char| c == '\n' || c == '\t' || !c.is_control();
     let is_literal = text.contains('\n') && !text.contains("'''") && !text.ends_with('\'');
@@ -334,7 +334,7 @@ fn text_of(text: &str) -> String {
     }
 }
 
-/// A text as a TOML string on one line.
+/// Writes a text as a TOML string on one line.
 fn basic_text(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Listeners that are absent for now. A delivery that no listener took does not count as an
-//! attempt.
+//! Absent listeners, which take no deliveries for now. A delivery that no listener took does not
+//! count as an attempt.
 //!
 //! While a listener is absent, the pump delivers one of its calls at a time as a probe, with
 //! backoff. The listener's other calls wait. A call whose listener stays absent until the call's
@@ -19,8 +19,8 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
-/// Absent listeners, by name: those whose last delivery was returned because no listener took it.
-/// The map is ordered, so that the same events cause the same probes.
+/// Absent listeners, by name. The last delivery to each of them was returned, because no listener
+/// took it. The map is ordered, so that the same events cause the same probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
@@ -115,8 +115,8 @@ impl AbsentListeners {
         *known
     }
 
-    /// Deadline of a call that waits for an absent listener. `None` if the listener is present, has
-    /// accepted the probe, or has no such waiting call.
+    /// Returns the deadline of a call that waits for an absent listener. Returns `None` if the
+    /// listener is present or has accepted the probe, or if the call does not wait.
     fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
         let absence = self.0.get(listener).filter(|absence| !absence.has_accepted_probe(now))?;
         absence.due.get(&call).copied()
@@ -140,8 +140,8 @@ impl AbsentListeners {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Times at which the listeners with a probe in flight count as present, unless the probe is
-    /// returned before.
+    /// Returns the times at which the listeners with a probe in flight count as present, unless the
+    /// probe is returned before.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
@@ -157,8 +157,8 @@ impl AbsentListeners {
         }
     }
 
-    /// Absent listeners whose next probe is due at `now`, or that have accepted their probe by
-    /// then.
+    /// Returns the absent listeners whose next probe is due at `now`, or that have accepted their
+    /// probe by `now`.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
@@ -187,7 +187,7 @@ impl Core {
     }
 
     /// Sets the deadline of a call's wait for its listener. The wait began at the call's first
-    /// failed delivery, or begins now.
+    /// failed delivery; without one, it begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);

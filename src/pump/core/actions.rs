@@ -46,7 +46,8 @@ impl Core {
             }
             Meaning::Delegate { .. } => self.delegate(step, context, checked)?,
             Meaning::Note | Meaning::Reply | Meaning::GoalAnswer => {}
-            // They answer a request for a preview, and the delivery of a call with one.
+            // These payloads are valid only as the answer to a preview request, or to the delivery
+            // of a call that has a preview.
             Meaning::Preview | Meaning::StalePreview => {
                 return Err(refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, checked));
             }
@@ -153,8 +154,8 @@ impl Core {
         }
     }
 
-    /// Description of the budget that `thread`'s tree has used up, or `None` if every budget has
-    /// room.
+    /// Returns a description of the budget that `thread`'s tree has used up, or `None` if every
+    /// budget has room.
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.budgets.limits.messages;

@@ -1,5 +1,5 @@
 //! The maximum number of actions in one turn, `max_actions_per_turn`. Each further action is
-//! refused separately, and so is each call beside a final.
+//! refused separately, and so is each call in the same turn as a final.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::Meaning;
@@ -54,7 +54,7 @@ impl TurnActions {
     }
 }
 
-/// Text of the refusal of an action beyond `allowed` actions.
+/// Returns the text of the refusal of an action beyond `allowed` actions.
 fn excess(allowed: u32) -> String {
     let allowed = match allowed {
         0 | 1 => "exactly one action".to_owned(),

@@ -17,7 +17,7 @@ use crate::mutant::mutant;
 use crate::system::{ErrorCode, ThreadAllotment};
 use crate::thread::{Allotment, Call, Input, Opener, Tree};
 
-/// Converts an allotment to its recorded form. `None` if it limits nothing.
+/// Converts an allotment to its recorded form. Returns `None` if the allotment limits nothing.
 pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotment> {
     let ThreadAllotment { tokens, money, timeout } = allotment;
     let until = timeout.map(|timeout| now.plus(timeout));
@@ -25,14 +25,14 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Threads whose time is over at `now`, from `thread` up to the root.
+/// Returns the threads whose time is over at `now`, from `thread` up to the root.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
     over.map(|(thread, _)| thread)
 }
 
-/// Description of the first used-up allotment, from `thread` up to the root. `None` if every
-/// allotment has room.
+/// Returns a description of the first used-up allotment, from `thread` up to the root. Returns
+/// `None` if every allotment has room.
 pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
     tree.allotments(thread).find_map(|(thread, allotted)| {
         let used = used_up(budget_of(allotted.limits), allotted.spent)?;
@@ -69,8 +69,8 @@ pub(super) fn is_limited(contracts: &Contracts, tree: &Tree, thread: &ThreadId) 
         || runs_with_budget(contracts, tree, thread).next().is_some()
 }
 
-/// Description of the first used-up budget among the workflow runs that `thread` belongs to. `None`
-/// if every budget has room.
+/// Returns a description of the first used-up budget among the workflow runs that `thread` belongs
+/// to. Returns `None` if every budget has room.
 pub(super) fn used_up_by_run(
     contracts: &Contracts,
     tree: &Tree,
@@ -105,7 +105,8 @@ pub(super) fn room_in_runs(
     Ok(())
 }
 
-/// The workflow runs that `thread` belongs to and whose budget is limited, with their budgets.
+/// Returns the workflow runs that `thread` belongs to and whose budget is limited, with their
+/// budgets.
 fn runs_with_budget<'a>(
     contracts: &'a Contracts,
     tree: &'a Tree,
@@ -142,8 +143,9 @@ impl Core {
         }
     }
 
-    /// Time at which the time limit of the call's thread ends the call. `None` without a limit whose
-    /// time runs, and for a call that was opened from its own thread, because such a call ends with its opener.
+    /// Returns the time at which the time limit of the call's thread ends the call. Returns `None`
+    /// if no time limit runs, or if the call was opened from its own thread, because such a call
+    /// ends with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -191,8 +193,8 @@ impl Core {
         times.any(|until| until > now)
     }
 
-    /// Reason why nothing may be started in `thread`: the time of the thread, or of a thread above
-    /// it, is over. `None` if there is time left.
+    /// Returns the reason why nothing may be started in `thread`: the time of the thread, or of a
+    /// thread above it, is over. Returns `None` if there is time left.
     pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread)?;
         let nearest = over(tree, thread, now).next()?;

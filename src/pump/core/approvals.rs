@@ -120,8 +120,8 @@ impl Core {
         held.is_some_and(|held| hold.is_none_or(|hold| held.hold == hold))
     }
 
-    /// Approves a held call by the hash of its payload, and by that of its preview if one is
-    /// recorded.
+    /// Approves a held call by the hash of its payload. If the call has a recorded preview, the
+    /// approval must also name the hash of the preview.
     fn approve(
         &mut self,
         step: &mut Step,
@@ -167,8 +167,8 @@ impl Core {
         Ok(())
     }
 
-    /// Description of the caller's budget that was used up while the call was held. `None` if every
-    /// budget has room. A caller without budget could not use the result.
+    /// Returns a description of the caller's budget that was used up while the call was held.
+    /// Returns `None` if every budget has room. A caller without budget could not use the result.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -181,7 +181,7 @@ impl Core {
             }
         }
 
-        // The messages of this call are already reserved among those of held calls.
+        // `held` includes this call, which must not count against itself.
         let tree = self.state.tree(&thread)?;
         let others = tree.request_usage().messages.saturating_add(tree.held.saturating_sub(1));
 
@@ -263,7 +263,7 @@ impl Core {
 }
 
 /// Returns why an approval does not name the recorded preview of a call. Before a preview has come,
-/// an approval names none, and is about the bytes alone.
+/// an approval must name none; it then covers only the payload.
 fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
     let note = call.recorded_preview();
     let is_whole =
@@ -284,7 +284,7 @@ fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> 
     }
 }
 
-/// Name of an operator for the text of a payload.
+/// Returns the name of an operator for the text of a payload.
 pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     if *operator == ListenerName::operator() {
         "the operator".to_owned()
@@ -302,8 +302,8 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     }
 }
 
-/// The recorded form of an answer, without payloads: the record contains them as messages or
-/// refusals.
+/// Returns the recorded form of an answer, without payloads: the record contains them as messages
+/// or refusals.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     let verdict = match &answer.payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),

@@ -90,7 +90,7 @@ fn is_nested(call: &Call) -> bool {
     matches!(&call.opening.opener, Opener::Call { thread, .. } if *thread == call.thread)
 }
 
-/// The threads from `thread` up to the direct child of `above`.
+/// Returns the threads from `thread` up to the direct child of `above`.
 fn threads_up_to<'t>(
     thread: &ThreadId,
     above: &'t ThreadId,

@@ -78,8 +78,8 @@ impl Core {
         is_under_way && contract.is_some_and(|contract| contract.spends())
     }
 
-    /// Reason why the budgets allow `listener` no further turn in `thread`. `None` if they allow
-    /// one.
+    /// Returns the reason why the budgets forbid `listener` a further turn in `thread`. Returns
+    /// `None` if they allow one.
     pub(super) fn spent_for_agent(
         &mut self,
         step: &mut Step,
@@ -245,7 +245,7 @@ impl BudgetUse {
         self.limit > 0 && self.used.saturating_mul(100) >= mark
     }
 
-    /// Key under which the tree records that it was warned about this budget.
+    /// Returns the key under which the tree records that it was warned about this budget.
     fn key(&self) -> String {
         match &self.of {
             Some(of) => format!("{} of {of}", self.budget),
@@ -266,7 +266,7 @@ impl BudgetUse {
     }
 }
 
-/// Description of the limit that is used up, or `None` if both limits have room.
+/// Returns a description of the limit that is used up, or `None` if both limits have room.
 pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
     match budget {
         Budget { tokens: Some(limit), .. } if used.tokens >= limit => {

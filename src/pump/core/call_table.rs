@@ -8,8 +8,8 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Attempts in flight, and deliveries that have outlived their call. Rebuilt after every boot from
-/// the recorded deliveries.
+/// Attempts in flight, and deliveries that are still in progress after their call closed. Rebuilt
+/// after every boot from the recorded deliveries.
 ///
 /// **Invariant:** a call has at most one attempt in flight.
 ///
@@ -34,12 +34,12 @@ pub(super) struct RunningAttempt {
 }
 
 impl CallTable {
-    /// Number of deliveries in flight, whether their calls are open or closed.
+    /// Returns the number of deliveries in flight, whether their calls are open or closed.
     pub fn handed_over(&self) -> usize {
         self.running.len() + self.orphans.len()
     }
 
-    /// All deliveries in flight, whether their calls are open or closed.
+    /// Returns all deliveries in flight, whether their calls are open or closed.
     pub fn handed_over_deliveries(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
         let running = self.running.iter();
         let running = running.map(|(call, running)| (*call, running.attempt, &running.listener));
@@ -47,7 +47,7 @@ impl CallTable {
         running.chain(orphans.map(|((call, attempt), orphan)| (*call, *attempt, &orphan.listener)))
     }
 
-    /// Number of deliveries in flight whose calls are open.
+    /// Returns the number of deliveries in flight whose calls are open.
     pub fn running_count(&self) -> usize {
         self.running.len()
     }
@@ -90,7 +90,7 @@ impl CallTable {
         Some(running.attempt)
     }
 
-    /// Thread of a delivery whose call is closed.
+    /// Returns the thread of a delivery whose call is closed.
     pub fn thread_of_orphan(&self, call: CallId, attempt: Attempt) -> Option<&ThreadId> {
         self.orphans.get(&(call, attempt)).map(|orphan| &orphan.thread)
     }
@@ -165,7 +165,7 @@ mod tests {
         AttemptSource { listener: name(listener), call: call(), attempt }
     }
 
-    /// A call whose first attempt is in flight.
+    /// Returns a call whose first attempt is in flight.
     fn started() -> (CallTable, Attempt) {
         let mut calls = CallTable::default();
         let attempt = calls.next_attempt(1, call());

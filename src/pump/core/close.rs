@@ -88,7 +88,8 @@ impl Core {
         self.fail_with(step, call, code, text, Disposition::Late);
     }
 
-    /// Like [`Core::fail`]; `undelivered` is the disposition of messages that were not handled.
+    /// Closes a call as [`Core::fail`] does; `undelivered` is the disposition of messages that were
+    /// not handled.
     pub(super) fn fail_with(
         &mut self,
         step: &mut Step,
@@ -100,7 +101,7 @@ impl Core {
         self.close_failed(step, call, (code, text), undelivered, false);
     }
 
-    /// Like [`Core::fail_with`], for a failure that no retry can fix.
+    /// Closes a call as [`Core::fail_with`] does, for a failure that no retry can fix.
     pub(super) fn fail_for_good(
         &mut self,
         step: &mut Step,
@@ -142,7 +143,8 @@ impl Core {
         );
     }
 
-    /// Name of the callee for the result of a group, or `None` if the call is no leg of a group.
+    /// Returns the name of the callee for the result of a group, or `None` if the call is no leg of
+    /// a group.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -183,8 +185,8 @@ impl Core {
         None
     }
 
-    /// Result of a forwarder's call, assembled from the results of the forwarded call's legs.
-    /// `None` while a leg has no result.
+    /// Returns the result of a forwarder's call, assembled from the results of the forwarded call's
+    /// legs. Returns `None` while a leg has no result.
     fn forwarded(
         &mut self,
         step: &mut Step,
@@ -232,7 +234,8 @@ impl Core {
         }
     }
 
-    /// The open calls beneath a call in its own thread, each behind the call that opened it.
+    /// Returns the open calls beneath a call in its own thread, each behind the call that opened
+    /// it.
     fn calls_beneath(&self, call: CallId) -> Vec<CallId> {
         let mut next = vec![call];
         let mut found = Vec::new();
@@ -247,8 +250,8 @@ impl Core {
         found
     }
 
-    /// Closes each of `calls` with `close`. While it runs, none of these calls and no call beneath
-    /// them is woken by the close of another.
+    /// Closes each of `calls` with `close`. Until all are closed, the close of one of them wakes
+    /// neither another one nor a call beneath another one.
     pub(super) fn close_all(
         &mut self,
         step: &mut Step,
@@ -274,7 +277,7 @@ impl Core {
         self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
     }
 
-    /// Removes a call: its timers, its undelivered messages, and the delivery in flight.
+    /// Removes a call with its timers, its undelivered messages, and the delivery in flight.
     fn shut(
         &mut self,
         step: &mut Step,
@@ -414,8 +417,8 @@ impl Core {
     }
 }
 
-/// The `thread-result` for another thread. If the result's payloads do not fit, it states where
-/// they are recorded.
+/// Returns the `thread-result` for another thread. If the result's payloads do not fit, it states
+/// where they are recorded.
 pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePayload {
     let thread = closed.thread.clone();
     let status = result.status();

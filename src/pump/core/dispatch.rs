@@ -114,7 +114,7 @@ impl Core {
     }
 
     /// Handles uncounted time, such as a standstill, by extending deadlines. Records nothing if no
-    /// call is open, no time limit of a thread runs, and no client key is kept for a time.
+    /// call is open, no time limit of a thread runs, and no client key has a retention time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();

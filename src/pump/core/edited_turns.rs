@@ -1,8 +1,8 @@
-//! Edits of turns: in a fork, a message that an operator wrote takes the place of everything that an
-//! agent sent in the turn at which the fork begins. No model is called for this turn.
+//! Edits of turns: in a fork, an operator's message replaces everything that an agent sent in the
+//! turn at which the fork begins. No model is called for this turn.
 //!
-//! The message is the agent's, and follows the rules for its other messages. The operator's action is
-//! the cause of what it opens.
+//! The message counts as a message of the agent, and follows the same rules as the agent's other
+//! messages. The operator's action is the cause of the calls that the message opens.
 
 use super::goals::only_answers;
 use super::outcome::{OutcomeContext, is_reply};
@@ -14,7 +14,7 @@ use crate::ids::{CallId, ListenerName, MessageId};
 use crate::pump::gate::Checked;
 use crate::thread::Fact;
 
-/// The one kind of message that can take the place of a turn.
+/// Text of the refusal of a payload that cannot replace a turn.
 const NO_TURN: &str = "the edit of a turn is a call to a peer of its agent, or the final of the agent; \
     this payload is neither";
 
@@ -51,7 +51,7 @@ impl Core {
         let thread = open.thread.clone();
         let pending: Vec<_> = open.pending.iter().map(|own| own.message.id).collect();
 
-        // The agent has been given nothing, but its turn is over.
+        // The agent got no delivery, but its turn is over.
         let attempt = self.calls.next_attempt(self.state.epoch, call);
         self.fact(step, Fact::OutcomeReceived { call, attempt });
         for message in pending {
@@ -74,7 +74,8 @@ impl Core {
                 }
             });
             if let Err(refusal) = taken {
-                // A refusal has the beginning of a payload only, and a replay needs it whole.
+                // A refusal contains only the beginning of the payload, but a replay needs the
+                // whole payload.
                 self.own_note(step, &listener, &thread, call, &checked);
                 self.refuse_payload(step, &context, refusal);
             }

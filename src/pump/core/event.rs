@@ -116,7 +116,7 @@ pub enum Event {
     /// A process instance answered with the id of an attempt that it was not given.
     Stray {
         listener: ListenerName,
-        /// The attempt that the answer named, shortened.
+        /// The attempt id that the answer named, shortened.
         named: String,
         payloads: Vec<Result<Checked, Refusal>>,
     },
@@ -132,7 +132,7 @@ pub enum Event {
         reservation: Reservation,
     },
     Alarm(Alarm),
-    /// Like [`Alarm::ScheduledRun`], with a trace that the run may begin.
+    /// The event of [`Alarm::ScheduledRun`], with a trace that the run may begin.
     SendScheduled {
         request: MessageId,
         begun: Option<TraceParent>,
@@ -145,7 +145,8 @@ pub enum Event {
     Fork(Box<ForkOrder>),
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
-    /// The source of a fork was searched for the result of a call. `None` if it has none.
+    /// The search of a fork's source for the result of a call has ended. `result` is `None` if the
+    /// source has no result.
     Recalled {
         call: CallId,
         result: Option<CallRecollection>,
@@ -170,7 +171,7 @@ pub enum Event {
     Standstill(Standstill),
     /// An interval has ended in which `busy` refusals to one client were counted.
     Busy(BusyCount),
-    /// The watcher of alerts reports one.
+    /// The alert monitor reports an alert.
     Alert {
         /// Identifies the caller that waits until the report is durable. Not recorded.
         ticket: Uuid,
@@ -205,7 +206,7 @@ pub struct ReloadRequest {
 pub struct CoreConfig {
     pub contracts: Arc<Contracts>,
     pub limits: TreeLimits,
-    /// `None` for a pump that does not run schedules.
+    /// Schedules of the pump; `None` for a pump that does not run schedules.
     pub schedules: Option<Arc<Schedules>>,
     pub digest: Digest,
 }
@@ -293,7 +294,8 @@ pub enum Alarm {
     ScheduledRun {
         request: MessageId,
     },
-    /// The event of this call, which the source of its fork has on record, may be the next one.
+    /// The recorded event that waits in this call of a fork may be the next in the order of the
+    /// source.
     Recorded {
         call: CallId,
     },
@@ -359,8 +361,8 @@ pub enum Effect {
         ticket: Uuid,
         ruling: RetryRuling,
     },
-    /// Has the source of a fork searched for the result of a call, which [`Event::Recalled`]
-    /// reports.
+    /// Starts a search of the fork's source for the result of a call. [`Event::Recalled`] reports
+    /// what was found.
     Recall(RecallOrder),
     /// Reports whether a model call may send its request.
     Reserved {

@@ -1,4 +1,4 @@
-//! Failed attempts: either a retry follows, or the call fails.
+//! Failed attempts: the pump either retries the call or fails it.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ impl Core {
 
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         let text = match (failure, failures) {
-            // Not the listener's fault: a resource that its work requires was not available.
+            // The listener is not to blame: a resource that its work requires was not available.
             (AttemptFailure::Spent { detail } | AttemptFailure::TooLarge { detail }, _) => {
                 detail.clone()
             }
@@ -127,9 +127,9 @@ impl Core {
         }
     }
 
-    /// If a call has used up its consecutive failed rounds, fails it; otherwise delays its next
-    /// round. Returns whether either was done. Rounds of agents are not bounded here, because model
-    /// calls pace them.
+    /// Fails a call that has used up its consecutive failed rounds; otherwise delays the next round
+    /// of the call. Returns whether it did either. Rounds of agents are not bounded here, because
+    /// model calls pace them.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);
@@ -154,7 +154,8 @@ impl Core {
         true
     }
 
-    /// Number of consecutive failed rounds of the call, or 0 if the bound does not apply to it.
+    /// Returns the number of consecutive failed rounds of the call, or 0 if the bound does not
+    /// apply to it.
     fn failed_rounds(&self, open: &Call) -> u32 {
         let failed = open.rounds_failed();
         if failed == 0 {
@@ -190,7 +191,7 @@ impl Core {
             return;
         }
         if self.keeps_timer_order(&root) {
-            // Once nothing else in the fork can go on, the step sets the alarm of the next timer.
+            // The step sets the alarm of the next timer once nothing else in the fork can continue.
             if !self.is_next_timer(&root, timer) {
                 return;
             }
@@ -210,8 +211,8 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// Fails a call whose listener is no longer in the config, or no longer as its approval
-    /// presumes.
+    /// Fails a call if the config no longer has its listener, or no longer has the previews that
+    /// the call's approval presumes.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -222,7 +223,7 @@ impl Core {
             return self.fail_without_previews(step, call);
         }
         if is_there {
-            // The next reload has brought the listener back.
+            // A later reload has brought the listener back.
             return self.wake(step, call);
         }
 
@@ -234,8 +235,8 @@ impl Core {
 /// Detail of the failure recorded for a delivery whose outcome was lost.
 const LOST: &str = "what became of it is not known: its answer was lost";
 
-/// Description of a failure for callers. It names the kind of the failure, without details of the
-/// listener.
+/// Returns a description of a failure for callers. It names the kind of the failure, without
+/// details of the listener.
 pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
     match failure {
         AttemptFailure::Crashed { .. } => "it ended without an answer",
@@ -249,8 +250,8 @@ pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
     }
 }
 
-/// Delay before a retry, doubled with each failure. Its jitter is derived from the call's id, so
-/// that the step stays pure.
+/// Returns the delay before a retry, doubled with each failure. Its jitter is derived from the
+/// call's id, so that the step stays pure.
 fn backoff(call: CallId, failures: u32) -> Duration {
     let doubled = limits::BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let base = doubled.min(limits::BACKOFF_MAX);

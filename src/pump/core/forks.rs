@@ -1,8 +1,10 @@
-//! Forks: a new root continues the history of another one. Its calls to listeners that are neither
-//! agent nor workflow get the recorded results of the source, so that no real effect is repeated.
+//! Forks: a new root continues the history of another one. Calls of a fork to listeners that are
+//! neither agent nor workflow get the recorded results of the source, so that no real effect is
+//! repeated.
 //!
-//! A call that the source does not have is held for an operator, unless the operator who forked
-//! named its listener. Timers fire as soon as nothing else in the fork can go on, in their order.
+//! A call for which the source has no result is held for an operator, unless the operator who
+//! forked named its listener. Timers fire in their order, each as soon as nothing else in the fork
+//! can continue.
 
 use uuid::Uuid;
 
@@ -24,16 +26,17 @@ use crate::thread::{
     InheritedThread, Input, RecalledResult, ReopenedCalls, Tree, TreeLineage, Verdict,
 };
 
-/// An operator's request to fork a thread, with what the source holds up to there.
+/// An operator's request to fork a thread, with the threads and the open work of the source at the
+/// fork point.
 #[derive(Debug)]
 pub struct ForkOrder {
     /// Identifies the caller that waits for the ruling. Not recorded.
     pub ticket: Uuid,
     pub action: ForkAction,
     pub threads: Vec<InheritedThread>,
-    /// The work that was open there. None is, if the fork begins with a request.
+    /// Work that was open at the fork point; empty if the fork begins with a request.
     pub work: ReopenedCalls,
-    /// The payload of the fork's first request or edited turn, after the gate accepted or refused it.
+    /// Payload of the fork's first request or edited turn, after the gate accepted or refused it.
     pub payload: Option<Result<Checked, Refusal>>,
 }
 
@@ -51,14 +54,14 @@ pub enum ForkRuling {
 /// The result of a call in the source of a fork.
 #[derive(Debug, Clone)]
 pub struct CallRecollection {
-    /// The call of the source.
+    /// The call in the source.
     pub source: CallId,
     /// The listener that had the call.
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
-    /// Position of the record that closed the call of the source. `None` if the result takes effect
-    /// at once.
+    /// Position of the record that closed the call in the source. `None` if the result takes effect
+    /// immediately.
     pub position: Option<Position>,
 }
 
@@ -77,7 +80,7 @@ impl CallRecollection {
     }
 }
 
-/// A call of a fork, for which its source is searched.
+/// Order to search the source of a fork for the result of a call.
 #[derive(Debug, Clone)]
 pub struct RecallOrder {
     pub call: CallId,
@@ -87,12 +90,12 @@ pub struct RecallOrder {
     pub payload: Digest,
     /// Root of the source.
     pub source: ThreadId,
-    /// Position in the source after which its calls are looked for.
+    /// Position in the source after which the search begins.
     pub after: Position,
 }
 
 impl Core {
-    /// Opens a fork. A fork that is refused leaves no thread.
+    /// Opens a fork. A refused fork leaves no thread.
     pub(super) fn fork(&mut self, step: &mut Step, order: ForkOrder) {
         let ForkOrder { ticket, mut action, threads, work, payload } = order;
         action.origin = action.origin.map(DecisionOrigin::shortened);
@@ -116,7 +119,7 @@ impl Core {
             None => self.place_fork(&action, payload.as_ref()),
         };
         let place = place.and_then(|peers| self.proof(step.time, &signed).map(|_| peers));
-        // A refusal contains the whole payload, so that its record does.
+        // The refusal is made from the payload, so that its record identifies the payload.
         let place = place.map_err(|refusal| match &payload {
             Some(checked) => refusal_of(refusal.rule, refusal.message, checked),
             None => refusal,
@@ -146,7 +149,7 @@ impl Core {
         step.effects.insert(0, Effect::ForkRuled { ticket, ruling });
     }
 
-    /// Whether a fork may begin. Returns the peers that get its first request.
+    /// Checks whether a fork may begin. Returns the peers that get its first request.
     ///
     /// # Errors
     ///
@@ -246,7 +249,7 @@ impl Core {
         }
     }
 
-    /// Whether a call waits for the search of its fork's source, and may be given to no listener.
+    /// Whether a call waits for the search of its fork's source, so that it must not be delivered.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
         let contract = || self.contracts.get(&call.callee);
@@ -258,7 +261,7 @@ impl Core {
             && !mutant("repeat-an-effect-in-a-fork")
     }
 
-    /// Has the source of a fork searched for the result of a call.
+    /// Starts the search of a fork's source for the result of a call.
     pub(super) fn recall(&self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let tree = self.state.tree(&open.thread);
@@ -276,8 +279,8 @@ impl Core {
         }));
     }
 
-    /// Processes what the search of a source has found for a call. A result waits for its place in
-    /// the order of the source.
+    /// Processes the result that a search found for a call in the source, if any. The result waits
+    /// for its place in the order of the source.
     pub(super) fn recalled(
         &mut self,
         step: &mut Step,
@@ -295,8 +298,9 @@ impl Core {
         }
     }
 
-    /// Ends a call of a fork with the result that the source has for it. If it has none, the call
-    /// goes on: to its listener if the operator named it, otherwise to a person.
+    /// Ends a call of a fork with the result that the source has for it. If the source has none,
+    /// the call continues: with its listener if the operator named the listener, otherwise with a
+    /// person.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -331,19 +335,19 @@ impl Core {
         call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
     }
 
-    /// Whether the timers of a tree fire in their order when nothing else can go on, whatever their
-    /// times are.
+    /// Whether the timers of a tree fire in order as soon as nothing else can continue, regardless
+    /// of their times.
     pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.get(root);
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")
     }
 
-    /// Whether nothing but the next timer of a fork can go on.
+    /// Whether only the next timer can make a fork continue.
     fn waits_for_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
         tree.lineage.is_some() && self.is_idle(tree) && !self.recorded.has_any(root)
     }
 
-    /// Has the next timer of a fork fire if nothing else in it can go on.
+    /// Makes the next timer of a fork fire if nothing else in the fork can continue.
     pub(super) fn follow_fork(&self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
         let Some(tree) = self.state.trees.get(root).filter(|tree| tree.lineage.is_some()) else {
@@ -361,7 +365,7 @@ impl Core {
         }
     }
 
-    /// Whether no open call of a tree can go on before a timer fires or a person decides.
+    /// Whether no open call of a tree can continue before a timer fires or a person decides.
     fn is_idle(&self, tree: &Tree) -> bool {
         let is_kept = |call: &Call| !call.is_ready() || self.is_paused(call);
         let rests =
@@ -369,7 +373,7 @@ impl Core {
         tree.open_calls().all(rests)
     }
 
-    /// The timer of a fork that fires next. What is paused keeps its timers.
+    /// Returns the timer of a fork that fires next. Timers of paused calls do not fire.
     fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
         let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
         let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));
@@ -384,7 +388,7 @@ impl Core {
     }
 }
 
-/// Whether calls to such a listener get the recorded results of a fork's source.
+/// Whether calls to a listener with this role get the recorded results of a fork's source.
 fn is_recalled_role(role: Role) -> bool {
     matches!(role, Role::Listener | Role::Human)
 }

@@ -10,7 +10,8 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 
 impl Core {
-    /// The goal that the request of `call` states. `None` if the request is no goal.
+    /// Returns the goal that the request of `call` states. Returns `None` if the request is no
+    /// goal.
     pub(super) fn goal_of(&self, call: CallId) -> Option<CalledGoal> {
         let open = self.state.call(call)?;
         let request = open.request().filter(|request| is_goal_of(&open.callee, &request.name))?;
@@ -47,9 +48,8 @@ impl Core {
     }
 }
 
-/// Refuses payloads that do not fit `goal`. An answer to a goal is refused if there is no goal, or
-/// if the goal names another payload as its answer; a delegation is refused if it is not the
-/// payload that the goal names for it.
+/// Refuses payloads that do not fit `goal`: an answer to a goal if there is no goal or `goal` names
+/// another payload as its answer, and a delegation with another payload than `goal` names for it.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;
@@ -78,7 +78,7 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
     allowed.collect()
 }
 
-/// The goal of a call.
+/// The goal of a call, with the payloads that it permits.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal, if the goal names one.

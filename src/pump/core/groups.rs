@@ -70,7 +70,7 @@ impl Core {
         false
     }
 
-    /// The other open legs of the group, in the order of their calls.
+    /// Returns the other open legs of the group, in the order of their calls.
     fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
@@ -79,7 +79,8 @@ impl Core {
         others
     }
 
-    /// Kept faults of legs that ended before `closed`, in the order in which they ended.
+    /// Returns the kept faults of legs that ended before `closed`, in the order in which they
+    /// ended.
     fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
         let kept = tree.into_iter().flat_map(|tree| &tree.kept_faults);

@@ -54,12 +54,12 @@ impl Holds {
         }
     }
 
-    /// Number of held calls.
+    /// Returns the number of held calls.
     fn len(&self) -> usize {
         self.by_call.len()
     }
 
-    /// Number of held calls with this key.
+    /// Returns the number of held calls with this key.
     fn count(&self, key: &HoldKey) -> usize {
         self.counts.get(key).copied().unwrap_or_default()
     }
@@ -87,8 +87,7 @@ impl Core {
         }
     }
 
-    /// Queues a call for its listener. As after any message to that listener, an agent's `wait`
-    /// ends.
+    /// Queues a call for its listener. Ends an agent's `wait`, as any message to the agent does.
     pub(super) fn queue_for_listener(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -98,8 +97,8 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// The hold that the config requires for an open call, with the reason. `None` if the config
-    /// requires no hold.
+    /// Returns the hold that the config requires for an open call, with the reason. Returns `None`
+    /// if the config requires no hold.
     fn hold_of(&self, call: &Call) -> Option<(Hold, &'static str)> {
         let payload = call.request().map(|request| request.payload.as_str());
         let unrecorded = (Hold::Approval, "the source of this fork has no result for it");
@@ -107,8 +106,8 @@ impl Core {
         self.required_hold(&call.callee, payload).or_else(of_fork)
     }
 
-    /// The hold that the config requires for a call to `listener` with `payload`, with the reason.
-    /// `None` if the config requires no hold.
+    /// Returns the hold that the config requires for a call to `listener` with `payload`, with the
+    /// reason. Returns `None` if the config requires no hold.
     fn required_hold(
         &self,
         listener: &ListenerName,
@@ -195,8 +194,8 @@ impl Core {
         calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
     }
 
-    /// Time at which the alarm of a held call is due. The alarm is due at once if the config now
-    /// requires another hold.
+    /// Returns the time at which the alarm of a held call is due. The alarm is due at once if the
+    /// config now requires another hold.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {

@@ -135,7 +135,8 @@ impl Core {
         self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
     }
 
-    /// Records what NATS servers denied to a listener, as its programs report it. Decides nothing.
+    /// Records the operations that NATS servers denied to a listener, as its programs report them.
+    /// Decides nothing.
     pub(super) fn denied(
         &mut self,
         step: &mut Step,
@@ -248,8 +249,8 @@ impl Core {
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Open calls of the subtree that were opened from other threads, deepest first. Cancelling
-    /// these calls also cancels all others of the subtree.
+    /// Returns the open calls of the subtree that were opened from other threads, deepest first.
+    /// Cancelling these calls also cancels all others of the subtree.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {
@@ -263,7 +264,7 @@ impl Core {
     }
 }
 
-/// Refusal to cancel a thread without open calls.
+/// Returns the refusal to cancel a thread without open calls.
 fn ended(thread: &ThreadId, reason: &str) -> Refusal {
     let message = format!("nothing is open in {thread} or beneath it: all of it has ended already");
     Refusal::new(RefusalRule::NotWaiting, message, reason.as_bytes())

@@ -46,7 +46,7 @@ impl NewMessage {
         }
     }
 
-    /// A message with a payload that passed the gate.
+    /// Returns a message with a payload that passed the gate.
     pub fn checked(
         kind: MessageKind,
         from: &ListenerName,
@@ -57,7 +57,7 @@ impl NewMessage {
         Self::new(kind, from, to, thread, (checked.name(), checked.payload()))
     }
 
-    /// A message of the core to `to`, with a payload of the core.
+    /// Returns a message of the core to `to`, with a payload of the core.
     pub fn system(to: &ListenerName, thread: &ThreadId, answer: &CorePayload) -> Self {
         let payload = (&answer.name(), &answer.payload());
         Self::new(MessageKind::System, &ListenerName::core(), to, thread, payload)

@@ -92,7 +92,8 @@ pub struct Core {
     previews: Previews,
     recorded: RecordedEvents,
     contracts: Arc<Contracts>,
-    /// Contracts of listeners that a reload has removed, for the work that they still have.
+    /// Contracts of listeners that a reload has removed. They apply to the work that these
+    /// listeners still have.
     removed: RemovedListeners,
     /// Keys of operators. If there are none, decisions need no signature.
     operators: OperatorKeys,
@@ -104,8 +105,8 @@ pub struct Core {
     /// The call whose outcome is being processed. It is woken only after the last payload of the
     /// outcome.
     outcome_call: Option<CallId>,
-    /// Calls that this step closes or has closed. None of them is woken, so that the end of one
-    /// call does not decide how the next one ends.
+    /// Calls that this step closes or has closed. The step wakes none of them, so that the end of
+    /// one call does not decide how the next one ends.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 
@@ -142,8 +143,8 @@ impl Core {
         Self { state, ..self }
     }
 
-    /// A core with the recorded state of this one and another config, as after a restart. Must be
-    /// called before the boot.
+    /// Returns a core with the recorded state of this one and another config, as after a restart.
+    /// Must be called before the boot.
     #[must_use]
     pub fn restarted(&self, contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
         Self { state: self.state.clone(), ..Self::new(contracts, limits, config) }
@@ -153,24 +154,24 @@ impl Core {
         &self.state
     }
 
-    /// Number of deliveries in flight, including those whose call is closed, and requests for
-    /// previews.
+    /// Returns the number of deliveries in flight, including those whose call is closed, and
+    /// requests for previews.
     pub fn handed_over(&self) -> usize {
         self.calls.handed_over() + self.previews.in_flight()
     }
 
-    /// All deliveries in flight, including those whose call is closed, and requests for previews, in
-    /// no fixed order.
+    /// Returns all deliveries in flight, including those whose call is closed, and requests for
+    /// previews, in no fixed order.
     pub fn deliveries_in_flight(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
         self.calls.handed_over_deliveries().chain(self.previews.deliveries())
     }
 
-    /// Number of queued calls of all listeners.
+    /// Returns the number of queued calls of all listeners.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
 
-    /// Number of calls that are queued for `listener`.
+    /// Returns the number of calls that are queued for `listener`.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
         self.scheduler.backlog(listener)
     }
@@ -245,15 +246,16 @@ impl Core {
         step
     }
 
-    /// Hands over what the event made ready, and updates what depends on the whole record.
+    /// Starts the deliveries that the event made possible, and updates the state that depends on
+    /// the whole record.
     fn finish_step(&mut self, step: &mut Step, position: Position) {
         if let Some((tree, _)) = &step.record {
             self.state.set_head(tree, position);
         }
 
         self.dispatch(step);
-        // Whether a call continues depends on the deliveries of this record, too: a replay knows
-        // them.
+        // Runs after the dispatch, because whether a call can continue depends on this record's
+        // deliveries, too. A replay has these deliveries as well.
         if let Some((tree, _)) = &step.record {
             self.state.follow_people(tree);
         }

@@ -60,7 +60,7 @@ impl OutcomeContext {
         Self { call, cause, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
-    /// The same context for messages that have another cause than the call.
+    /// Returns the same context with another cause for its messages.
     #[must_use]
     pub fn caused_by(self, cause: MessageId) -> Self {
         Self { cause, ..self }
@@ -74,8 +74,8 @@ impl OutcomeContext {
 }
 
 impl Core {
-    /// Processes the outcome of an attempt. A turn that the source of a fork has on record waits for
-    /// its place in the order of the source.
+    /// Processes the outcome of an attempt. A recorded turn of a fork's source waits for its place
+    /// in the order of the source.
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
@@ -229,8 +229,8 @@ impl Core {
         self.reply(step, context, finals);
     }
 
-    /// Ends a call whose listener did nothing, because the preview that was approved with it holds
-    /// no more.
+    /// Ends a call whose listener did nothing, because the preview that was approved with the call
+    /// is no longer valid.
     fn stale_preview(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
         let OutcomeContext { call, listener, thread, .. } = context;
         step.push_verdict(Verdict::Passed(checked.payload().digest));
@@ -386,8 +386,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer that names an attempt that its instance was not given. The refusal is
-    /// recorded. No attempt is affected, not even the named one.
+    /// Refuses an answer if its listener instance is not handling the attempt that the answer
+    /// names. Records the refusal. No attempt is affected, not even the named one.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -481,7 +481,7 @@ enum TurnItem<'a> {
     Broken(&'a BrokenPayload),
 }
 
-/// Payloads and broken actions in the order of the model's text.
+/// Returns the payloads and broken actions in the order of the model's text.
 fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>> {
     let mut items: Vec<_> = payloads.into_iter().map(TurnItem::Gated).collect();
     for broken_payload in broken {

@@ -1,8 +1,7 @@
 //! Pauses: while one is in force, no call that it covers is handed over, and no timer or time limit
-//! of such a call fires. Work in flight ends by itself, unless the operator cancels it, too.
+//! of such a call fires. Work in flight ends by itself, unless the operator also cancels it.
 //!
-//! What the alarms of a paused call would have done is made up for at the resume: it sets all of
-//! them again.
+//! Alarms of a paused call have no effect. The resume sets all of them again.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -38,7 +37,7 @@ pub enum PauseRuling {
         /// Deliveries in flight that the target covers.
         in_flight: u32,
     },
-    /// Everything is already as requested, so nothing is recorded.
+    /// Everything is already as requested. Nothing is recorded.
     Unchanged {
         in_flight: u32,
     },
@@ -65,7 +64,7 @@ impl Core {
             PauseVerb::Resume => !is_paused,
         };
 
-        // A pause outlives the listener that it names, and can be ended then.
+        // A pause outlives the listener that it names, and must still be possible to end.
         if !is_paused && !self.knows(&target) {
             let ruling = PauseRuling::UnknownTarget;
             return step.effect(Effect::PauseRuled { ticket, ruling });
@@ -130,7 +129,8 @@ impl Core {
             },
         )?;
 
-        // The config bounds the listeners, and `all` must always be possible.
+        // Only paused threads need a limit: the config bounds the number of listeners, and a pause
+        // of `all` must always be possible.
         let is_thread = matches!(target, PauseTarget::Thread(_));
         let is_new = verb != PauseVerb::Resume && self.state.pauses.get(target).is_none();
         if is_thread && is_new && self.state.pauses.threads() >= limits::PAUSES_MAX {
@@ -147,7 +147,7 @@ impl Core {
     fn knows(&self, target: &PauseTarget) -> bool {
         match target {
             PauseTarget::All => true,
-            // A client is handed nothing, so its pause would have no effect.
+            // A client gets no deliveries, so its pause would have no effect.
             PauseTarget::Listener(listener) => {
                 let contract = self.contracts.get(listener);
                 contract.is_some_and(|contract| contract.role != Role::Client)
@@ -215,8 +215,8 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Sets the alarms of a call that was paused, except those of its timers and threads: any of them may have
-    /// come during the pause, when it had no effect.
+    /// Sets again the alarms of a call that was paused, except those of its timers and threads. Any
+    /// of these alarms may have fired during the pause, without effect.
     fn set_alarms_again(&mut self, step: &mut Step, id: CallId) {
         self.extend_preview(step, id);
         let Some(call) = self.state.call(id) else { return };
@@ -230,8 +230,8 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for the time limits of threads in which a call has ended during a pause: the
-    /// times of the other calls there may run again.
+    /// Sets the alarms for the time limits of threads in which a call has ended during a pause,
+    /// because the times of the other calls there may run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {
@@ -264,7 +264,7 @@ impl Core {
         self.state.pauses.covers(thread, &contract.name) && !mutant("hand-over-the-paused")
     }
 
-    /// Attempts in flight that `target` covers, in the order of their calls' threads.
+    /// Returns the attempts in flight that `target` covers, in the order of their calls' threads.
     fn attempts_in_flight(&self, target: &PauseTarget) -> Vec<(CallId, Attempt)> {
         let covered = self.state.calls_of(target).into_iter();
         let running = covered.filter_map(|call| {

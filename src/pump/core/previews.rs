@@ -22,20 +22,21 @@ use crate::system::ErrorCode;
 use crate::thread::{Call, Fact, Hold, Input, Map, Verdict};
 use crate::trace::SpanId;
 
-/// The previews that are to come. Rebuilt after every boot from the held calls, never recorded.
+/// The previews that are requested or will be. Rebuilt after every boot from the held calls, never
+/// recorded.
 ///
 /// **Invariant:** each entry of `in_flight` occupies one place of its listener's capacity.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Previews {
     /// Calls whose preview waits for capacity of its listener, oldest first.
     queued: BTreeMap<ListenerName, VecDeque<CallId>>,
-    /// Requests that a listener has. A call has at most one in an epoch.
+    /// Preview requests that a listener works on. A call has at most one in an epoch.
     in_flight: Map<CallId, RunningPreview>,
-    /// The end of the time for each preview that is still awaited.
+    /// Deadline of each preview that is still awaited.
     deadlines: Map<CallId, Time>,
 }
 
-/// A request for a preview that a listener works on, also after it is no longer needed.
+/// A preview request that a listener works on, even if the preview is no longer needed.
 #[derive(Debug, Clone)]
 struct RunningPreview {
     listener: ListenerName,
@@ -45,7 +46,7 @@ struct RunningPreview {
 }
 
 impl Previews {
-    /// Number of requests that listeners work on.
+    /// Returns the number of requests that listeners work on.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
@@ -55,7 +56,7 @@ impl Previews {
         running.map(|(call, running)| (*call, running.attempt, &running.listener))
     }
 
-    /// Thread of the call whose preview a listener works on.
+    /// Returns the thread of the call whose preview a listener works on.
     pub fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
         self.in_flight.get(&call).map(|running| &running.thread)
     }
@@ -83,7 +84,7 @@ impl Previews {
         self.is_queued(listener, call) || self.in_flight.contains_key(&call)
     }
 
-    /// Extends the time for every preview, after time that is of no time-out.
+    /// Extends the deadline of every preview by uncounted time.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
@@ -124,8 +125,8 @@ impl Core {
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
-    /// Sends the requests for previews for which there is capacity. A person waits for them, so they
-    /// go before calls.
+    /// Sends preview requests while listeners have capacity. They go before calls, because a person
+    /// waits for them.
     pub(super) fn dispatch_previews(&mut self, step: &mut Step) {
         if step.record.is_none() || self.previews.queued.is_empty() {
             return;
@@ -219,7 +220,7 @@ impl Core {
         let refusals =
             payloads.into_iter().map(|payload| payload.map_or_else(|e| e, not_a_preview));
         let refusals: Vec<_> = refusals.collect();
-        // Only from what a replay has, too.
+        // The reason depends only on data that a replay also has.
         let reason = match refusals.as_slice() {
             [] => "the listener answered without one".to_owned(),
             [refusal] => format!("the listener's answer was refused: {}", refusal.rule),
@@ -232,7 +233,7 @@ impl Core {
         self.fact(step, Fact::PreviewMissing { call, reason });
     }
 
-    /// Processes the failure of a request for a preview, or its return. The call stays as it is.
+    /// Processes the failure or the return of a preview request. The call stays as it is.
     pub(super) fn preview_failed(
         &mut self,
         step: &mut Step,
@@ -254,12 +255,12 @@ impl Core {
         Some(running)
     }
 
-    /// Handles the end of the time for a preview.
+    /// Handles the passed deadline of a preview.
     pub(super) fn preview_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| awaits_preview(open)) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();
-        // A pump that is stopping asks for nothing more. The next start asks for the preview again.
+        // A draining pump requests nothing more. The next start requests the preview again.
         let Some(deadline) = self.previews.deadlines.get(&call).copied() else { return };
         if self.draining {
             return;
@@ -288,7 +289,7 @@ impl Core {
         self.withdraw_preview(step, call);
     }
 
-    /// Gives a preview that could not be requested during a pause its whole time.
+    /// Gives a preview that could not be requested during a pause its whole time again.
     pub(super) fn extend_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let time = self.contracts.get(&open.callee).and_then(|contract| contract.previews);
@@ -301,7 +302,7 @@ impl Core {
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
-    /// Withdraws the request for the preview of a call, which no longer needs it.
+    /// Withdraws the preview request of a call that no longer needs a preview.
     pub(super) fn withdraw_preview(&mut self, step: &mut Step, call: CallId) {
         self.previews.remove_queued(call);
         let running = self.previews.in_flight.get_mut(&call);
@@ -313,7 +314,7 @@ impl Core {
         }
     }
 
-    /// The part that the delivery of a call has in its preview.
+    /// Returns the approved preview for the delivery of a call, if there is one.
     pub(super) fn preview_of_delivery(&self, contract: &Contract, call: &Call) -> DeliveryPreview {
         let approved = call.recorded_preview().filter(|_| call.approved);
         match approved.filter(|_| contract.previews.is_some()) {
@@ -322,9 +323,9 @@ impl Core {
         }
     }
 
-    /// Whether a call may not be delivered, because its approval names a preview, and its listener
-    /// gives previews no more, so that it would not compare it. A listener that has answered once
-    /// has compared it before.
+    /// Whether a call must not be delivered: its approval names a preview, and its listener no
+    /// longer declares previews, so it would not compare the two. A listener that has answered once
+    /// has compared them before.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

@@ -1,8 +1,8 @@
-//! Events of forks that their source has on record: results of calls, and turns.
+//! Recorded events of forks: results of calls, and turns, that the source of the fork has.
 //!
-//! They happen one after another in the order of the source, each when nothing else in the fork can
-//! go on. So parallel work meets where it met in the source, whatever its speed, and an agent whose
-//! course is the same gets the same prompts.
+//! Recorded events take effect one after another in the order of the source, each when nothing else
+//! in the fork can continue. So parallel work meets where it met in the source, whatever its speed,
+//! and an agent whose course is the same gets the same prompts.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::ids::{CallId, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Call;
 
-/// An event of a fork that its source has on record.
+/// An event of a fork that the source of the fork has recorded.
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEvent {
     Result { call: CallId, found: CallRecollection },
@@ -32,11 +32,11 @@ impl RecordedEvent {
     }
 }
 
-/// The events that wait for their place in the order, by fork. They are rebuilt after a boot: their
-/// searches are made again, and their attempts repeated.
+/// The recorded events that wait for their place in the order, by fork. After a boot, they are
+/// rebuilt by repeating their searches and attempts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
-    /// The events of each fork by their position in the source, and the call in the fork.
+    /// The waiting events of each fork, by their position in the source and their call in the fork.
     waiting: BTreeMap<ThreadId, BTreeMap<(Position, CallId), RecordedEvent>>,
 }
 
@@ -54,13 +54,13 @@ impl RecordedEvents {
         events.is_some_and(|events| events.keys().any(|(_, waiting)| *waiting == call))
     }
 
-    /// The call of the event that comes first in the source.
+    /// Returns the call of the event that comes first in the source.
     fn first(&self, fork: &ThreadId) -> Option<CallId> {
         let (_, call) = *self.waiting.get(fork)?.keys().next()?;
         Some(call)
     }
 
-    /// The fork in which an event of this call waits.
+    /// Returns the fork in which an event of this call waits.
     fn fork_of(&self, call: CallId) -> Option<ThreadId> {
         self.forks().find(|fork| self.contains(fork, call)).cloned()
     }
@@ -75,7 +75,7 @@ impl RecordedEvents {
         Some(event)
     }
 
-    /// Takes the event of a call whatever its place.
+    /// Takes the event of a call, regardless of its place in the order.
     pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let key = events.keys().find(|(_, waiting)| *waiting == call).copied()?;
@@ -104,7 +104,7 @@ impl Core {
         self.follow_recorded(step, &fork);
     }
 
-    /// Whether events of this fork wait for their place. During a drain, none does.
+    /// Whether events of this fork wait for their place in the order. During a drain, none waits.
     pub(super) fn keeps_order_in(&self, fork: &ThreadId) -> bool {
         let tree = self.state.trees.get(fork);
         !self.draining
@@ -112,7 +112,7 @@ impl Core {
             && !mutant("take-the-record-as-it-comes")
     }
 
-    /// Has the next recorded event of a fork happen if nothing else in the fork can go on.
+    /// Triggers the next recorded event of a fork if nothing else in the fork can continue.
     pub(super) fn follow_recorded(&self, step: &mut Step, fork: &ThreadId) {
         let Some(call) = self.recorded.first(fork) else { return };
         if self.draining || self.awaits_record(fork) {
@@ -120,8 +120,8 @@ impl Core {
         }
     }
 
-    /// Processes the next recorded event of the fork with this call, unless something else can go
-    /// on by now.
+    /// Processes the next recorded event of the fork with this call, unless something else can
+    /// continue by now.
     pub(super) fn recorded_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(fork) = self.recorded.fork_of(call) else { return };
         if !self.draining && !self.awaits_record(&fork) {
@@ -130,7 +130,7 @@ impl Core {
         if let Some(event) = self.recorded.take_first(&fork) {
             self.process_recorded(step, event);
         }
-        // An event that is no longer wanted leaves no record that the next one could follow.
+        // An obsolete event leaves no record that would trigger the next event.
         if step.record.is_none() {
             self.follow_recorded(step, &fork);
         }
@@ -145,8 +145,8 @@ impl Core {
         }
     }
 
-    /// Whether no open call of a fork can go on before its next recorded event: what is handed over
-    /// has an event that waits, and no search is out for what is not.
+    /// Whether no open call of a fork can continue before the next recorded event: an event waits
+    /// for each call that is handed over, and no search runs for any other call.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

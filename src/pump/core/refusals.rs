@@ -10,7 +10,7 @@ use crate::ids::ListenerName;
 use crate::pump::gate::Checked;
 use crate::system::{CorePayload, ErrorCode};
 
-/// The refusal by `rule` of a payload that had passed the gate.
+/// Returns the refusal by `rule` of a payload that had passed the gate.
 pub(super) fn refusal_of(
     rule: RefusalRule,
     message: impl Into<String>,

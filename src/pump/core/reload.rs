@@ -1,8 +1,8 @@
 //! Reload: the pump takes another config while work is in flight.
 //!
-//! Everything that is queued, or comes later, follows the new config, as after a restart. A delivery
-//! in flight goes on: its attempt is neither aborted nor counted as failed. A listener that the new
-//! config lacks may end the deliveries that it has, and gets no more.
+//! Everything that is queued, or comes later, follows the new config, as after a restart. A
+//! delivery in flight continues: its attempt is neither aborted nor counted as failed. A listener
+//! that the new config lacks may end the deliveries that it has, and gets no more.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, Map, OperatorAction};
 
-/// Contracts of listeners that the config has no more. Empty after a boot.
+/// Contracts of listeners that the config no longer has. Empty after a boot.
 ///
 /// **Invariant:** nothing is delivered to a removed listener.
 #[derive(Debug, Clone, Default)]
@@ -35,8 +35,8 @@ impl RemovedListeners {
 }
 
 impl Core {
-    /// The contract of a listener that may have work in flight, also if the config has lost the
-    /// listener since.
+    /// Returns the contract of a listener that may have work in flight, even if the config no
+    /// longer has the listener.
     pub(super) fn contract_of_work(&self, listener: &ListenerName) -> Option<&Arc<Contract>> {
         self.contracts.entry(listener).or_else(|| self.removed.0.get(listener))
     }
@@ -67,13 +67,13 @@ impl Core {
         self.fact(step, Fact::Reloaded { epoch, config: digest, core_version, blobs });
         self.pick_up_queued_calls(step);
 
-        // A listener may have become able to take more.
+        // The new config may give a listener more capacity.
         let names: Vec<_> = self.contracts.iter().map(|contract| contract.name.clone()).collect();
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Does with the calls that no listener works on what a start with this config does. Queued
-    /// calls of other listeners stay in their queues.
+    /// Resumes the calls that no listener works on, as a start with this config would. Queued calls
+    /// of other listeners stay in their queues.
     fn pick_up_queued_calls(&mut self, step: &mut Step) {
         let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
         let idle = calls.filter(|call| call.handed_over.is_none());
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// The call of a removed listener whose delivery the event ends.
+    /// Returns the call of a removed listener, if the event ends a delivery of that call.
     pub(super) fn removed_listeners_call(&self, event: &Event) -> Option<CallId> {
         if self.removed.0.is_empty() || mutant("wait-for-a-removed-listener") {
             return None;
@@ -108,8 +108,8 @@ impl Core {
         self.removed.0.contains_key(&open.callee).then_some(call)
     }
 
-    /// Ends the call of a removed listener whose last delivery did not end it: no listener is left
-    /// that could go on.
+    /// Ends the call of a removed listener if the listener's last delivery left the call open,
+    /// because no listener can continue it.
     pub(super) fn end_removed_call(&self, step: &mut Step, call: Option<CallId>) {
         let Some(call) = call else { return };
         if self.state.call(call).is_some_and(|open| open.handed_over.is_none()) {

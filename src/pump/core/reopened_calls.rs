@@ -1,5 +1,5 @@
-//! Calls that were open at the place of a fork: the fork accepts their messages again, under ids of
-//! its own, and their listeners go on.
+//! Calls that were open at the fork point: the fork accepts their messages again, under its own
+//! ids, and their listeners continue.
 
 use super::event::{Alarm, Effect};
 use super::message::NewMessage;
@@ -16,8 +16,8 @@ use crate::thread::{
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens the work of a fork's source again, for the client of the fork. The call `edited` does not
-    /// go on by itself. Returns the calls that this client waits for.
+    /// Opens the open work of a fork's source again, for the client of the fork. The call `edited`
+    /// does not continue by itself. Returns the calls that this client waits for.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -71,7 +71,7 @@ impl Core {
         self.accept(step, again);
     }
 
-    /// Has each reopened call go on, after all of them are open.
+    /// Continues each reopened call. Must be called after all of them are open.
     fn continue_reopened(
         &mut self,
         step: &mut Step,
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Begins a call again, whose listener the config may have lost.
+    /// Starts a call again. The config may no longer have its listener.
     fn start_again(&mut self, step: &mut Step, call: CallId) {
         let callee = self.state.call(call).map(|open| open.callee.clone());
         if callee.is_some_and(|callee| self.contracts.get(&callee).is_some()) {
@@ -122,7 +122,7 @@ impl Core {
     }
 }
 
-/// The result of the fork goes to its client.
+/// Replaces a client that opened the call by the client of the fork, which gets the result.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {
         Opener::Client { .. } => {
@@ -133,7 +133,7 @@ fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     }
 }
 
-/// The work that a recorded fork has opened again.
+/// Returns the work that a recorded fork has opened again.
 pub(super) fn recorded_work(record: &Record) -> ReopenedCalls {
     let mut work = ReopenedCalls::default();
     for fact in &record.facts {

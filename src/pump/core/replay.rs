@@ -143,7 +143,7 @@ fn retry(record: &Record, action: RetryAction, gate: &Gate) -> Option<Event> {
     Some(Event::RetryMessage(Box::new(RetryOrder { ticket: Uuid::nil(), action, payload })))
 }
 
-/// Rebuilds what the source of a fork had for a call. A reply passes the gate again.
+/// Rebuilds the result that the source of a fork had for a call. A reply passes the gate again.
 fn recollection(
     record: &Record,
     call: CallId,
@@ -165,7 +165,7 @@ fn recollection(
     found.passes(gate).then_some(found)
 }
 
-/// The event of a reload to `config`. Returns `None` if the record is none.
+/// Returns the event of a reload to `config`. Returns `None` if the record is not that of a reload.
 pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
     let Input::Operator(action) = record.input.clone() else { return None };
     let blobs = record.facts.iter().find_map(|fact| match fact {
@@ -176,7 +176,7 @@ pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
     Some(Event::Reload(Box::new(ReloadRequest { ticket, action, config, blobs })))
 }
 
-/// The trace to which the work of the tree belongs from this record on.
+/// Returns the trace to which the work of the tree belongs from this record on.
 fn trace_of(record: &Record) -> Option<TraceParent> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Traced { trace } => Some(*trace),
@@ -193,7 +193,7 @@ fn denied(listener: ListenerName, operations: String, count: u64) -> Event {
     Event::Denied { listener, operations, count }
 }
 
-/// The alarm whose firing the input records.
+/// Returns the alarm whose firing the input records.
 fn alarm_of(input: &Input) -> Option<Alarm> {
     Some(match input.clone() {
         Input::Deadline { call, attempt } => Alarm::Deadline { call, attempt },

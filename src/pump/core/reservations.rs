@@ -84,8 +84,8 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// At boot, sets the alarms that settle the reservations of earlier pumps: no actual cost will
-    /// be reported for them.
+    /// Sets, at boot, the alarms that settle the reservations of earlier pumps, because no actual
+    /// cost will be reported for them.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();

@@ -1,4 +1,4 @@
-//! The trees at rest and client keys that an event reads and that may have left memory.
+//! Finds the trees at rest and client keys that an event reads and that may have left memory.
 //!
 //! A tree with an open call never leaves memory, so an event about an open call misses nothing.
 
@@ -8,8 +8,8 @@ use crate::ids::{Attempt, CallId, MessageId, ThreadId};
 use crate::thread::ClientKey;
 
 impl Core {
-    /// The next tree that `event` may read and that is not in memory: at rest, or unknown. If it is
-    /// at rest, it must be brought back, and this must be called again.
+    /// Returns the next tree that `event` may read and that is not in memory, because it is at rest
+    /// or does not exist. If it is at rest, the caller must restore it and call this method again.
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -43,7 +43,7 @@ impl Core {
         named.filter(|root| self.state.trees.resident(root).is_none())
     }
 
-    /// The client key that `event` names, if it is not in memory.
+    /// Returns the client key that `event` names, if it is not in memory.
     pub fn missing_key(&self, event: &Event) -> Option<ClientKey> {
         let (client, key) = match event {
             Event::Submit(submission) => (&submission.client, &submission.key),
@@ -64,7 +64,7 @@ impl Core {
         restored.map_err(|error| error.to_string())
     }
 
-    /// Removes a tree at rest from memory. Its text must be kept.
+    /// Removes a tree at rest from memory. The caller must keep its text.
     pub fn release_tree(&mut self, root: &ThreadId) {
         self.state.release_tree(root);
     }
@@ -79,12 +79,13 @@ impl Core {
         restored.map_err(|error| error.to_string())
     }
 
-    /// Removes a client key from memory. Its text must be kept.
+    /// Removes a client key from memory. The caller must keep its text.
     pub fn release_key(&mut self, key: &ClientKey) {
         self.state.release_key(key);
     }
 
-    /// The tree that a client names, or the first candidate for a new one that is not in memory.
+    /// Returns the tree that a submission names. For a new tree without a suggested id, returns the
+    /// first candidate that is not in memory.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {
@@ -94,7 +95,7 @@ impl Core {
         }
     }
 
-    /// The tree of a delivery that a listener still works on after its call was closed.
+    /// Returns the tree of a delivery that a listener still works on after its call was closed.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         let thread = if attempt.is_preview() {
             self.previews.thread_of(call)

@@ -40,9 +40,9 @@ pub enum RetryRuling {
         thread: ThreadId,
         calls: Vec<CallId>,
     },
-    /// The message was retried before, as this one. Nothing is recorded.
+    /// The message was retried before; this is the message of that retry. Nothing is recorded.
     AlreadyRetried(MessageId),
-    /// The work may be done a second time, and the operator has not confirmed that. Nothing is
+    /// The retry may repeat work, and the operator has not confirmed that it may. Nothing is
     /// recorded.
     Unconfirmed(String),
     Refused(Refusal),
@@ -56,7 +56,7 @@ struct RetryPlace {
 }
 
 impl Core {
-    /// Sends a message again. A retry that is refused leaves no message.
+    /// Sends a message again. A refused retry leaves no message.
     pub(super) fn retry_message(&mut self, step: &mut Step, order: RetryOrder) {
         let RetryOrder { ticket, mut action, payload } = order;
         action.origin = action.origin.map(DecisionOrigin::shortened);
@@ -79,7 +79,7 @@ impl Core {
         let placed = payload.and_then(|checked| {
             let place = self.place_retry(step.time, &action, &checked);
             let place = place.and_then(|place| self.proof(step.time, &signed).map(|_| place));
-            // A refusal contains the whole payload, so that its record does.
+            // The refusal is made from the payload, so that its record identifies the payload.
             let place =
                 place.map_err(|refusal| refusal_of(refusal.rule, refusal.message, &checked))?;
             Ok((checked, place))
@@ -104,14 +104,15 @@ impl Core {
         step.effects.insert(0, Effect::RetryRuled { ticket, ruling });
     }
 
-    /// The ruling on a message that was retried before.
+    /// Returns the ruling on a message that was retried before.
     fn earlier_retry(&self, action: &RetryAction) -> Option<RetryRuling> {
         let tree = self.state.trees.get(&action.thread)?;
         let retry = tree.retried.get(&action.message).filter(|_| !mutant("retry-twice"))?;
         Some(RetryRuling::AlreadyRetried(*retry))
     }
 
-    /// The ruling on a retry that may repeat work which must not be repeated unasked.
+    /// Returns the ruling on a retry that may repeat work and that the operator has not confirmed.
+    /// Returns `None` if the retry needs no confirmation.
     fn unconfirmed(
         &self,
         action: &RetryAction,
@@ -136,7 +137,8 @@ impl Core {
         Some(RetryRuling::Unconfirmed(text))
     }
 
-    /// The peers that get the payload of a retry: the earlier recipient, if there was one.
+    /// Returns the peers that get the payload of a retry. If the message had a recipient, only that
+    /// recipient gets it.
     fn peers_of_retry(
         &self,
         action: &RetryAction,
@@ -156,7 +158,7 @@ impl Core {
         Err(refusal_of(RefusalRule::NotInVocabulary, text, checked))
     }
 
-    /// Whether a retry may begin, with the client and the peers that get it.
+    /// Checks whether a retry may begin. Returns the client and the peers that get it.
     ///
     /// # Errors
     ///
@@ -199,7 +201,7 @@ impl Core {
         Ok(RetryPlace { client, peers })
     }
 
-    /// Whether the client has not sent the refused submission again itself.
+    /// Refuses the retry if the client itself has sent the refused submission again.
     fn check_key(&self, now: Time, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
         let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
         let Some(used) = used.filter(|_| !mutant("retry-a-used-key")) else { return Ok(()) };
@@ -210,7 +212,7 @@ impl Core {
         Err(refusal_of(RefusalRule::KeyReused, text, checked))
     }
 
-    /// The submission that has used the key of a retry, unless the key has expired since.
+    /// Returns the submission that has used the key of a retry, unless the key has expired since.
     fn key_use(&self, now: Time, action: &RetryAction) -> Option<&KeyUse> {
         self.recorded_key(action).filter(|used| !self.has_expired(used, &action.sender, now))
     }
@@ -250,7 +252,7 @@ impl Core {
         let core = ListenerName::core();
         let cause = self.system_note(step, &thread, &core, &CorePayload::OperatorAction(report));
 
-        // A key that another payload has used since stays with it.
+        // If another payload has used the key since, the key stays with that payload.
         let key = action.key.as_ref().filter(|_| self.key_use(step.time, action).is_none());
         if let (Some(key), Some(_)) = (key, self.recorded_key(action)) {
             let client = action.sender.clone();
@@ -269,9 +271,9 @@ impl Core {
         RetryRuling::Retried { thread, calls }
     }
 
-    /// The thread that gets the new message. A client's message continues the root thread. A
-    /// listener's call gets a subthread of its own, because its caller already has a result, and
-    /// nothing that happens now may appear in what that caller remembers.
+    /// Returns the thread that gets the new message. A client's message continues the root thread.
+    /// A listener's call gets its own subthread: its caller already has a result, and nothing new
+    /// may appear in what that caller remembers.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -54,7 +54,7 @@ struct ThreadQueue {
 }
 
 impl ThreadQueue {
-    /// The call of this thread that may be delivered next.
+    /// Returns the call of this thread that may be delivered next.
     fn next(&self) -> Option<CallId> {
         match self.current {
             Some(current) => self.ready.iter().copied().find(|call| *call == current),
@@ -85,12 +85,12 @@ impl ListenerQueue {
 }
 
 impl Scheduler {
-    /// Number of queued calls.
+    /// Returns the number of queued calls.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Number of calls queued for `listener`.
+    /// Returns the number of calls queued for `listener`.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
         self.queues.get(listener).map_or(0, |queue| queue.waiting)
     }
@@ -130,7 +130,7 @@ impl Scheduler {
         self.waiting.contains(&call)
     }
 
-    /// Calls queued for this listener.
+    /// Returns the calls queued for this listener.
     pub fn waiting_for(&self, listener: &ListenerName) -> Vec<CallId> {
         let threads =
             self.queues.get(listener).into_iter().flat_map(|queue| queue.threads.values());
@@ -139,7 +139,7 @@ impl Scheduler {
         waiting
     }
 
-    /// The call that [`Scheduler::take`] would return.
+    /// Returns the call that [`Scheduler::take`] would return.
     pub fn next(
         &self,
         contract: &Contract,
@@ -166,7 +166,7 @@ impl Scheduler {
     }
 
     /// Takes the next call of a listener that has free capacity. The listener's threads are served
-    /// round-robin, except paused ones, which keep their place among themselves.
+    /// round-robin. Paused threads are skipped and keep their order.
     pub fn take(
         &mut self,
         contract: &Contract,
@@ -287,7 +287,7 @@ impl Scheduler {
         }
     }
 
-    /// The call that occupies a thread of a serial listener, if there is one.
+    /// Returns the call that occupies a thread of a serial listener, if there is one.
     pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
         self.queues.get(listener)?.threads.get(thread)?.current
     }

@@ -61,8 +61,8 @@ impl Core {
         Self { schedules: Some(Arc::new(schedules)), ..self }
     }
 
-    /// At boot, compares the recorded schedules with those of the config: cancels removed
-    /// schedules, plans new and changed ones, and handles the times that came while no pump ran.
+    /// Compares the recorded schedules with those of the config at boot. Cancels removed schedules,
+    /// plans new and changed ones, and handles the times that came while no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
         let unsent = self.unsent_runs();
@@ -182,8 +182,8 @@ impl Core {
         self.schedule_note(step, &schedule.name, event, Some(next));
     }
 
-    /// Begins the run for the time `due`. Records that the time was passed over if the schedule's
-    /// maximum number of runs is open.
+    /// Begins the run for the time `due`. If the schedule already has its maximum number of open
+    /// runs, records instead that the time was skipped.
     fn begin_run(
         &mut self,
         step: &mut Step,
@@ -223,8 +223,8 @@ impl Core {
         due
     }
 
-    /// An unused root thread id in the partition of this pump. If a tree at rest has the id, the
-    /// request of the run is refused, because the id is taken.
+    /// Returns an unused root thread id in the partition of this pump. If a tree at rest has the
+    /// id, the request of the run is refused, because the id is taken.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
@@ -312,8 +312,8 @@ impl Core {
     }
 }
 
-/// The event for the missed times, or `None` if no time was missed. If several times have passed,
-/// all except the latest are missed even if the latest is run.
+/// Returns the event for the missed times, or `None` if no time was missed. If several times have
+/// passed, all except the latest are missed even if the latest is run.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

@@ -45,7 +45,7 @@ impl Core {
         Ok(operator)
     }
 
-    /// The valid signature of a decision; `None` if the decision has none and needs none.
+    /// Returns the valid signature of a decision; `None` if the decision has none and needs none.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Core {
         Ok(Some(signature))
     }
 
-    /// Reason why a signature is invalid, or `None` if it is valid.
+    /// Returns the reason why a signature is invalid, or `None` if it is valid.
     fn validate(
         &self,
         now: Time,

@@ -122,7 +122,7 @@ impl Core {
         Ok((checked.clone(), thread, peers))
     }
 
-    /// The peers that get a client's payload, if there is room for their calls.
+    /// Returns the peers that get a client's payload, if there is room for their calls.
     ///
     /// # Errors
     ///
@@ -164,9 +164,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the request counters of a tree. It does not while an
-    /// earlier request runs. It also does not if processes of a listener may send as this client,
-    /// because no listener may renew its own budgets.
+    /// Whether a client's request resets the request counters of a tree. It does so unless an
+    /// earlier request still runs, or processes of a listener may send as this client, because no
+    /// listener may renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -228,7 +228,7 @@ impl Core {
                 bits /= 36;
             }
             match ThreadId::parse(&text) {
-                // The driver brings a candidate back that is at rest, and asks again.
+                // If the candidate is a tree at rest, the driver restores that tree and asks again.
                 Ok(thread) if self.state.trees.resident(&thread).is_none() => return thread,
                 _ => bits = bits.wrapping_mul(31).wrapping_add(id.0.as_u128() >> 64),
             }
@@ -246,7 +246,8 @@ impl Core {
         let verdict = Verdict::Passed(checked.payload().digest);
         step.begin_record(thread.root(), input_of(submission, verdict));
         let by = submission.client.clone();
-        // A key that was in use would have got the recorded answer.
+        // A key that is still valid would have returned its recorded receipt, so this key has
+        // expired.
         if let (Some(_), Some(key)) = (self.use_of_key(submission), submission.key.clone()) {
             self.fact(step, Fact::KeyExpired { client: by.clone(), key });
         }
@@ -366,7 +367,7 @@ fn shorten(id: &mut String) {
 /// Text for every thread that the sender may not write to.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// The refusal by `rule` of a whole submission, which replaces the gate's verdict.
+/// Returns the refusal by `rule` of a whole submission, which replaces the gate's verdict.
 fn instead(submission: &Submission, rule: RefusalRule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),

@@ -1,5 +1,5 @@
 //! Deadlines of attempts. A deadline is set when its delivery starts. Heartbeats and uncounted time
-//! extend the deadline. It fires once.
+//! extend it. Each deadline fires at most once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -75,12 +75,12 @@ impl Timeouts {
         self.by_call.len()
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub fn next(&self) -> Option<(Time, CallId, Attempt)> {
         self.by_time.first().copied()
     }
 
-    /// Attempts whose deadlines have passed at `now`, earliest first.
+    /// Returns the attempts whose deadlines have passed at `now`, earliest first.
     pub fn due(&self, now: Time) -> impl Iterator<Item = (CallId, Attempt)> {
         let passed = self.by_time.iter().take_while(move |(deadline, ..)| *deadline <= now);
         passed.map(|(_, call, attempt)| (*call, *attempt))
@@ -100,13 +100,13 @@ impl Timeouts {
 }
 
 impl Core {
-    /// The next deadline that is still armed, with its alarm.
+    /// Returns the next deadline that is still armed, with its alarm.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let (at, call, attempt) = self.timeouts.next()?;
         Some((at, Alarm::Deadline { call, attempt }))
     }
 
-    /// Alarms of passed deadlines, earliest first and at most `most` of them.
+    /// Returns the alarms of passed deadlines, earliest first and at most `most` of them.
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
         let due = self.timeouts.due(now).take(most);
         due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
@@ -173,7 +173,7 @@ mod tests {
         Attempt { epoch: 1, n }
     }
 
-    /// Three calls with deadlines 10, 20 and 30 µs.
+    /// Returns three calls with deadlines 10, 20 and 30 µs.
     fn armed() -> Timeouts {
         let mut timeouts = Timeouts::default();
         for n in [3_u8, 1, 2] {

@@ -1,8 +1,8 @@
 //! Trials: forks whose source is in another journal. They try a config on a recorded thread, so
 //! no person waits for their calls.
 //!
-//! A call that would be held ends as `not-recorded` in a step of its own. So does a call of an agent
-//! whose model call has no answer on record and no permission to ask the model.
+//! A call that would be held ends as `not-recorded` in a step of its own. The same applies to an
+//! agent's call if no record answers its model call and the trial may not call the model.
 
 use super::{Core, Step};
 use crate::contract::Role;
@@ -11,7 +11,7 @@ use crate::ids::CallId;
 use crate::system::ErrorCode;
 use crate::thread::Call;
 
-/// The reason of a model call that no recording and no record answers.
+/// Failure reason of a model call that neither a recording nor a journal record could answer.
 const MODEL_REASON: &str = "not-recorded";
 
 impl Core {

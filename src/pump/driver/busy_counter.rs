@@ -12,7 +12,7 @@ use crate::pump::core::BusyCount;
 /// For each client, the `busy` refusals that are not recorded yet. Clones share the counts: the
 /// pump and the entry points count together.
 ///
-/// **Invariant:** an entry counts at least one refusal, and none that is later than
+/// **Invariant:** an entry counts at least one refusal. It counts none later than
 /// [`limits::BUSY_INTERVAL`] after `since`, apart from the delay of the pump's thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
@@ -36,7 +36,7 @@ impl BusyCounter {
         unrecorded.count += 1;
     }
 
-    /// Earliest time at which a count must be recorded.
+    /// Returns the earliest time at which a count must be recorded.
     pub fn next(&self) -> Option<Time> {
         self.lock().values().map(Unrecorded::due).min()
     }

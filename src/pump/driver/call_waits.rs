@@ -1,5 +1,5 @@
-//! Waits of the calls in a tree, for clients that watch the tree: for a person, or for a model.
-//! These waits are not recorded. A client that misses one misses nothing else.
+//! Waits of the calls in a tree for a person or for a model, as shown to clients that watch the
+//! tree. These waits are not recorded. A client that misses one misses nothing else.
 
 use tokio::sync::mpsc;
 

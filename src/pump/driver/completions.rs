@@ -15,7 +15,7 @@ pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<CallCompletion
 pub struct Completions {
     /// Calls whose completion was not returned yet, in reverse order.
     calls: Vec<CallId>,
-    /// Completions that arrived before those of earlier calls.
+    /// Completions that arrived before the completions of earlier calls.
     early: Vec<CallCompletion>,
     completed: mpsc::UnboundedReceiver<CallCompletion>,
 }
@@ -30,13 +30,13 @@ impl Completions {
         Self { calls, early: Vec::new(), completed }
     }
 
-    /// The completions of a submission that opened no calls.
+    /// Returns the completions of a submission that opened no calls.
     pub(super) fn none() -> Self {
         let (_, completed) = Self::channel();
         Self::of(&[], completed)
     }
 
-    /// Number of calls whose completion was not returned yet.
+    /// Returns the number of calls whose completion was not returned yet.
     pub fn len(&self) -> usize {
         self.calls.len()
     }

@@ -105,7 +105,7 @@ pub(in crate::pump) struct Reserve {
 /// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
-    /// Number of reloads before the gate that checked the payload.
+    /// Number of reloads before the start of the gate that checked the payload.
     pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission.
@@ -147,8 +147,8 @@ impl Submit {
     }
 }
 
-/// The refusal of a submission whose client key is too long. The refusal is recorded, but the key
-/// is not.
+/// Returns the refusal of a submission whose client key is too long. The refusal is recorded, but
+/// the key is not.
 fn long_key(text: &[u8]) -> Refusal {
     let most = limits::CLIENT_KEY_BYTES_MAX;
     let message = format!("the key has more than {most} bytes; use a shorter one");
@@ -167,7 +167,8 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// Reason why a submission was not accepted, for its span. `None` if the submission was accepted.
+/// Returns the reason why a submission was not accepted, for its span. Returns `None` if the
+/// submission was accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
@@ -199,7 +200,7 @@ impl Handle {
         Self { outbox, gates, intake, inbox, busy, recorded, tracer, live }
     }
 
-    /// The live channel of this pump.
+    /// Returns the live channel of this pump.
     pub fn live(&self) -> &Arc<LiveChannel> {
         &self.live
     }
@@ -214,13 +215,13 @@ impl Handle {
         self.busy.count(client, Time::now());
     }
 
-    /// Refuses a submission before it reaches the pump.
+    /// Refuses a submission as `busy` before it reaches the pump.
     fn refuse_busy(&self, client: &ListenerName, text: &[u8], message: &str) -> Receipt {
         self.count_busy(client);
         Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
     }
 
-    /// Waits for a permit of the inbox. For requests to which `busy` is no valid response.
+    /// Waits for a permit of the inbox. Used for requests that must not be refused as `busy`.
     pub(super) async fn inbox_permit(&self) -> Result<InboxPermit, PumpStopped> {
         self.inbox.permit().await.ok_or(PumpStopped)
     }
@@ -246,8 +247,8 @@ impl Handle {
         self.submit_watched(None, client, target, key, text, None).await
     }
 
-    /// Like [`Handle::submit`], with the client's trace context. `waits` receives what the tree
-    /// waits for later.
+    /// Submits a payload as [`Handle::submit`] does, with the client's trace context. `waits`
+    /// receives the later waits of the tree's calls.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -304,7 +305,8 @@ impl Handle {
         Ok((receipt, completions))
     }
 
-    /// A new trace for a request whose thread belongs to none. `None` if tracing is off.
+    /// Returns a new trace for a request whose thread belongs to no trace. Returns `None` if
+    /// tracing is off.
     pub(super) fn begin_trace(&self, request: MessageId) -> Option<TraceParent> {
         self.tracer.begin(request.0, SpanId::of_call(CallId(request)))
     }
@@ -329,7 +331,7 @@ impl Handle {
         let permit = self.inbox_permit().await?;
         let completions = None;
         let waits = None;
-        // A refusal is not checked again.
+        // Any generation will do, because a refusal is not checked again.
         let generation = 0;
         let submit =
             Box::new(Submit { submission, generation, receipt, completions, waits, permit });
@@ -337,8 +339,8 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
-    /// Cancels all open calls in a thread and its subthreads. Returns when the cancellation is
-    /// durable, or the reason why it was refused.
+    /// Cancels all open calls in a thread and its subthreads. Returns once the cancellation is
+    /// durable, or with the reason why it was refused.
     pub async fn cancel(
         &self,
         thread: ThreadId,
@@ -356,8 +358,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Pauses or resumes. Returns when the action is durable. A full inbox does not refuse it,
-    /// because a flood of submissions is a reason to pause.
+    /// Pauses or resumes. Returns once the action is durable. A full inbox does not cause a
+    /// refusal, because a flood of submissions is a reason to pause.
     pub async fn pause(&self, action: PauseAction) -> Result<PauseRuling, PumpStopped> {
         let permit = self.inbox.permit().await.ok_or(PumpStopped)?;
 
@@ -368,8 +370,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Forks a thread. Checks the payload of the first request at the gate. Returns when the fork is
-    /// durable.
+    /// Forks a thread. Checks the payload of the first request at the gate. Returns once the fork
+    /// is durable.
     pub async fn fork(
         &self,
         action: ForkAction,
@@ -402,14 +404,14 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// The contracts of the config in force.
+    /// Returns the contracts of the config in force.
     pub fn contracts(&self) -> Arc<Contracts> {
         let (gate, _) = self.gates.current();
         Arc::clone(&gate.contracts)
     }
 
-    /// Retries a message. Checks its payload at the gate, with the original sender. Returns when the
-    /// retry is durable.
+    /// Retries a message. Checks its payload at the gate, with the original sender. Returns once
+    /// the retry is durable.
     pub async fn retry(
         &self,
         mut action: RetryAction,
@@ -433,8 +435,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Reports what the source of a fork has for a call. A reply that the gate does not pass today
-    /// is none.
+    /// Reports the result that the source of a fork has for a call. If the gate no longer passes
+    /// one of its replies, reports that there is no result.
     pub fn recalled(
         &self,
         call: CallId,
@@ -472,7 +474,7 @@ impl Handle {
         GatedAnswer { listener, payload }
     }
 
-    /// Records an operator's action on the organism itself. Returns when the record is durable.
+    /// Records an operator's action on the organism itself. Returns once the record is durable.
     pub async fn record_action(&self, action: OperatorAction) -> Result<(), PumpStopped> {
         let (done, recorded) = oneshot::channel();
         let act = Box::new(Act { ticket: Uuid::now_v7(), action, done });

@@ -40,7 +40,7 @@ impl MetricsRecorder {
             .then(|| Box::new(PumpSpans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
-    /// Sets the contracts after which spans are named.
+    /// Sets the contracts from which spans take their names.
     pub fn set_contracts(&mut self, contracts: &Arc<Contracts>) {
         if let Some(spans) = &mut self.spans {
             spans.set_contracts(contracts);
@@ -51,7 +51,7 @@ impl MetricsRecorder {
         &self.counts
     }
 
-    /// Time since the previous call of `lap`.
+    /// Returns the time since the previous call of `lap`.
     fn lap(&mut self) -> Duration {
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.now.saturating_duration_since(before)
@@ -218,20 +218,20 @@ impl Drop for Lifetime {
     }
 }
 
-/// Index of the error code in a `system-error` of the core.
+/// Returns the index of the error code in a `system-error` of the core.
 pub(super) fn error_code(message: &Message) -> Option<usize> {
     let code = word_of(message, "system-error", " code=\"")?;
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// Index of the event in a `schedule-event` of the core.
+/// Returns the index of the event in a `schedule-event` of the core.
 fn schedule_event(message: &Message) -> Option<usize> {
     let event = word_of(message, "schedule-event", " event=\"")?;
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
 }
 
-/// Value of an attribute of a core payload: the text after `start`, if the message is the core
-/// payload `local`.
+/// Returns the value of an attribute of a core payload: the text after `start`, if the message is
+/// the core payload `local`.
 fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
     if message.kind != MessageKind::System || *message.name.local != *local {
         return None;
@@ -241,7 +241,7 @@ fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str
     rest.split_once('"').map(|(word, _)| word)
 }
 
-/// Index of a failure's kind in [`FAILURES`].
+/// Returns the index of a failure's kind in [`FAILURES`].
 fn kind(failure: &AttemptFailure) -> Option<usize> {
     FAILURES.iter().position(|word| *word == failure.word())
 }

@@ -78,7 +78,8 @@ pub(super) enum PumpCommand {
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
     Alert(Box<handle::RecordAlert>),
-    /// Some deadlines have passed. Queued behind all commands that were in the inbox at that time.
+    /// Handle the deadlines that have passed. Queued behind all commands that were in the inbox at
+    /// that time.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),
     /// Accept no more submissions, and respond when no delivery is in flight.
@@ -100,19 +101,18 @@ pub struct Pump {
     snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
     gate: Gate,
-    /// The gate as other threads use it.
+    /// The gate that other threads use.
     gates: SharedGate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
-    /// Hosts that were given deliveries and not flushed since.
+    /// Hosts that got deliveries since their last flush.
     unflushed_hosts: Vec<Arc<dyn Host>>,
-    /// Hosts that a reload has replaced and that still work.
+    /// Hosts that a reload has replaced and that still have deliveries.
     retiring: Vec<RetiringHost>,
     has_reloaded: bool,
     /// The reload to carry out after this batch.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
-    /// Receives the calls of forks for which the source is searched; `None` for a pump that serves
-    /// no forks.
+    /// Channel for orders to search the source of a fork; `None` for a pump that serves no forks.
     recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
     handle: Handle,
     alarms: AlarmQueue,
@@ -201,7 +201,7 @@ impl Pump {
         self
     }
 
-    /// Sends the calls of forks for which the source is searched to `recalls`.
+    /// Sends the orders to search the sources of forks to `recalls`.
     #[must_use]
     pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
         Self { recalls: Some(recalls), ..self }
@@ -242,7 +242,7 @@ impl Pump {
         self.handle.clone()
     }
 
-    /// The sink that hosts report to.
+    /// Returns the sink that hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
         let outbox = self.handle.outbox();
         let heartbeats = self.heartbeats.clone();
@@ -251,7 +251,7 @@ impl Pump {
         Arc::new(PumpSink::new(self.gates.clone(), outbox, heartbeats, arrivals, watched))
     }
 
-    /// Metrics of the pump. They remain readable after the pump's end.
+    /// Returns the metrics of the pump. They remain readable after the pump's end.
     pub fn counts(&self) -> Arc<PumpMetrics> {
         Arc::clone(self.meter.counts())
     }
@@ -321,7 +321,7 @@ impl Pump {
         }
     }
 
-    /// Logs the pauses in force at the start, so that an organism that hands nothing over says why.
+    /// Logs the pauses in force at the start, because they explain why calls are not handed over.
     fn warn_of_pauses(&self) {
         for pause in self.core.state().pauses.iter() {
             tracing::warn!(
@@ -477,7 +477,7 @@ impl Pump {
 }
 
 impl Pump {
-    /// Has the source of a fork searched aside from the pump's thread.
+    /// Starts the search of a fork's source on another thread.
     fn recall(&self, order: RecallOrder) {
         let Some(recalls) = &self.recalls else {
             return tracing::warn!(call = %order.call, "this pump serves no forks; the call waits");

@@ -76,8 +76,8 @@ impl PumpClock {
         }
     }
 
-    /// Real time until this clock reaches `at`; [`Duration::MAX`] if the clock is frozen before
-    /// `at`.
+    /// Returns the real time until this clock reaches `at`; [`Duration::MAX`] if the clock is
+    /// frozen before `at`.
     pub fn wait_until(&mut self, at: Time) -> Duration {
         let now = self.now();
         match at.since(now) {
@@ -124,8 +124,8 @@ mod tests {
         Time(0).plus(12 * HOUR)
     }
 
-    /// A clock at noon, and a function that reads it for given values of the system clock, the
-    /// uptime and the time awake.
+    /// Returns a clock at noon, and a function that reads it for given values of the system clock,
+    /// the uptime and the time awake.
     fn watch() -> (PumpClock, impl Fn(&mut PumpClock, Time, Duration, Duration) -> Time) {
         let start = ClockReading { awake: Instant::now(), since_boot: HOUR };
         let pulse = StandstillDetector::start(start.awake);

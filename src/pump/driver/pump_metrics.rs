@@ -116,13 +116,13 @@ const ENDINGS: [&str; 5] = ["answered", "failed", "timed-out", "withdrawn", "not
 pub(super) const FAILURES: [&str; 9] = AttemptFailure::WORDS;
 
 impl PumpMetrics {
-    /// Number of deliveries in flight.
+    /// Returns the number of deliveries in flight.
     pub fn under_way(&self) -> u64 {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// The records that the start did not prove and that are not proved yet: those before the
-    /// first position, proved up to the second.
+    /// Returns the records that are not proved yet: the position before which the start proved
+    /// nothing, and the position up to which the background proof has come.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))
@@ -160,7 +160,7 @@ impl PumpMetrics {
         }
     }
 
-    /// Index of a listener in the metrics.
+    /// Returns the index of a listener in the metrics.
     pub(super) fn index(&self, listener: &ListenerName) -> Option<usize> {
         self.index.get(listener).copied()
     }
@@ -210,7 +210,8 @@ impl PumpMetrics {
         self.life.ended.load(Ordering::Relaxed)
     }
 
-    /// All reasons why the pump accepts no submissions. Empty if the pump accepts them.
+    /// Returns all reasons why the pump accepts no submissions. Returns none if the pump accepts
+    /// them.
     pub fn unready(&self) -> Vec<PumpNotReady> {
         let starting = !self.life.begun.load(Ordering::Relaxed);
         let draining = self.life.draining.load(Ordering::Relaxed);
@@ -223,7 +224,8 @@ impl PumpMetrics {
         all.into_iter().flatten().collect()
     }
 
-    /// Number of failed attempts to copy checkpoints, and of checkpoints that wait to be copied.
+    /// Returns the number of failed attempts to copy checkpoints, and of checkpoints that wait to
+    /// be copied.
     pub fn copies(&self) -> (u64, u64) {
         (self.copy_failures.get(), self.copies_waiting.get())
     }

@@ -42,7 +42,7 @@ pub(in crate::pump) enum PumpQuery {
 }
 
 impl PumpQuery {
-    /// The thread that the query is about, if it names one.
+    /// Returns the thread that the query is about, if it names one.
     fn thread(&self) -> Option<&ThreadId> {
         match self {
             Self::Completion { thread, .. }
@@ -192,7 +192,7 @@ impl Pump {
         // Sending an answer fails if the client has left.
         match query {
             PumpQuery::Completion { thread, call, is_open, completion } => {
-                // Only calls of clients have a completion that is reported.
+                // Completions are reported only for calls of clients.
                 let open = state.tree(&thread).is_some_and(|tree| tree.owes_client(call));
                 if open {
                     self.waiters.await_completion(call, completion);

@@ -1,7 +1,8 @@
-//! Exchanges the config of a running pump between two batches: gate, hosts, and the core's part.
+//! Exchanges the config of a running pump between two batches: the gate, the hosts, and the core's
+//! part of the config.
 //!
-//! Ordering rule: everything that was stepped before has been performed with the earlier hosts, and
-//! everything after is stepped with the new gate.
+//! Ordering rule: the effects of all earlier steps were performed with the earlier hosts, and all
+//! later steps use the new gate.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use crate::pump::core::{CallDecision, CoreConfig, Event, ReloadRequest, Submissi
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Map, OperatorAction};
 
-/// Gets each host that is no longer used, after its last delivery has ended.
+/// Callback that receives each host that is no longer used, after its last delivery has ended.
 pub(crate) type RetireHost = dyn Fn(Arc<dyn Host>) + Send + Sync;
 
-/// Everything that a pump needs of another config.
+/// Everything that a pump needs in order to take another config.
 pub(crate) struct ConfigExchange {
     /// The recorded action, which names the operator.
     pub action: OperatorAction,
@@ -30,10 +31,10 @@ pub(crate) struct ConfigExchange {
     pub gate: Gate,
     /// Texts that the journal stores, as at a start.
     pub texts: Vec<String>,
-    /// All hosts of the new config, also those that stay.
+    /// All hosts of the new config, including those that stay.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,
     pub retire: Arc<RetireHost>,
-    /// Called between the last delivery under the config before and the first under this one.
+    /// Callback between the last delivery under the earlier config and the first under the new one.
     pub switch: Box<dyn FnOnce() + Send>,
 }
 
@@ -43,7 +44,7 @@ pub(in crate::pump) struct Reload {
     done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A host that gets no more deliveries, and still works on these.
+/// A replaced host that gets no more deliveries and still works on earlier ones.
 pub(super) struct RetiringHost {
     host: Arc<dyn Host>,
     in_flight: HashSet<(CallId, Attempt)>,
@@ -51,7 +52,7 @@ pub(super) struct RetiringHost {
 }
 
 impl Handle {
-    /// Puts another config in force. Returns when this is on record.
+    /// Puts another config in force. Returns once the reload is durable.
     pub(crate) async fn reload(&self, exchange: ConfigExchange) -> Result<(), PumpStopped> {
         let (done, recorded) = oneshot::channel();
         let reload = Box::new(Reload { exchange, done });
@@ -126,7 +127,7 @@ impl Pump {
         }
     }
 
-    /// Lets every host end that has been replaced and has no delivery left.
+    /// Retires every replaced host that has no delivery left.
     fn retire_idle_hosts(&mut self) {
         let is_idle = |retiring: &mut RetiringHost| retiring.in_flight.is_empty();
         for RetiringHost { host, retire, .. } in self.retiring.extract_if(.., is_idle) {
@@ -134,14 +135,14 @@ impl Pump {
         }
     }
 
-    /// The replaced host that has this delivery.
+    /// Returns the replaced host that works on this delivery.
     pub(super) fn retiring_host(&self, call: CallId, attempt: Attempt) -> Option<&Arc<dyn Host>> {
         let mut retiring = self.retiring.iter();
         let found = retiring.find(|retiring| retiring.in_flight.contains(&(call, attempt)));
         found.map(|retiring| &retiring.host)
     }
 
-    /// Notes the end of a delivery of a replaced host.
+    /// Records that a delivery of a replaced host has ended.
     fn end_at_retiring_host(&mut self, call: CallId, attempt: Attempt) {
         if self.retiring.is_empty() {
             return;
@@ -153,7 +154,7 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
-    /// Checks payloads again that may have been checked before the last reload.
+    /// Checks again the payloads that may have been checked before the last reload.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
@@ -205,7 +206,8 @@ impl Pump {
         }
     }
 
-    /// As [`Pump::recheck`], for a submission that was checked after `generation` reloads.
+    /// Checks as [`Pump::recheck`] does a submission that was first checked after `generation`
+    /// reloads.
     pub(super) fn recheck_submission(&self, submission: &mut Submission, generation: u64) {
         if !self.has_reloaded || generation == self.gates.generation() {
             return;

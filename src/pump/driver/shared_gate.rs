@@ -1,4 +1,4 @@
-//! The gate that hosts and clients check payloads with, on their own threads. A reload replaces it.
+//! The gate with which hosts and clients check payloads on their own threads. A reload replaces it.
 //!
 //! A payload may be checked just before the reload, and processed after it. The pump checks such a
 //! payload again, so that every record is decided with the config in force at its position.

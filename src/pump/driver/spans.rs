@@ -1,5 +1,5 @@
-//! Spans of a pump: one for each call, from its request to its result, and one for each delivery in
-//! it. Without a tracer, there are none.
+//! Spans of a pump: one for each call, from its request to its result, and one for each delivery of
+//! a call. Without a tracer, there are none.
 //!
 //! The attributes follow OpenTelemetry's conventions for messaging and, for model calls, for
 //! generative AI; `docs/OPERATIONS.md` lists them.
@@ -243,7 +243,7 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
         .with("messaging.destination.name", destination.to_string())
 }
 
-/// Error code of the system payload that the record sends to the opener of the call.
+/// Returns the error code of the system payload that the record sends to the opener of the call.
 fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
     let mut answers = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),

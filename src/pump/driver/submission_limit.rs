@@ -44,8 +44,8 @@ impl InboxBound {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
-    /// Takes a permit of the inbox, after a wait if the inbox is full. For requests that cannot be
-    /// answered with `busy`.
+    /// Takes a permit of the inbox, after a wait if the inbox is full. Used for requests that must
+    /// not be refused as `busy`.
     pub async fn permit(&self) -> Option<InboxPermit> {
         Arc::clone(&self.0).acquire_owned().await.ok()
     }
@@ -69,8 +69,8 @@ impl SubmissionLimiter {
         turn
     }
 
-    /// Takes a permit for a submission into a new thread. Returns `None` if too many of this client
-    /// are with the pump.
+    /// Takes a permit for a submission into a new thread. Returns `None` if the pump already has
+    /// too many such submissions of this client.
     pub fn try_new_thread(&self, client: &ListenerName) -> Option<SubmissionPermit> {
         let key = (client.clone(), Destination::NewThread);
         let semaphore = self.semaphore(&key, limits::NEW_THREADS_AT_ONCE);

@@ -20,14 +20,14 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
-    /// Number of calls with waiters at which those whose clients have left are removed.
+    /// Number of calls with waiters at which the waiters of departed clients are removed.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
     forks: Map<Uuid, oneshot::Sender<ForkRuling>>,
     retries: Map<Uuid, oneshot::Sender<RetryRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
-    /// Clients that watch what their tree waits for.
+    /// Clients that watch the waits of their tree.
     pub watchers: Watchers,
     /// Commands that arrived while the journal accepted no records. They are handled in order,
     /// before newer ones.

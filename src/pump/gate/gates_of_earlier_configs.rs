@@ -12,8 +12,9 @@ use crate::ids::{Attempt, CallId};
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Puts a gate with the contracts `current` in force. The attempts in `in_flight` keep the gate
-    /// that they have: an earlier one, or `before`. Attempts that have ended are dropped.
+    /// Keeps gates when another config comes into force, whose contracts are `current`. The
+    /// attempts in `in_flight` keep the gate that they have: an earlier one, or `before`. Attempts
+    /// that have ended are dropped.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

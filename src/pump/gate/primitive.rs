@@ -69,18 +69,18 @@ impl PrimitiveAttributes<'_> {
         self.0.iter().find(|(found, _)| *found == name).map(|(_, value)| &**value)
     }
 
-    /// Value of an attribute or a child element, as written.
+    /// Returns the value of an attribute or a child element, as written.
     fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
 
-    /// Value of an attribute or a child element, without the white space that schemas allow around
-    /// numbers and tokens.
+    /// Returns the value of an attribute or a child element, without the white space that schemas
+    /// allow around numbers and tokens.
     fn token(&self, name: &str) -> Option<&str> {
         self.get(name).map(str::trim)
     }
 
-    /// Value of an `xs:boolean`; false if it is absent.
+    /// Returns the value of an `xs:boolean`; false if it is absent.
     fn flag(&self, name: &str) -> Result<bool, String> {
         match self.token(name) {
             None | Some("false" | "0") => Ok(false),

@@ -65,7 +65,7 @@ impl SubmittedText<'_> {
         TextLocation { path, ..TextLocation::at(self.text, base.offset + inside.offset - past) }
     }
 
-    /// The same submission, with an inner element of the primitive as the current element.
+    /// Returns the same submission, with an inner element of the primitive as the current element.
     pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {

@@ -6,7 +6,7 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Stands for the type of a value that no example shows, until the whole example is read.
+/// Placeholder for the type of a value that no example shows, until the whole example is read.
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a conversion writes.
@@ -21,13 +21,13 @@ pub(super) const FACETS: [&str; 8] = [
     "maxExclusive",
 ];
 
-/// One element: its name, how often it stands in its parent, and its content.
+/// One element: its name, its number of occurrences in the parent, and its content.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ElementDeclaration {
     pub name: String,
     pub documentation: Option<String>,
     pub min: u64,
-    /// `None`: any number.
+    /// Maximum number of occurrences; `None` if unbounded.
     pub max: Option<u64>,
     pub of: ContentType,
 }
@@ -51,7 +51,7 @@ pub(super) struct ValueType {
 pub(super) struct FieldsType {
     pub attributes: Vec<AttributeDeclaration>,
     pub children: Vec<ElementDeclaration>,
-    /// Whether the children stand in any order and number.
+    /// Whether the children may occur in any order and number.
     pub is_unordered: bool,
     /// The text of an element without children.
     pub text: Option<ValueType>,
@@ -80,13 +80,13 @@ impl ElementDeclaration {
         Self { name, documentation: None, min: 1, max: Some(1), of }
     }
 
-    /// Number of elements that this declares, with itself.
+    /// Returns the number of elements that this declaration contains, including its own.
     pub fn size(&self) -> usize {
         let ContentType::Fields(fields) = &self.of else { return 1 };
         1 + fields.children.iter().map(Self::size).sum::<usize>()
     }
 
-    /// Gives up the order of children where too many of them are optional.
+    /// Permits any order of the children where too many of them are optional.
     pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
         let ContentType::Fields(fields) = &mut self.of else { return };
         let optional = fields.children.iter().filter(|child| child.min == 0).count();
@@ -101,8 +101,8 @@ impl ElementDeclaration {
         }
     }
 
-    /// Removes these facets, for a schema that does not compile with them. Returns whether there
-    /// was one.
+    /// Removes these facets, for a schema that does not compile with them. Returns whether the
+    /// declaration had any of them.
     pub fn drop_facets(&mut self, facets: &[&str], path: &str, losses: &mut Losses) -> bool {
         match &mut self.of {
             ContentType::Value(of) => {
@@ -129,7 +129,7 @@ impl ElementDeclaration {
     }
 }
 
-/// The schema that declares `root`.
+/// Returns the XSD text that declares `root`.
 pub(super) fn xsd(namespace: &str, is_qualified: bool, root: &ElementDeclaration) -> String {
     let target = match namespace {
         "" => String::new(),

@@ -1,4 +1,4 @@
-//! Declarations from one JSON value: what it shows, and no more.
+//! Declares elements from one example in JSON, with no more than the example shows.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ pub(super) fn read(
     Ok(if is_list { with_items(declared) } else { declared })
 }
 
-/// An element that holds a list: an element `item` for each of its items.
+/// Wraps a list in an element, with one child `item` for each item.
 fn with_items(list: ElementDeclaration) -> ElementDeclaration {
     let name = list.name.clone();
     let child = ElementDeclaration { name: "item".to_owned(), ..list };
@@ -34,7 +34,7 @@ fn unknown() -> ContentType {
     ContentType::Value(ValueType::plain(UNKNOWN))
 }
 
-/// Makes text of what the example shows no value for.
+/// Declares as text each value for which the example shows no type.
 fn settle(declared: &mut ElementDeclaration, path: &str, losses: &mut Losses) {
     match &mut declared.of {
         ContentType::Value(of) if of.base == UNKNOWN => {
@@ -71,7 +71,7 @@ fn element(
         }
         Json::Bool(_) => ContentType::Value(ValueType::plain("boolean")),
         Json::Number(number) => ContentType::Value(value_of(&number.to_string())),
-        // A text that looks like a number is a text.
+        // A JSON string that looks like a number stays a text.
         Json::String(text) => {
             let guessed = value_of(text);
             let is_time = matches!(guessed.base, "date" | "dateTime");
@@ -96,7 +96,7 @@ fn element(
     Ok(ElementDeclaration::new(name, of))
 }
 
-/// A list: the element stands once for each item, and takes each of them.
+/// Declares a list: an element that occurs once for each item and accepts every item.
 fn list(
     name: String,
     items: &[Json],

@@ -1,4 +1,4 @@
-//! Declarations from one XML element: what it shows, and no more.
+//! Declares elements from one example in XML, with no more than the example shows.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -107,7 +107,7 @@ fn attributes_of(
     declared.collect()
 }
 
-/// A declaration that takes both.
+/// Returns a declaration that accepts everything that either declaration accepts.
 pub(super) fn merge(
     one: ElementDeclaration,
     other: ElementDeclaration,
@@ -142,7 +142,7 @@ pub(super) fn merge(
     }
 }
 
-/// Fields that stand without attributes and children, too.
+/// Makes the fields optional, for an element that also occurs without attributes and children.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -186,10 +186,10 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Number of names that are looked for one by one.
+/// Number of names up to which each name is searched one by one.
 const FEW: usize = 8;
 
-/// For each of `names` its place in `known`. A map is made only where many names stand in another
+/// Returns the index in `known` of each of `names`. Builds a map only if many names have another
 /// order.
 fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
     let mut map: Option<HashMap<&str, usize>> = None;
@@ -211,7 +211,7 @@ fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Opt
     found
 }
 
-/// The children of both, and whether the two have them in different orders.
+/// Merges two lists of children. Also returns whether their orders differ.
 fn merge_children(
     mut known: Vec<ElementDeclaration>,
     others: Vec<ElementDeclaration>,
@@ -220,7 +220,7 @@ fn merge_children(
 ) -> (Vec<ElementDeclaration>, bool) {
     let places = places(&known, &others);
     let mut is_shared = vec![false; known.len()];
-    // Those that only the second has, behind the one with this place there.
+    // Children that only the second list has, by the index of the child that precedes them.
     let mut added: BTreeMap<usize, Vec<ElementDeclaration>> = BTreeMap::new();
     let mut at = 0;
     let mut is_mixed_up = false;
@@ -256,7 +256,7 @@ fn merge_children(
     (children, is_mixed_up)
 }
 
-/// The type that takes the values of both.
+/// Returns a type that accepts the values of both types.
 fn common(a: &ValueType, b: &ValueType) -> ValueType {
     let is_number = |of: &ValueType| matches!(of.base, "integer" | "decimal");
     if a.base == b.base || b.base == UNKNOWN {
@@ -270,7 +270,7 @@ fn common(a: &ValueType, b: &ValueType) -> ValueType {
     }
 }
 
-/// The type that a value looks like.
+/// Infers the type of a value from its text.
 pub(super) fn value_of(text: &str) -> ValueType {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let unsigned = text.strip_prefix('-').unwrap_or(text);
@@ -289,14 +289,14 @@ pub(super) fn value_of(text: &str) -> ValueType {
     })
 }
 
-/// Whether XSD has this date. It has no year 0.
+/// Whether this is a date of XSD, which has no year 0.
 fn is_date(text: &str) -> bool {
     let shape = text.replace(|c: char| c.is_ascii_digit(), "0");
     let is_known = text.parse::<jiff::civil::Date>().is_ok();
     shape == "0000-00-00" && !text.starts_with("0000") && is_known
 }
 
-/// Whether XSD has this time, here always with `Z` or the distance to UTC.
+/// Whether this is a date and time of XSD with `Z` or an offset from UTC.
 fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once('T') else { return false };
     let clock = time.split(['Z', '+', '-']).next().unwrap_or_default();
@@ -305,7 +305,7 @@ fn is_date_time(text: &str) -> bool {
     let (whole, part) = clock.split_once('.').unwrap_or((clock, "0"));
     let is_part = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let is_clock = shape(whole) == "00:00:00" && is_part && !whole.ends_with(":60");
-    // XSD has distances up to 14 hours.
+    // XSD permits offsets of at most 14 hours.
     let is_far = zone.get(1..3).is_some_and(|hours| hours > "13");
     let is_zone = zone == "Z" || matches!(&*shape(zone), "+00:00" | "-00:00") && !is_far;
     is_date(date) && is_clock && is_zone && text.parse::<jiff::Timestamp>().is_ok()

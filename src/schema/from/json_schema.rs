@@ -1,4 +1,4 @@
-//! Declarations from a JSON Schema, also one that Pydantic or Zod exports.
+//! Declares elements from a JSON Schema, including one that Pydantic or Zod exports.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) fn read(
     let name = element_name(name, "", reader.losses);
     let mut declared = reader.element(name, schema, "", 0)?;
     if declared.max != Some(1) {
-        // A list is no element: each of its items is a child.
+        // The list itself has no element: each of its items becomes a child.
         let child = ElementDeclaration { name: "item".to_owned(), ..declared.clone() };
         let fields = FieldsType { children: vec![child], ..FieldsType::default() };
         declared = ElementDeclaration::new(declared.name, ContentType::Fields(fields));
@@ -26,9 +26,9 @@ pub(super) fn read(
     Ok(declared)
 }
 
-/// Maximum references that are open at once.
+/// Maximum number of nested references.
 const REFERENCES_MAX: usize = 200;
-/// Maximum `minItems` and `maxItems` that are kept.
+/// Maximum value of `minItems` and `maxItems` that is kept.
 const ITEMS_MAX: u64 = 10_000;
 
 struct JsonSchemaReader<'a> {
@@ -37,7 +37,7 @@ struct JsonSchemaReader<'a> {
     elements: usize,
     /// Number of values in all enumerations so far. References may repeat an enumeration.
     words: usize,
-    /// References under way, to find one that leads to itself.
+    /// References that are being followed. Shows a reference that leads to itself.
     open: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ struct ResolvedSchema {
     followed: usize,
 }
 
-/// Keywords that say nothing about the value.
+/// Keywords that do not constrain the value.
 const SILENT: [&str; 11] = [
     "$schema",
     "$id",
@@ -64,10 +64,10 @@ const SILENT: [&str; 11] = [
     "readOnly",
 ];
 
-/// Maximum values in all enumerations of a schema.
+/// Maximum number of values in all enumerations of a schema.
 const WORDS_MAX: usize = 200_000;
 
-/// Keywords that a declaration of this type takes up.
+/// Returns the keywords that a declaration of this type can express.
 fn known(base: &str) -> &'static [&'static str] {
     match base {
         "object" => &["properties", "required", "additionalProperties"],
@@ -159,7 +159,7 @@ impl JsonSchemaReader<'_> {
                     }
                 }
             } else if let Some(parts) = taken(&mut keys, "allOf", Json::as_array) {
-                // Each part goes before those behind it, and before what stands beside `allOf`.
+                // Earlier parts precede later ones, and all precede the keywords beside `allOf`.
                 for part in parts.iter().rev() {
                     let part = self.resolve(part, path)?;
                     is_nullable |= part.is_nullable;
@@ -195,8 +195,8 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Names each keyword of `part` that `over` has with another value: only that of `over` is kept.
-    /// `word` is the keyword that holds `part`.
+    /// Records a loss for each keyword to which `part` and `over` give different values; the value
+    /// of `over` is kept. `word` is the keyword that contains `part`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -221,7 +221,8 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// The one type of a schema; a keyword that it does not take up is a loss.
+    /// Returns the single type of a schema. Records each keyword that the type cannot express as a
+    /// loss.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],
@@ -252,7 +253,7 @@ impl JsonSchemaReader<'_> {
 
         for (key, value) in keys {
             let is_known = SILENT.contains(&key.as_str()) || known(base).contains(&key.as_str());
-            // The value of such a keyword is of another kind than JSON Schema has there.
+            // The value of such a keyword has a kind that JSON Schema does not permit there.
             let is_malformed = match key.as_str() {
                 "enum" => !value.is_array(),
                 "properties" => !value.is_object(),
@@ -309,7 +310,7 @@ impl JsonSchemaReader<'_> {
         Ok(FieldsType { children, ..FieldsType::default() })
     }
 
-    /// A list: the element stands once for each item.
+    /// Declares a list: an element that occurs once for each item.
     fn list(
         &mut self,
         name: String,
@@ -352,7 +353,7 @@ impl JsonSchemaReader<'_> {
             "integer" => "integer",
             "number" => "decimal",
             "boolean" => "boolean",
-            // The words are those of a text, whatever their format.
+            // Enumerated values are texts, whatever their format is.
             _ if !words.is_empty() => {
                 if let Some(format) = keys.get("format") {
                     self.losses.add(path, format_args!("the format {}", shown(format)));
@@ -381,7 +382,7 @@ impl JsonSchemaReader<'_> {
         of
     }
 
-    /// The values that `enum` and `const` leave, without null.
+    /// Returns the values that both `enum` and `const` permit, without null.
     fn words(&mut self, keys: &Map<String, Json>, path: &str) -> Vec<Json> {
         let listed = keys.get("enum").and_then(Json::as_array);
         let words = match (listed, keys.get("const")) {
@@ -410,7 +411,7 @@ impl JsonSchemaReader<'_> {
             ("exclusiveMaximum", "maxExclusive"),
         ] {
             let Some(bound) = keys.get(key) else { continue };
-            // XSD takes one lower and one upper bound.
+            // XSD permits one lower and one upper bound.
             let is_taken = of.facets.iter().any(|(known, _)| known.get(..3) == facet.get(..3));
             if bound.is_number() && is_word_of(of.base, bound) && !is_taken {
                 of.facets.push((facet, bound.to_string()));
@@ -437,7 +438,7 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// The type of XSD for a format of texts.
+    /// Returns the XSD type for a format of strings.
     fn format(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let Some(format) = keys.get("format") else { return "string" };
         match format.as_str() {
@@ -452,7 +453,7 @@ impl JsonSchemaReader<'_> {
     }
 }
 
-/// Removes the value of a keyword, where it is of the expected kind.
+/// Removes and returns the value of a keyword, if it has the expected kind.
 fn taken<T: ToOwned + ?Sized>(
     keys: &mut Map<String, Json>,
     keyword: &str,
@@ -467,7 +468,8 @@ fn text(name: String) -> ElementDeclaration {
     ElementDeclaration::new(name, ContentType::Value(ValueType::plain("string")))
 }
 
-/// The keys of two schemas that hold both; those of `over` win, and properties are put together.
+/// Merges the keys of two schemas that both apply. Keys of `over` have precedence; properties are
+/// merged.
 fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json> {
     let mut all = under;
     for (key, value) in over {
@@ -499,7 +501,7 @@ fn is_null(schema: &Json) -> bool {
     schema.get("type").and_then(Json::as_str) == Some("null")
 }
 
-/// Whether the type is null, or a list with null, or there is no type and null is a word.
+/// Whether null is permitted: by the type, or, without a type, by an enumerated value.
 fn takes_null(keys: &Map<String, Json>) -> bool {
     match keys.get("type") {
         Some(Json::Array(types)) => types.iter().any(|one| one == "null"),
@@ -508,7 +510,7 @@ fn takes_null(keys: &Map<String, Json>) -> bool {
     }
 }
 
-/// Whether a type of XSD has this value.
+/// Whether this value is valid for an XSD type.
 fn is_word_of(base: &str, value: &Json) -> bool {
     let text = match value {
         Json::String(text) if base == "string" => text.clone(),
@@ -523,7 +525,7 @@ fn is_word_of(base: &str, value: &Json) -> bool {
     }
 }
 
-/// The words of a union of constants and enumerations.
+/// Returns the enumerated values of a union of constants and enumerations.
 fn words_of(parts: &[Json]) -> Option<Json> {
     let mut words = Vec::new();
     for part in parts {
@@ -544,12 +546,12 @@ fn short(value: &Json) -> String {
     if shown.len() < text.len() { format!("{shown}…") } else { shown }
 }
 
-/// A text without quotes, or another value.
+/// Returns a string without quotes, or the short text of any other value.
 fn shown(value: &Json) -> String {
     value.as_str().map_or_else(|| short(value), str::to_owned)
 }
 
-/// The text without characters that XML cannot hold.
+/// Returns the text without characters that XML cannot hold.
 fn xml_text(text: &str) -> String {
     text.chars().filter(|c| crate::xml::escape::is_xml_char(*c)).collect()
 }

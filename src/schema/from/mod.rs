@@ -1,7 +1,7 @@
-//! A schema from something that is none: a JSON Schema, or an example payload.
+//! Makes a schema from a JSON Schema or an example payload.
 //!
-//! The result is XSD text that a person goes on with. What XSD cannot say is named, never dropped in
-//! silence. Must not know files, and nothing of the config's text but its short form.
+//! The result is XSD text that a person continues to edit. Everything that XSD cannot express is
+//! reported as a loss. Must not know files, nor the config's text except its short form.
 
 mod declaration;
 mod example_json;
@@ -22,14 +22,15 @@ use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::scan::{BrokenRule, scan_within};
 
-/// Maximum elements that one conversion declares. References can multiply without a bound.
+/// Maximum number of elements that one conversion declares. References can multiply without a
+/// bound.
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum optional children of an element whose order a schema can say: a compiler takes time that
-/// grows with the square of their number.
+/// Maximum number of optional children of an element whose order is kept. The time to compile their
+/// order grows with the square of their number.
 const OPTIONAL_MAX: usize = 300;
-/// Maximum losses that are listed.
+/// Maximum number of losses that are listed.
 const LOSSES_MAX: usize = 500;
 
 /// The kind of text that a conversion starts from.
@@ -48,19 +49,19 @@ pub struct ConvertedSchema {
     pub xsd: String,
     /// The payload in the short form of a config.
     pub short: Result<ShortPayload, ConversionError>,
-    /// Parts of the source that the XSD does not say, each with its place.
+    /// Parts of the source that the XSD does not express, each with its path.
     pub losses: Vec<String>,
 }
 
-/// A section of a config.
+/// A payload in the short form, as a section of a config.
 #[derive(Debug)]
 pub struct ShortPayload {
     pub text: String,
-    /// Parts that it does not say, beside those that the XSD does not say.
+    /// Parts that the short form does not express, besides those that the XSD lacks.
     pub losses: Vec<String>,
 }
 
-/// The text is no schema or example, or no schema can be made of it.
+/// Why a text cannot be converted to a schema.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
     #[error("this is neither JSON nor XML: {0}")]
@@ -71,7 +72,7 @@ pub enum ConversionError {
     Refused(String),
 }
 
-/// The kind of this text: XML, a JSON Schema, or another JSON value as an example.
+/// Determines the kind of this text: XML, a JSON Schema, or another JSON value as an example.
 pub fn origin_of(text: &str) -> SchemaOrigin {
     if text.trim_start().starts_with('<') {
         return SchemaOrigin::ExampleXml;
@@ -81,7 +82,7 @@ pub fn origin_of(text: &str) -> SchemaOrigin {
     let is_schema = json.as_object().is_some_and(|root| {
         let has = |key: &str| root.contains_key(key);
         let names_type = root.get("type").and_then(Json::as_str).is_some_and(is_type);
-        // A feature of GeoJSON has `properties` and a `type` that JSON Schema does not know.
+        // A GeoJSON feature has `properties` too, but its `type` is unknown to JSON Schema.
         let is_other_type = root.get("type").and_then(Json::as_str).is_some_and(|of| !is_type(of));
         let has_parts = root.get("properties").is_some_and(Json::is_object) && !is_other_type;
         let refers = has("$defs") || has("$ref") && has("definitions");
@@ -97,8 +98,8 @@ fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }
 
-/// Converts `text`. `name` and `namespace` take the place of those that the text has, or that are
-/// made up for it.
+/// Converts `text`. `name` and `namespace` replace those that the text contains or that the
+/// conversion would generate.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,
@@ -135,7 +136,7 @@ pub fn convert(
     let written = |root: &ElementDeclaration| declaration::xsd(&target, qualified, root);
     let mut xsd = written(&root);
     let mut compiled = SchemaFile::generated(compiler, "the generated schema", &xsd);
-    // libxml2 knows more rules for facets than the conversion does.
+    // libxml2 checks more rules for facets than the conversion does.
     for facets in [&["pattern"][..], &FACETS] {
         if compiled.is_err() && root.drop_facets(facets, "", &mut losses) {
             xsd = written(&root);
@@ -175,7 +176,7 @@ fn parsed_xml(text: &str) -> Result<Element, ConversionError> {
         let text = "this XML has a DOCTYPE; remove it, and entities with it";
         return Err(ConversionError::Unsupported(text.to_owned()));
     }
-    // The limits come before a parser that takes long for what is beyond them.
+    // The limits are checked first, because the parser takes long for a text that exceeds them.
     scan_within(text.as_bytes(), limits::SCHEMA_BYTES_MAX).map_err(|violation| {
         let before = text.get(..violation.offset).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -195,7 +196,7 @@ fn parsed_xml(text: &str) -> Result<Element, ConversionError> {
     read.ok_or_else(|| ConversionError::Unreadable("no XML 1.0 with namespaces".to_owned()))
 }
 
-/// Whether a DOCTYPE stands before the root, also in a text that cannot be parsed because of it.
+/// Whether a DOCTYPE precedes the root. Also finds it in a text that it makes unparsable.
 fn has_doctype(text: &str) -> bool {
     let mut rest = text.trim_start();
     loop {
@@ -209,7 +210,7 @@ fn has_doctype(text: &str) -> bool {
     }
 }
 
-/// Everything that a conversion could not keep, each with its place.
+/// Everything that a conversion could not keep, each part with its path.
 #[derive(Debug, Default)]
 struct Losses {
     texts: Vec<String>,
@@ -231,7 +232,7 @@ impl Losses {
     }
 }
 
-/// A name that XML and the short form take, made from any text.
+/// Makes a name that XML and the short form permit from any text.
 fn element_name(text: &str, path: &str, losses: &mut Losses) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut name: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(60).collect();
@@ -244,7 +245,7 @@ fn element_name(text: &str, path: &str, losses: &mut Losses) -> String {
     name
 }
 
-/// Refuses a conversion that would declare so many elements, if they are too many.
+/// Refuses a conversion that would declare too many elements.
 fn check_count(elements: usize) -> Result<(), ConversionError> {
     if elements > ELEMENTS_MAX {
         let text = format!("the schema would declare more than {ELEMENTS_MAX} elements");

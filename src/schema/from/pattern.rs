@@ -1,6 +1,6 @@
-//! Regular expressions of JSON Schema as patterns of XSD, which match the whole value.
+//! Converts regular expressions of JSON Schema to patterns of XSD, which match the whole value.
 
-/// The pattern of XSD that matches the same texts; `None` if XSD has no such pattern.
+/// Returns the XSD pattern that matches the same texts; `None` if there is none.
 pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
     let chars: Vec<char> = pattern.chars().collect();
     let mut out = String::new();
@@ -21,14 +21,14 @@ pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
                 out.push_str(&class);
                 at += length;
             }
-            // XSD could take what is a text in JSON Schema for a number of repetitions.
+            // XSD could parse a brace that is literal in JSON Schema as a quantifier.
             ']' => out.push_str("\\]"),
             '{' if !next.is_some_and(|c| c.is_ascii_digit()) => return None,
             '^' if at == 0 => starts = true,
             '$' if at + 1 == chars.len() => ends = true,
             '^' | '$' => return None,
             '(' if next == Some('?') => {
-                // Only a group without a number is the same in XSD.
+                // Only a non-capturing group means the same in XSD.
                 if chars.get(at + 2) != Some(&':') {
                     return None;
                 }
@@ -48,14 +48,14 @@ pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
                 alternatives |= depth == 0;
                 out.push('|');
             }
-            // A lazy or a possessive quantifier.
+            // XSD has no lazy or possessive quantifiers.
             '*' | '+' | '?' | '}' if matches!(next, Some('?' | '+')) => return None,
             c => out.push(*c),
         }
         at += 1;
     }
 
-    // Anchors belong to one alternative, so that the whole pattern cannot be completed.
+    // An anchor applies to one alternative only, so the whole pattern cannot be completed.
     if depth > 0 || alternatives && (starts || ends) {
         return None;
     }
@@ -65,13 +65,14 @@ pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
     Some(format!("{open}{out}{close}"))
 }
 
-/// One member of a class: the text of XSD, and whether it is a set such as `\d`.
+/// One member of a character class: its XSD text, and whether it is a set such as `\d`.
 struct ClassMember {
     text: String,
     is_set: bool,
 }
 
-/// The class whose characters follow its `[`, and their number with the `]`.
+/// Converts the class after its `[`. Returns its text and its number of characters, including the
+/// `]`.
 fn class(chars: &[char]) -> Option<(String, usize)> {
     let mut out = "[".to_owned();
     let mut at = 0;
@@ -82,7 +83,7 @@ fn class(chars: &[char]) -> Option<(String, usize)> {
     let start = at;
     loop {
         if *chars.get(at)? == ']' {
-            // XSD has no class without members.
+            // XSD has no empty class.
             let is_empty = at == start;
             out.push(']');
             return (!is_empty).then_some((out, at + 1));
@@ -91,7 +92,7 @@ fn class(chars: &[char]) -> Option<(String, usize)> {
         at += length;
         out.push_str(&first.text);
 
-        // A hyphen before the end of the class, or beside a set, stands for itself.
+        // A hyphen before the end of the class, or next to a set, is literal.
         let is_range = chars.get(at) == Some(&'-') && chars.get(at + 1) != Some(&']');
         if !is_range {
             continue;
@@ -103,7 +104,7 @@ fn class(chars: &[char]) -> Option<(String, usize)> {
     }
 }
 
-/// The first member of these characters of a class, and its length.
+/// Converts the first member of a class. Also returns its length in characters.
 fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     let first = *chars.first()?;
     if first == '\\' {
@@ -121,10 +122,10 @@ fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     Some((ClassMember { text, is_set: false }, 1))
 }
 
-/// The escape sequence of XSD for the one of this letter, outside a class.
+/// Returns the XSD form of the escape sequence with this letter, outside a class.
 fn escape(letter: char) -> Option<String> {
     Some(match letter {
-        // XSD takes digits and letters of all scripts; JSON Schema those of ASCII.
+        // In XSD, these sets contain all scripts; in JSON Schema, only ASCII.
         'd' => "[0-9]".to_owned(),
         'D' => "[^0-9]".to_owned(),
         'w' => "[A-Za-z0-9_]".to_owned(),

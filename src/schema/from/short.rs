@@ -1,4 +1,4 @@
-//! A declaration in the short form of a config.
+//! Writes a declaration in the short form of a config.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::super::short_form::is_element_name;
 use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
 use super::{ConversionError, Losses, ShortPayload};
 
-/// The lines for a config, and what they do not say.
+/// Returns the lines for a config, and the losses of the short form.
 pub(super) fn payload(root: &ElementDeclaration) -> Result<ShortPayload, ConversionError> {
     check_names(root)?;
     let mut losses = Losses::default();
@@ -34,7 +34,7 @@ pub(super) fn payload(root: &ElementDeclaration) -> Result<ShortPayload, Convers
     Ok(ShortPayload { text, losses: losses.texts })
 }
 
-/// Refuses an element whose name the short form cannot write.
+/// Refuses an element whose name is impossible in the short form.
 fn check_names(element: &ElementDeclaration) -> Result<(), ConversionError> {
     let name = &element.name;
     if !is_element_name(name) {
@@ -49,7 +49,7 @@ fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// The children, or the text of an element with attributes as the child `text`.
+/// Returns the children. The text of an element with attributes becomes the child `text`.
 fn text_and_children(fields: &FieldsType) -> Vec<ElementDeclaration> {
     let text = fields.text.iter();
     let text =

@@ -6,20 +6,20 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::limits;
 
-/// Number of enumerated values in a shortened schema.
+/// Maximum number of enumerated values in a shortened schema.
 const CHOICES: usize = 12;
 /// Maximum characters of the documentation of a payload.
 const DOC_CHARS: usize = 1_000;
-/// Maximum bytes of a property in a schema that would otherwise be too long.
+/// Maximum bytes of a property in a schema that exceeds its bound.
 const PROPERTY_BYTES: usize = 512;
-/// Bytes of a schema that its statement about left-out parts takes.
+/// Bytes that are reserved in a schema for its statement about left-out parts.
 const COMMENT_BYTES: usize = 512;
 
 pub fn fits(schema: &Json) -> bool {
     excess(schema) == 0
 }
 
-/// Number of bytes beyond the bound.
+/// Returns the number of bytes beyond the bound.
 fn excess(schema: &Json) -> usize {
     let bound = limits::TOOL_SCHEMA_BYTES_MAX - COMMENT_BYTES;
     schema.to_string().len().saturating_sub(bound)
@@ -62,7 +62,8 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes the last properties of an object that may go, until nothing exceeds the bound.
+/// Removes properties of an object from the end, if `may_go` permits, until nothing exceeds the
+/// bound.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {
@@ -74,7 +75,7 @@ fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> b
         if *excess == 0 {
             break;
         }
-        // Quotation marks, a colon and a comma stand around the two.
+        // Two pairs of quotation marks, a colon and a comma surround the name and the schema.
         let property = name.len() + schema.to_string().len() + 4;
         let needed = if required.contains(name) { name.len() + 3 } else { 0 };
         *excess = excess.saturating_sub(property + needed);
@@ -95,7 +96,7 @@ fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> b
     gone.len()
 }
 
-/// The texts of a list.
+/// Returns the texts of a list.
 fn names_of(list: Option<&Json>) -> HashSet<String> {
     let names = list.and_then(Json::as_array).into_iter().flatten();
     names.filter_map(Json::as_str).map(str::to_owned).collect()
@@ -114,7 +115,7 @@ fn simplify(schema: &mut Json) {
     }
 }
 
-/// Whether a description states the form of a value. Any other text is documentation.
+/// Whether a description states the form of a value. Any other description is documentation.
 fn states_the_form(description: &Json) -> bool {
     let begins = |text: &str| {
         ["well-formed XML", "with ", "in order, "].iter().any(|start| text.starts_with(start))
@@ -136,7 +137,7 @@ fn replace_choices(object: &mut Map<String, Json>) {
     object.insert("description".to_owned(), Json::String(description));
 }
 
-/// Replaces each property that is long by the type of its value.
+/// Replaces each long property by a schema with only the type of its value.
 fn simplify_properties(schema: &mut Json) {
     let Some(properties) = schema.get_mut("properties").and_then(Json::as_object_mut) else {
         return;

@@ -76,7 +76,7 @@ pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
     pub parts: UndescribedParts,
-    /// The JSON Schema of the children where they are not described.
+    /// JSON Schema that replaces the children where they are not described.
     pub undescribed: OnceCell<Json>,
 }
 
@@ -115,7 +115,7 @@ impl ElementPlan {
         (plan, outline)
     }
 
-    /// Whether the JSON form is only a text, and no object.
+    /// Whether the JSON form is a plain text instead of an object.
     pub fn is_bare(&self) -> bool {
         let plain = matches!(self.content, PlanContent::Text { .. } | PlanContent::Markup { .. });
         plain && self.attributes.is_empty()
@@ -163,7 +163,7 @@ impl ElementPlan {
         }
     }
 
-    /// Name of the property for the content of the element, if there is one.
+    /// Returns the name of the property for the content of the element, if there is one.
     pub fn content_key(&self) -> Option<&str> {
         match &self.content {
             PlanContent::Text { key, .. }
@@ -173,7 +173,7 @@ impl ElementPlan {
         }
     }
 
-    /// All properties: the name of each, and whether it is required.
+    /// Returns all properties: the name of each, and whether it is required.
     pub fn properties(&self) -> Vec<(&str, bool)> {
         let attributes = self.attributes.iter();
         let mut all: Vec<(&str, bool)> =
@@ -191,13 +191,13 @@ impl ElementPlan {
     }
 }
 
-/// The property for the content of a payload's element, if there is one.
+/// Returns the property for the content of a payload's element, if there is one.
 pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     plan.content_key().map(str::to_owned)
 }
 
-/// The property for a child of a payload, by the child's local name.
+/// Returns the property for a child of a payload, by the child's local name.
 pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     let PlanContent::Keyed { slots, .. } = plan.content else { return None };
@@ -360,7 +360,7 @@ impl ModelWalk<'_> {
                 self.known.insert(element.name.clone(), self.slots.len());
                 self.slots.push(ChildProperty { key: String::new(), element, many, required });
             }
-            // The same name twice in a row is a list as well.
+            // Two adjacent children with the same name form a list as well.
             Some(at) if at + 1 == self.slots.len() && !place.choice => {
                 if let Some(slot) = self.slots.last_mut() {
                     slot.many = true;
@@ -372,7 +372,7 @@ impl ModelWalk<'_> {
     }
 }
 
-/// The property for the element with this name, and its index.
+/// Returns the property for the element with this name, and its index.
 pub fn named<'s>(slots: &'s [ChildProperty], name: &QName) -> Option<(usize, &'s ChildProperty)> {
     slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
 }

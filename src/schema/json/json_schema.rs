@@ -15,12 +15,12 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// Keyword of the statement about left-out parts.
+/// Keyword of the statement about left-out parts of a schema.
 pub const COMMENT: &str = "$comment";
 
 /// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
-/// that permits every object. The length of the schema has a bound: deeper levels are left out where
-/// it would be exceeded, and `$comment` then states this.
+/// that permits every object. The length of the schema has a bound: where the bound would be
+/// exceeded, deeper levels are left out, and `$comment` states this.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -88,7 +88,7 @@ struct SchemaBuilder<'p, 'm> {
     plans: &'p mut ElementPlans<'m>,
     above: Vec<QName>,
     nodes: usize,
-    /// Levels of children that the schema describes.
+    /// Maximum number of levels of children that the schema describes.
     depth: usize,
     /// Number of elements whose parts are left out.
     left_out: usize,
@@ -150,7 +150,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         object
     }
 
-    /// The property for the content of an element: its name, its schema, and whether it is
+    /// Returns the property for the content of an element: its name, its schema, and whether it is
     /// required.
     fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
@@ -179,8 +179,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// The schema of an element whose parts are left out. It has the form of the whole schema. An
-    /// element without children keeps what it requires.
+    /// Returns the schema of an element whose parts are left out. It has the same JSON form as the
+    /// whole schema. An element without children keeps its required properties.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
@@ -244,7 +244,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// The schema of an element with children, of which it only states the names.
+/// Returns the schema of an element with children. It states only the names of the children.
 fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };
@@ -273,19 +273,20 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     }
 }
 
-/// The schema of an object with the property for its content and `about` its other properties.
+/// Returns the schema of an object with the property for its content and `about` its other
+/// properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});
     add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));
     schema
 }
 
-/// A string of XML that holds these parts.
+/// Returns a string of XML that holds these parts.
 fn markup_with(parts: &UndescribedParts) -> Json {
     markup(&parts.in_prose().map(|parts| format!(" {parts}")).unwrap_or_default())
 }
 
-/// A string of XML; `about` continues its description.
+/// Returns a string of XML; `about` continues its description.
 fn markup(about: &str) -> Json {
     json!({"type": "string", "description": format!("well-formed XML{about}")})
 }
@@ -310,8 +311,8 @@ fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
 }
 
-/// The JSON Schema of a simple type. Numbers and booleans are native JSON. All other values are
-/// strings.
+/// Returns the JSON Schema of a simple type. Numbers and booleans are native JSON. All other values
+/// are strings.
 fn text(value: &SimpleTypeOutline) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});

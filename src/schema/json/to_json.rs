@@ -126,7 +126,7 @@ impl JsonBuilder<'_> {
         }
     }
 
-    /// Converts the children of an element by their properties. Reports text between the children.
+    /// Converts the children of an element to their properties. Reports text between the children.
     fn children<'n, 's>(
         &mut self,
         slots: &'s [ChildProperty],

@@ -332,7 +332,7 @@ impl<'a> PayloadBuilder<'a> {
     }
 }
 
-/// Names of all properties.
+/// Returns names of all properties.
 fn keys(plan: &ElementPlan) -> impl Iterator<Item = &str> {
     plan.properties().into_iter().map(|(key, _)| key)
 }

@@ -19,7 +19,7 @@ pub enum UnsupportedPart {
 }
 
 impl UnsupportedPart {
-    /// Whether no native call can produce a payload with this part.
+    /// Whether this part prevents every native call from producing the payload.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Abstract { required: true, .. })
     }

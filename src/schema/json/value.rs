@@ -115,7 +115,7 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// The text of a number or boolean, if the type permits several texts or is a union.
+/// Returns the text of a number or boolean, if the type permits several texts or is a union.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

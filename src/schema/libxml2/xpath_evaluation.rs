@@ -12,7 +12,7 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// Local names of the payloads, by their elements, for the expression that is being evaluated.
+    /// Local names of payloads, by the elements that contain them, during one evaluation.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
@@ -25,8 +25,8 @@ struct ElementPositions {
 }
 
 impl ElementPositions {
-    /// Positions of an element and its parents among their siblings, from the root's child down to
-    /// `node`.
+    /// Returns the positions of an element and its parents among their siblings, from the root's
+    /// child down to `node`.
     ///
     /// SAFETY: `node` is an element of a live tree, and the tree is the same in all calls.
     unsafe fn of(&mut self, node: *const c::xmlNode) -> Vec<u32> {
@@ -49,7 +49,7 @@ impl ElementPositions {
         positions
     }
 
-    /// The element at these positions beneath `root`. Reverses [`ElementPositions::of`].
+    /// Returns the element at these positions beneath `root`. Reverses [`ElementPositions::of`].
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn at(
@@ -68,8 +68,8 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// The first child of `parent` for which `fits` holds, with its position. The search starts at
-    /// the child that was found last, and then at the first child.
+    /// Finds the first child of `parent` for which `fits` holds, and its position. The search
+    /// starts at the child that was found last, and then at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(
@@ -187,7 +187,7 @@ pub fn number_elements(document: &ParsedDocument) {
     }
 }
 
-/// The elements at the positions in `payloads`, each with the local name of its payload.
+/// Returns the elements at the positions in `payloads`, each with the local name of its payload.
 fn payload_elements(
     document: &ParsedDocument,
     payloads: &[(Vec<u32>, String)],
@@ -243,6 +243,8 @@ fn xpath_error(caught: CaughtMessages) -> XPathError {
     XPathError::Invalid(message.trim().to_owned())
 }
 
+/// Copies the value of an XPath object.
+///
 /// SAFETY: `object` is alive, and so is the tree that its nodes belong to.
 unsafe fn xpath_value(object: &c::xmlXPathObject) -> Result<XPathValue, XPathError> {
     // SAFETY: the field that belongs to the type of the object is set; nodes are sorted in place.
@@ -294,6 +296,8 @@ unsafe fn xpath_flag(object: &c::xmlXPathObject) -> bool {
     }
 }
 
+/// Returns the nodes of a set; empty for a null set.
+///
 /// SAFETY: `set` is null or alive.
 unsafe fn nodes_of<'a>(set: c::xmlNodeSetPtr) -> &'a [c::xmlNodePtr] {
     // SAFETY: the table holds as many nodes as the set says.
@@ -325,7 +329,8 @@ unsafe fn taken_text(text: *mut c::xmlChar) -> String {
 
 type XPathFunction = unsafe extern "C" fn(c::xmlXPathParserContextPtr, c_int);
 
-/// The arguments of an XPath function as texts, in order. Raises an error if their number is wrong.
+/// Returns the arguments of an XPath function as texts, in order. Raises an error if their number
+/// is wrong.
 ///
 /// SAFETY: called by libxml2 with its own context.
 unsafe fn xpath_arguments<const N: usize>(
@@ -369,6 +374,8 @@ unsafe fn charge(context: c::xmlXPathParserContextPtr, bytes: usize) -> bool {
     }
 }
 
+/// Pushes a text as the result of an XPath function.
+///
 /// SAFETY: called with libxml2's own context.
 unsafe fn push_text(context: c::xmlXPathParserContextPtr, text: &str) {
     let text = std::ffi::CString::new(text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The client's side of forks.
+//! The client's requests for forks.
 
 use uuid::Uuid;
 
@@ -8,7 +8,7 @@ use crate::ids::{CallId, Digest, ThreadId};
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, ForkRequest, ServiceRequest, ServiceResponse, SubmitUpdate};
 
-/// A fork on record.
+/// A fork that a pump has recorded.
 #[derive(Debug, Clone)]
 pub struct OpenedFork {
     pub thread: ThreadId,
@@ -22,7 +22,7 @@ impl ServiceClient {
         let partitions = self.partitions().unwrap_or(1);
         loop {
             let id = ThreadId::root_of(&Digest::of(Uuid::now_v7().as_bytes()));
-            // No id of a thread that is taken over becomes longer than the one in the source.
+            // Ids in the fork must not become longer than the source's ids that they replace.
             let length = id.as_str().len().min(source.root().as_str().len());
             let Some(id) = id.as_str().get(..length).and_then(|id| ThreadId::parse(id).ok()) else {
                 continue;
@@ -46,7 +46,7 @@ impl ServiceClient {
 
         match self.response(partition, &request).await? {
             (ServiceResponse::Forked { thread, calls }, _) => Ok(Ok(OpenedFork { thread, calls })),
-            // This refusal may be a consequence of an earlier attempt that was carried out.
+            // An earlier attempt that was carried out may be the cause of this refusal.
             (ServiceResponse::Ruled(Some(refusal)), true)
                 if matches!(
                     refusal.rule,

@@ -1,4 +1,4 @@
-//! The client's side of the live channel.
+//! The client's subscription to the live channel.
 
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journal_in};
 
-/// Passes on events until `on_event` breaks.
+/// Passes events to `on_event` until it breaks.
 struct EventOutlet<F> {
     /// Locked while the reader takes one event, never across an await.
     on_event: Mutex<F>,
@@ -32,9 +32,9 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 }
 
 impl ServiceClient {
-    /// Follows the live channel of a thread and everything beneath it, or of all threads, in the
-    /// partitions that have them. Calls `on_event` with each event. Returns when `on_event` breaks
-    /// or the organism ends. Subscribes again when a partition moves, and reports the events in
+    /// Follows the live channel in the partitions concerned: of a thread and everything beneath it,
+    /// or of all threads. Calls `on_event` with each event. Returns when `on_event` breaks or the
+    /// organism ends. When a partition moves, subscribes again, and reports the events missed in
     /// between as lost.
     pub async fn follow_live(
         &self,
@@ -45,7 +45,7 @@ impl ServiceClient {
         let outlet = EventOutlet { on_event: Mutex::new(on_event), leave: Notify::new() };
         let partitions = match (&self.transports, &request.thread) {
             (_, Some(thread)) => vec![self.partition_of(thread)],
-            // An organism on this host asks the pumps of all partitions.
+            // An organism on this host subscribes to the pumps of all partitions.
             (Transports::Partitioned { config, local, .. }, None) if !local.locate().await? => {
                 (0..config.partitions()).collect()
             }
@@ -57,7 +57,8 @@ impl ServiceClient {
         });
 
         tokio::select! {
-            // In this order, so that a reader that leaves with the last event gets no error.
+            // Ordering rule: the stop of a reader is checked first, so that a reader that leaves
+            // with the last event gets no error.
             biased;
             () = outlet.leave.notified() => Ok(()),
             ended = try_join_all(following) => ended.map(drop),
@@ -115,8 +116,8 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a subscription for one journal of the organism: one on this host if there is any,
-    /// otherwise that of the partition's pump.
+    /// Signs a subscription for one journal of the organism: a journal on this host if there is
+    /// one, otherwise the journal of the partition's pump.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

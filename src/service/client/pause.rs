@@ -1,4 +1,4 @@
-//! The client's side of pauses, which concern the pumps of all partitions.
+//! The client's requests to pause or resume. They can concern the pumps of all partitions.
 
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use crate::service::{
 };
 use crate::thread::{DecisionOrigin, PauseTarget, PauseVerb};
 
-/// Why a pump has not paused or resumed.
+/// Why a pump did not pause or resume.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     #[error("{0}")]
@@ -24,8 +24,8 @@ pub enum PauseError {
 }
 
 impl ServiceClient {
-    /// Pauses or resumes. A thread belongs to one partition; any other target concerns all of them.
-    /// Returns the result of each partition, in their order.
+    /// Pauses or resumes. A thread belongs to one partition; any other target concerns all
+    /// partitions. Returns one result for each partition, in order.
     pub async fn pause(
         &self,
         verb: PauseVerb,
@@ -36,7 +36,7 @@ impl ServiceClient {
         self.pause_each(self.pause_requests(verb, target, origin), signer).await
     }
 
-    /// The requests of a pause or a resume: one for each partition that it concerns.
+    /// Returns the requests of a pause or a resume: one for each partition that it concerns.
     pub fn pause_requests(
         &self,
         verb: PauseVerb,
@@ -57,14 +57,15 @@ impl ServiceClient {
         requests.collect()
     }
 
-    /// Sends each request to the pump of its partition. A request may have its signature already.
-    /// Returns the result of each partition, in the order of the requests.
+    /// Sends each request to the pump of its partition. A request may already be signed. Returns
+    /// the result of each partition, in the order of the requests.
     pub async fn pause_each(
         &self,
         requests: Vec<PauseRequest>,
         signer: Option<&OperatorSigner>,
     ) -> Vec<(u32, Result<PauseReport, PauseError>)> {
-        // An unreachable pump does not delay a pause of the others.
+        // The requests are sent concurrently, so that an unreachable pump does not delay the
+        // others.
         let results = requests.into_iter().map(async |request| {
             let partition = request.partition;
             (partition, self.pause_in(request, signer).await)
@@ -87,7 +88,7 @@ impl ServiceClient {
 
         match (self.response(partition, &request).await?, target) {
             ((ServiceResponse::Paused(report), _), _) => Ok(report),
-            // As with a decision, this refusal may be a consequence of an earlier attempt.
+            // An earlier attempt that was carried out may be the cause of this refusal.
             ((ServiceResponse::Ruled(Some(refusal)), true), _)
                 if matches!(refusal.rule, RefusalRule::NotSigned | RefusalRule::Busy) =>
             {
@@ -104,7 +105,7 @@ impl ServiceClient {
         }
     }
 
-    /// Id of the journal of a partition.
+    /// Returns the id of the journal of a partition.
     pub(super) async fn journal_in_partition(&self, partition: u32) -> Result<Uuid, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter();

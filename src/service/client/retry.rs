@@ -1,4 +1,4 @@
-//! The client's side of retries by operators.
+//! The client's requests for retries by operators.
 
 use super::{ServiceClient, unexpected};
 use crate::envelope::{Refusal, RefusalRule};
@@ -7,8 +7,9 @@ use crate::service::signing::OperatorSigner;
 use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceResponse};
 
 impl ServiceClient {
-    /// The root thread for the retry of a submission that was refused before it had a thread, in
-    /// this partition. The same submission always gets the same one, so that it is retried once.
+    /// Returns the new root thread, in this partition, for the retry of a submission that was
+    /// refused before it had a thread. A submission always gets the same thread, so that it is
+    /// retried only once.
     pub fn retry_thread(&self, message: MessageId, partition: u32) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         let ids = (0_u64..).map(|number| {
@@ -34,7 +35,7 @@ impl ServiceClient {
 
         match self.response(partition, &request).await? {
             (ServiceResponse::Retried(report), _) => Ok(Ok(report)),
-            // This refusal may be a consequence of an earlier attempt that was carried out.
+            // An earlier attempt that was carried out may be the cause of this refusal.
             (ServiceResponse::Ruled(Some(refusal)), true)
                 if matches!(refusal.rule, RefusalRule::NotSigned | RefusalRule::Busy) =>
             {

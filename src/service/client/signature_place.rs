@@ -5,8 +5,8 @@ use crate::service::signing::SignaturePlace;
 use crate::service::{Error, ServiceRequest};
 
 impl ServiceClient {
-    /// Finds the journal and the thread that a signature of this request names. `None` if the
-    /// request concerns no thread on record; the pump refuses it then.
+    /// Finds the journal and the thread that a signature of this request names. Returns `None` if
+    /// the request concerns no thread on record; the pump then refuses it.
     pub async fn signature_place(
         &self,
         request: &ServiceRequest,

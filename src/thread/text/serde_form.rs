@@ -1,4 +1,4 @@
-//! The written form of the parts of a record's text, in which some values are left out.
+//! Serialised forms of the parts of a record's text. They leave out values that other parts imply.
 
 use std::borrow::Cow;
 use std::fmt;

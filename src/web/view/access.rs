@@ -1,10 +1,11 @@
-//! Access to the web view: which requests are answered at all, and which of them belong to a person
-//! with the token.
+//! Access to the web view: decides which requests get a page at all, and which of them come from a
+//! person who knows the token.
 //!
 //! A page of another site can make a browser send requests to a server on loopback. Such a request
 //! names another host (DNS rebinding), another origin, or another site, and is refused. A browser
-//! sends cookies to every port of a host, so the cookie is a secret of this server alone, and its
-//! name contains the port. Over TLS the cookie is bound to the host and never sent without TLS.
+//! sends cookies to every port of a host, so the cookie is a secret that only this server knows,
+//! and its name contains the port. Over TLS, the cookie is bound to the host and never sent without
+//! TLS.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +22,7 @@ const SECRET_BYTES: usize = 32;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The secret with which a person opens the view. It is shown once, on the terminal.
+/// The secret with which a person opens the view. It is shown only once, on the terminal.
 pub struct ViewToken(String);
 
 impl ViewToken {
@@ -31,17 +32,17 @@ impl ViewToken {
         Self(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// The configured secret of the person that the view belongs to.
+    /// Creates a token from the configured secret of the view's person.
     pub fn of_secret(secret: &SecretValue) -> Self {
         Self(secret.expose().to_owned())
     }
 
-    /// The text of the token, for the terminal alone.
+    /// Returns the text of the token. Show it only on the terminal.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Compares digests, so that the time of the comparison says nothing about the token.
+    /// Compares digests, so that the duration of the comparison reveals nothing about the token.
     fn is(&self, text: &str) -> bool {
         Digest::of(self.0.as_bytes()) == Digest::of(text.as_bytes())
     }
@@ -53,13 +54,13 @@ impl std::fmt::Debug for ViewToken {
     }
 }
 
-/// Settings of the guard of one server.
+/// Settings of one server's guard.
 #[derive(Debug)]
 pub(super) struct GuardOptions {
     pub address: SocketAddr,
-    /// The token, if it is not to be generated.
+    /// The token; `None` generates one.
     pub token: Option<ViewToken>,
-    /// Names of the server beside those of this machine.
+    /// Names of the server besides those of this machine.
     pub hosts: Vec<String>,
     pub has_tls: bool,
 }
@@ -70,12 +71,12 @@ pub(super) struct RequestGuard {
     token: ViewToken,
     session: ViewToken,
     cookie_name: String,
-    /// Address and names of the server beside those of this machine.
+    /// Address and names of the server, besides those of this machine.
     hosts: Vec<String>,
     has_tls: bool,
 }
 
-/// The reason why a request gets no answer.
+/// Why a request is refused as foreign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForeignRequest {
     Host,
@@ -168,12 +169,12 @@ impl RequestGuard {
         })
     }
 
-    /// Digest of the secret of the session that a request belongs to.
+    /// Returns the digest of the session secret in a request.
     pub fn session_of(&self, headers: &HeaderMap) -> Option<Digest> {
         self.has_session(headers).then(|| Digest::of(self.session.reveal().as_bytes()))
     }
 
-    /// The cookie for a person who knows the token.
+    /// Returns the cookie of a new session if the token is right.
     pub fn open_session(&self, token: &str) -> Option<String> {
         let name = &self.cookie_name;
         let value = self.session.reveal();
@@ -183,7 +184,7 @@ impl RequestGuard {
     }
 }
 
-/// An address as it stands in a `Host` header.
+/// Writes an address as in a `Host` header.
 fn bracketed(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

@@ -1,4 +1,4 @@
-//! Decisions and actions of people, newest first.
+//! The page with decisions and actions of people, newest first.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn row(action: &ListedAction) -> Vec<Markup> {
     ]
 }
 
-/// The details of an action, such as `target: all`.
+/// Writes the details of an action, such as `target: all`.
 fn details(action: &ListedAction) -> String {
     let details = action.details.as_deref().and_then(|json| serde_json::from_str(json).ok());
     let details: Vec<ActionDetail> = details.unwrap_or_default();

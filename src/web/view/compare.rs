@@ -1,5 +1,5 @@
-//! Two threads side by side: their first difference, their results and their totals, as `organism
-//! diff` finds them.
+//! The page that compares two threads: their first difference, their results and their totals, as
+//! `organism diff` finds them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::organism::{
 
 pub(super) const PATH: &str = "/compare";
 
-/// Newest threads that the page offers.
+/// Maximum number of newest threads that the page offers.
 const OFFERED_THREADS: usize = 20;
 
 /// A thread with the journal that contains it.
@@ -42,14 +42,15 @@ struct FoundThread {
     timeline: ThreadTimeline,
 }
 
-/// The threads to compare, as far as one journal has them, and its newest trees.
+/// The part of the page that one journal provides: the compared threads that are in it, and its
+/// newest trees.
 struct JournalShare {
     left: Option<FoundThread>,
     right: Option<FoundThread>,
     newest: Vec<ListedTree>,
 }
 
-/// Link to the page on which a thread is compared with one that the person chooses.
+/// Returns the path of the page on which a person chooses a thread to compare with this one.
 pub(super) fn path(thread: &str) -> String {
     UrlQuery::default().with("a", Some(thread)).link(PATH)
 }
@@ -98,7 +99,7 @@ fn find(index: &IndexReader, wanted: &[Option<ThreadId>; 2]) -> Result<JournalSh
     Ok(JournalShare { left: found(left)?, right: found(right)?, newest })
 }
 
-/// All events of a thread. It is read as a whole, so it must be short.
+/// Reads all events of a thread. The thread must be short, because it is read as a whole.
 fn read(index: &IndexReader, thread: &ThreadId) -> Result<Option<FoundThread>, index::Error> {
     let records = index.journal().records_of(&thread.root())?;
     if records > limits::WEB_PAST_RECORDS {
@@ -159,7 +160,7 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// The form, and links that choose one of the newest threads for the side that is still open.
+/// Draws the form, and links to the newest threads for the side that is not chosen yet.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };
@@ -246,7 +247,7 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
     }
 }
 
-/// The first difference, and the further ones folded.
+/// Draws the first difference, and the other differences folded.
 fn differences(
     comparison: &ThreadComparison,
     prompts: &PromptSearch<String>,
@@ -363,7 +364,7 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
     }
 }
 
-/// Both threads side by side; what differs is emphasised.
+/// Draws the totals of both threads side by side, with the differences emphasised.
 fn totals(sides: [&ThreadTotals; 2]) -> Markup {
     let compared = |name: &str, value: &dyn Fn(&ThreadTotals) -> Markup| {
         let [left, right] = sides.map(value);

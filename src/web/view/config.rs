@@ -1,4 +1,4 @@
-//! The configs that were in force, each as a whole, and the differences between two of them.
+//! The page with the configs that were in force: one as a whole, or the differences between two.
 
 use std::sync::Arc;
 
@@ -24,17 +24,17 @@ const PATH: &str = "/config";
 const FIELDS: [(&str, &str); 3] =
     [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
 
-/// The whole config at a record or at the beginning of a thread.
+/// Returns the path of the page with the whole config at a record or at the beginning of a thread.
 pub(super) fn path(moment: &str) -> String {
     UrlQuery::default().with("at", Some(moment)).link(PATH)
 }
 
-/// The answer of one journal.
+/// The answer of one journal to a request for configs.
 struct FoundConfigs {
     partition: u32,
     /// The newest starts and reloads, newest first.
     boots: Vec<BootConfig>,
-    /// The config that the URL names, if this journal has its moment.
+    /// The config at the moment that the URL names, if the moment is in this journal.
     whole: Option<Result<WholeConfig, String>>,
     changes: Option<Result<Vec<ConfigChange>, String>>,
 }
@@ -83,7 +83,8 @@ fn find(
     Ok(FoundConfigs { partition, boots, whole, changes })
 }
 
-/// The start or reload whose config was in force at a position, or when a thread was opened.
+/// Returns the start or the reload whose config was in force at a position, or when a thread was
+/// opened.
 fn boot_at(
     index: &IndexReader,
     history: &ConfigHistory,
@@ -201,7 +202,7 @@ fn differences(changes: &Result<Vec<ConfigChange>, String>, room: &PageRoom) -> 
     }
 }
 
-/// The lines that a change removes and adds.
+/// Returns the lines that a change removes and adds.
 fn lines(change: &ConfigChange) -> String {
     if let Some(diff) = &change.diff {
         return diff.clone();

@@ -1,5 +1,5 @@
-//! The process at the other end of a connection. One that the organism hosts gets nothing from the
-//! web view, even if it knows the token.
+//! The process at the other end of a connection. If the organism hosts it, the web view refuses its
+//! requests, even with the right token.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,10 +11,10 @@ use tokio::sync::OnceCell;
 
 use crate::organism::is_hosted_peer;
 
-/// The other end of one connection, which all requests of the connection share.
+/// The other end of one connection. All requests of the connection share it.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionPeer {
-    /// Address of the client, and that of this server.
+    /// Addresses of the client and of this server.
     ends: Option<(SocketAddr, SocketAddr)>,
     is_hosted: Arc<OnceCell<bool>>,
 }
@@ -25,10 +25,10 @@ impl ConnectionPeer {
         Self { ends: ends.ok(), is_hosted: Arc::default() }
     }
 
-    /// Whether the client is a process that a pump of the journals in `data` hosts. The processes
-    /// are looked at once for each connection.
+    /// Whether the client is a process that a pump of the journals in `data` hosts. Looks up the
+    /// processes only once for each connection.
     pub async fn is_hosted(&self, data: PathBuf) -> bool {
-        // Without its address, the connection has already ended.
+        // A connection without addresses has already ended.
         let Some((peer, server)) = self.ends else { return true };
         if !is_of_this_machine(peer) {
             return false;
@@ -41,8 +41,8 @@ impl ConnectionPeer {
     }
 }
 
-/// Whether an address is one of this machine, where alone hosted processes are. An address of another
-/// machine cannot be bound. A socket that is bound and unused sends nothing.
+/// Whether an address belongs to this machine, as those of all hosted processes do. Binding an
+/// address of another machine fails; the bound socket is never used.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     match UdpSocket::bind(address) {

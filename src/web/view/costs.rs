@@ -19,7 +19,7 @@ use crate::limits;
 
 const PATH: &str = "/costs";
 
-/// Keys of the groups unless the URL names others.
+/// Default keys of the groups, if the URL names none.
 const KEYS: &str = "agent,model";
 
 /// Keys that the form offers.
@@ -166,7 +166,7 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// The table of sums by these keys, with the columns for which there is anything.
+/// Draws the table of sums by these keys, without empty columns.
 pub(super) fn sums(caption: &str, by: &[StatsKey], sums: &Stats) -> Markup {
     let columns = stats_columns(sums);
     let keys = by.iter().map(|key| key.as_str().to_owned());
@@ -186,7 +186,8 @@ pub(super) fn sums(caption: &str, by: &[StatsKey], sums: &Stats) -> Markup {
         let keys = keys.iter().map(|key| inline(key));
         keys.chain(numbers(group)).collect::<Vec<_>>()
     };
-    // The greatest cost is first; what costs the same is in the order of its keys.
+    // The groups are in descending order of cost, and those of equal cost in the order of their
+    // keys.
     let mut groups: Vec<_> = sums.0.iter().collect();
     groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.cost_nano));
     let left = groups.len().saturating_sub(limits::WEB_ROWS_MAX);

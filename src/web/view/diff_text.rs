@@ -1,4 +1,4 @@
-//! Unified diffs as coloured lines.
+//! Draws unified diffs as coloured lines.
 
 use maud::{Markup, html};
 
@@ -7,8 +7,8 @@ use super::payload_text::PageRoom;
 use crate::audit::amounts::count;
 use crate::limits;
 
-/// Lines of a unified diff, without the places that its heads state. The signs stay, so that colour
-/// is not alone.
+/// Draws the lines of a unified diff without the positions in its headers. The signs stay, so that
+/// not only colour shows a change.
 pub(super) fn changed_lines(diff: &str, room: &PageRoom) -> Markup {
     if !room.has_room() {
         return html! {};

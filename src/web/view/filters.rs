@@ -1,10 +1,10 @@
-//! Fields of the filters that a page shows on demand.
+//! Filter fields that a page shows only on demand.
 
 use maud::{Markup, html};
 
 use super::url_query::UrlQuery;
 
-/// Text fields by name, label and example, which are open if one of them has a value.
+/// Draws text fields from name, label and example. They are unfolded if one of them has a value.
 pub(super) fn more_filters(query: &UrlQuery, fields: &[(&str, &str, &str)]) -> Markup {
     let is_open = fields.iter().any(|(name, _, _)| query.get(name).is_some());
     html! {

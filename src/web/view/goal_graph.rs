@@ -1,5 +1,5 @@
-//! The goals of a run of a workflow as a graph that is coloured by the run. A goal leads to its
-//! subthread.
+//! The page with the goals of a workflow run as a graph, coloured by the state of the run. A goal
+//! links to its subthread.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use crate::workflow::{
     is_free, read_compiled, recorded_definition,
 };
 
-/// Path of the graph of a run.
+/// Returns the path of the page with the graph of a run.
 pub(super) fn path(thread: &str) -> String {
     format!("{}/goals", thread_path(thread))
 }
 
-/// The latest run in a thread, as the record has it.
+/// The goals of the latest run in a thread, according to the record.
 struct RecordedGoals {
     definition: WorkflowDefinition,
     rows: Vec<RunRow>,
-    /// Threads that the run opened for each goal, in the order of the rows of goals.
+    /// Threads that the run opened for each goal, in the order of the goals' rows.
     threads: Vec<Vec<ThreadId>>,
 }
 
@@ -84,7 +84,8 @@ fn find(
     Ok(Ok(RecordedGoals { definition, rows, threads }))
 }
 
-/// The messages before the latest run of a thread, its request, and the digest of its definition.
+/// Returns the messages before the latest run of a thread, the request of the run, and the digest
+/// of its definition.
 fn latest_run(
     records: &[HashedRecord],
     thread: &ThreadId,
@@ -108,7 +109,7 @@ fn latest_run(
     Some((earlier.cloned().collect(), Arc::clone(request), digest))
 }
 
-/// Listeners that the run must not call twice, under the config at its beginning.
+/// Returns the listeners whose calls the run must not repeat, under the config at its beginning.
 fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerName>, index::Error> {
     let history = ConfigHistory::read(index.journal())?;
     let boot = index.opened_at(thread)?.and_then(|opened| history.at(opened).cloned());
@@ -117,7 +118,7 @@ fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerNam
     Ok(config.map(|config| called_once(&config.config.contracts)).unwrap_or_default())
 }
 
-/// The rows of the run at its last record, and the threads of each goal.
+/// Computes the rows of the run at its last record, and the threads of each goal.
 fn progress(
     definition: &WorkflowDefinition,
     once: &HashSet<ListenerName>,
@@ -152,7 +153,7 @@ fn content(id: &str, goals: &RecordedGoals) -> Markup {
     }
 }
 
-/// The rows of goals, in the order of the file.
+/// Returns the rows of goals, in the order of the file.
 fn goal_rows(goals: &RecordedGoals) -> Vec<&RunRow> {
     goals.rows.iter().filter(|row| matches!(row.kind, RowKind::Goal(_))).collect()
 }
@@ -207,7 +208,8 @@ fn goal(
     }
 }
 
-/// The goal whose items a goal judges. Its runs are those of that goal, so it has no phase of its own.
+/// Returns the goal whose items a goal judges. A judging goal has no phase of its own, because its
+/// runs belong to the judged goal.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -225,7 +227,7 @@ fn edge(from: &GoalBox, to: &GoalBox) -> Markup {
     }
 }
 
-/// Phase of a row with its counts.
+/// Writes the phase of a row with its counts.
 fn state_of(row: &RunRow) -> String {
     let mut text = row.phase.as_str().to_owned();
     if let RowKind::Goal(goal) = &row.kind {
@@ -242,7 +244,7 @@ fn state_of(row: &RunRow) -> String {
     text
 }
 
-/// The same as a table, with the threads of each goal.
+/// Draws the graph's content as a table, with the threads of each goal.
 fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
     let mut number = 0;
     let row = |row: &RunRow| {
@@ -288,7 +290,7 @@ fn name_of(row: &RunRow) -> String {
     format!("{indent}{name}")
 }
 
-/// The goals or people that a row waits for.
+/// Draws the goals or people for which a row waits.
 fn waits(row: &RunRow) -> Markup {
     let goals = match &row.kind {
         RowKind::Goal(goal) => goal.waits_for.iter().map(ToString::to_string).collect(),
@@ -306,7 +308,7 @@ fn waits(row: &RunRow) -> Markup {
     }
 }
 
-/// Links to the first threads of a goal.
+/// Draws links to the first threads of a goal.
 fn links(threads: &[&ThreadId]) -> Markup {
     let left = threads.len().saturating_sub(limits::WEB_GOAL_THREADS) as u64;
     html! {

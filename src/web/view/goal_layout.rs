@@ -1,20 +1,20 @@
-//! Where the goals of a workflow stand in a drawing: in layers, each goal beneath those that it
-//! needs, and the members of a list within the box of their list.
+//! Places the goals of a workflow in a drawing: in layers, each goal beneath the goals it depends
+//! on, and the members of a list in the box of the list.
 
 use std::collections::HashMap;
 
 use crate::workflow::GoalGraph;
 
-/// Units of the drawing: sizes of a goal without members, and the space around boxes.
+/// Units of the drawing: width and height of a goal without members, and space around boxes.
 const WIDTH: usize = 190;
 const HEIGHT: usize = 46;
 const GAP: usize = 26;
-/// Boxes beside each other before a layer continues beneath.
+/// Maximum boxes side by side, before a layer continues beneath.
 const COLUMNS: usize = 5;
-/// Lists within lists that are drawn.
+/// Maximum depth of nested lists that are drawn.
 const DEPTH_MAX: usize = 16;
 
-/// A goal with its place.
+/// The box of a goal in the drawing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GoalBox {
     pub goal: usize,
@@ -25,22 +25,22 @@ pub(super) struct GoalBox {
 }
 
 impl GoalBox {
-    /// Where an edge ends that leads to the goal.
+    /// Returns the point at which edges to the goal end.
     pub fn top(&self) -> (usize, usize) {
         (self.x + self.width / 2, self.y)
     }
 
-    /// Where an edge begins that leads from the goal.
+    /// Returns the point at which edges from the goal begin.
     pub fn bottom(&self) -> (usize, usize) {
         (self.x + self.width / 2, self.y + self.height)
     }
 }
 
-/// Boxes of goals, each list before its members, and the edges between goals of one list.
+/// Boxes of goals, each list before its members, and the edges between goals of the same list.
 #[derive(Debug, Default)]
 pub(super) struct GoalLayout {
     pub boxes: Vec<GoalBox>,
-    /// Pairs of a need and the goal that needs it.
+    /// Pairs of a goal and a goal that depends on it.
     pub edges: Vec<(usize, usize)>,
     pub width: usize,
     pub height: usize,
@@ -54,7 +54,7 @@ impl GoalLayout {
         Self::of_list(graph, &top, 0)
     }
 
-    /// The box of a goal.
+    /// Returns the box of a goal.
     pub fn of(&self, goal: usize) -> Option<&GoalBox> {
         self.boxes.iter().find(|found| found.goal == goal)
     }
@@ -81,7 +81,7 @@ impl GoalLayout {
         drawn
     }
 
-    /// A goal with its members in its box.
+    /// Creates the layout of one goal, with its members in its box.
     fn of_goal(graph: &GoalGraph<'_>, goal: usize, depth: usize) -> Self {
         let mut list = graph.members(goal);
         list.extend(graph.verifier(goal));
@@ -110,7 +110,8 @@ impl GoalLayout {
     }
 }
 
-/// The goals of a list in layers: each after those of the list that it needs. Adds the needs as edges.
+/// Arranges the goals of a list in layers, each goal after those it depends on. Adds the
+/// dependencies as edges.
 fn layers_of(
     graph: &GoalGraph<'_>,
     list: &[usize],

@@ -1,4 +1,4 @@
-//! Queries of the pages, which the indexes of the journals answer.
+//! Queries of the pages to the indexes of the journals.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::limits;
 #[derive(Debug, Clone)]
 pub(super) struct ViewedJournals {
     data: PathBuf,
-    /// Bounds the queries at once, so that many open pages leave the processor to the pump.
+    /// Limits concurrent queries, so that many open pages leave processor time to the pump.
     permits: Arc<Semaphore>,
-    /// Journals whose index a thread of this view makes.
+    /// Journals whose index a thread of this view is building.
     building: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
@@ -26,7 +26,8 @@ pub(super) struct ViewedJournals {
 pub(super) struct PartitionAnswer<T> {
     pub partition: u32,
     pub answer: T,
-    /// Last record in the index and last record of the journal, if the index lacks records.
+    /// Last record in the index and last record of the journal; `None` if the index lacks no
+    /// record.
     pub behind: Option<(Position, Position)>,
 }
 
@@ -40,13 +41,13 @@ impl ViewedJournals {
         self.data.clone()
     }
 
-    /// Asks the index of each journal, and draws the answer. `query` gets the journal's partition, or
-    /// 0.
+    /// Queries the index of each journal, and draws the answers. `query` gets the partition of the
+    /// journal, or 0.
     ///
     /// # Errors
     ///
-    /// Those of the query. [`index::Error::Building`] if an index must be made first, which begins
-    /// then.
+    /// Returns the errors of the query, and [`index::Error::Building`] if an index must be built
+    /// first. The build then begins.
     pub async fn query<T, R: Send + 'static>(
         &self,
         query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
@@ -82,7 +83,7 @@ impl ViewedJournals {
         answers.collect()
     }
 
-    /// Makes the index of a journal on a thread of its own, unless one does so already.
+    /// Builds the index of a journal on a separate thread, unless one is already building it.
     fn build(&self, journal: &Path) -> index::Error {
         let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
         if building.insert(journal.to_owned()) {

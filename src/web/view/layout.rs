@@ -1,4 +1,4 @@
-//! The frame of every page, and how texts of others are written into it.
+//! The frame of every page, and the functions that write recorded texts into it.
 //!
 //! **Invariant:** a text of the record becomes part of a page only through [`shown`] or [`inline`].
 
@@ -27,7 +27,7 @@ const SECTIONS: [(&str, &str); 10] = [
     ("Compare", "/compare"),
 ];
 
-/// Keys of the script, with what they do.
+/// Keys that the script handles, with their effects.
 const KEYS: [(&str, &str); 7] = [
     ("1 …", "open the first page at the top, and so on"),
     ("/", "go to the first field"),
@@ -41,13 +41,13 @@ const KEYS: [(&str, &str); 7] = [
 /// Content of the frame of a page.
 pub(super) struct PageFrame<'p> {
     pub title: &'p str,
-    /// Path of the page's section.
+    /// Path of the section to which the page belongs.
     pub section: &'p str,
     /// Name of the organism, if its config is known.
     pub organism: Option<&'p str>,
-    /// The person that the session belongs to; `None` before the token is known.
+    /// The person to whom the session belongs; `None` before the token is known.
     pub person: Option<&'p ViewPerson>,
-    /// Whether actions of this person are carried out.
+    /// Whether this person's actions are carried out.
     pub may_act: bool,
 }
 
@@ -112,8 +112,8 @@ fn footer() -> Markup {
     }
 }
 
-/// A table in a frame of its own, which may be wider than the page. A column whose header begins with
-/// `>` has numbers. The first column names the row.
+/// Draws a table in a separate frame, because it may be wider than the page. A column whose header
+/// begins with `>` contains numbers. The first column names the row.
 pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Markup {
     let class = |header: &str| if header.starts_with('>') { "number" } else { "" };
     html! {
@@ -145,17 +145,17 @@ pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Ma
     }
 }
 
-/// A text with each hidden character as its code point.
+/// Draws a text with each hidden character shown as its code point.
 pub(super) fn shown(text: &str) -> Markup {
     html! { (visible(text)) }
 }
 
-/// A text on one line, kept apart from the direction of the text around it.
+/// Draws a text on one line, isolated from the text direction around it.
 pub(super) fn inline(text: &str) -> Markup {
     html! { bdi { (visible(text).replace(['\n', '\t'], " ")) } }
 }
 
-/// A name as text of a drawing, which has no room for long ones.
+/// Writes a name as text of a drawing; a long name is cut.
 pub(super) fn label(name: &str) -> Markup {
     let mut text: String = name.chars().take(limits::WEB_LABEL_CHARS).collect();
     if name.chars().nth(limits::WEB_LABEL_CHARS).is_some() {
@@ -164,7 +164,7 @@ pub(super) fn label(name: &str) -> Markup {
     shown(&text.replace(['\n', '\t'], " "))
 }
 
-/// A time of day with its date, in whole seconds.
+/// Draws a date and time in whole seconds.
 pub(super) fn moment(time: Time) -> Markup {
     let text = time.to_string();
     let day = text.get(..10).unwrap_or(&text);
@@ -172,7 +172,7 @@ pub(super) fn moment(time: Time) -> Markup {
     html! { time datetime=(text) { (day) " " (clock) } }
 }
 
-/// The time that a thread took; while work in it is open, its age.
+/// Returns the time that a thread took, or its age while work in it is open.
 pub(super) fn took(opened: Time, updated: Time, is_open: bool) -> String {
     if is_open {
         return format!("open {}", length(Time::now().since(opened)));
@@ -180,22 +180,22 @@ pub(super) fn took(opened: Time, updated: Time, is_open: bool) -> String {
     length(updated.since(opened))
 }
 
-/// A short duration with its digits, a long one in words.
+/// Writes a short duration in digits, and a long one in words.
 pub(super) fn length(time: Duration) -> String {
     if time < Duration::from_secs(10) { micros(time.as_micros()) } else { duration(time) }
 }
 
-/// Whether a thread with this status has work that is open.
+/// Whether a thread with this status has open work.
 pub(super) fn is_open(status: &str) -> bool {
     matches!(status, "running" | "draining")
 }
 
-/// A number with spaces between groups of three digits; nothing for 0, which is the usual value.
+/// Writes a number like [`grouped`], but nothing for 0, the usual value.
 pub(super) fn unless_zero(number: u64) -> String {
     if number == 0 { String::new() } else { grouped(number) }
 }
 
-/// A number with narrow spaces between groups of three digits.
+/// Writes a number with narrow spaces between groups of three digits.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;

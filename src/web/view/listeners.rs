@@ -1,5 +1,5 @@
-//! Clients, agents, workflows and listeners: what they did, what is open, and which peers each may
-//! call and has called.
+//! The page with clients, agents, workflows and listeners: what each did, its open work, and the
+//! peers that it may call and has called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::index::{self, CalledPeer, IndexReader, ListedRefusal, ListenerLoad};
 use crate::limits;
 
 const PATH: &str = "/listeners";
-/// Characters of the reason of a refusal in a list.
+/// Maximum characters of a refusal's reason in a list.
 const REFUSAL_CHARS: usize = 300;
 
-/// A name of the config in force, or of a caller on record.
+/// A listener of the config in force, or a recorded caller.
 #[derive(Debug, Default)]
 struct KnownListener {
     role: String,
-    /// Peers that it may call.
+    /// Peers that the listener may call.
     permitted: BTreeSet<String>,
-    /// Peers that it called, with the number of calls.
+    /// Peers that the listener called, with the number of calls.
     called: BTreeMap<String, u64>,
-    /// Calls to it without a result.
+    /// Number of calls to the listener without a result.
     open: u64,
     refusals: u64,
     load: ListenerLoad,
@@ -61,7 +61,7 @@ struct FoundListeners {
     called: Vec<CalledPeer>,
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
-    /// Time of the first message that counts for the rates, if there are too many.
+    /// Time of the first message that counts for the rates, if not all messages are counted.
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }
@@ -105,7 +105,7 @@ impl ListenersPage {
         }
     }
 
-    /// Minutes in which the messages of the rates count.
+    /// Returns the minutes over which messages count for the rates.
     fn minutes(&self) -> f64 {
         let since = self.counted_since.map(|since| self.now.since(since));
         let time = since.unwrap_or(limits::WEB_RATE_TIME).max(Duration::from_secs(1));
@@ -122,7 +122,7 @@ fn add_load(listeners: &mut ListenersByName, load: ListenerLoad) {
     known.queued_since = since.into_iter().flatten().min();
 }
 
-/// The contracts of the last config in force.
+/// Returns the contracts of the last config in force.
 fn contracts(index: &IndexReader) -> Result<Json, String> {
     let reader = index.journal();
     let history = ConfigHistory::read(reader).map_err(|error| error.to_string())?;
@@ -230,7 +230,7 @@ impl ListenersPage {
     }
 }
 
-/// A number of messages a minute, in few digits.
+/// Writes a number of messages a minute in few digits.
 fn rate(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }

@@ -1,7 +1,7 @@
-//! Live pages: a connection for each of them, over which it learns that its content has changed.
+//! Live pages. Each has a connection over which it learns that its content has changed.
 //!
-//! **Invariant:** nothing here reads a journal on its own account. The organism reports each growth
-//! of its journals, and a page that does not keep up loses events. A pump never waits for a page.
+//! **Invariant:** this module reads a journal only after the organism has reported its growth. A
+//! page that does not keep up loses events. A pump never waits for a page.
 
 mod growth;
 mod page;
@@ -13,8 +13,8 @@ pub(super) use shared_pages::{SharedPages, share};
 
 use maud::{Markup, html};
 
-/// The line of a page that updates itself: `source` is the address of its events, `page` that of the
-/// page. Without the script, a person loads the page again.
+/// Draws the line that makes a page update itself. `source` is the address of its events, `page`
+/// the address of the page. Without the script, a person must reload the page.
 pub(super) fn line(source: &str, page: &str) -> Markup {
     html! {
         p.live data-live=(source) {

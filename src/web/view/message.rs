@@ -1,4 +1,4 @@
-//! Everything on record about one message, as `organism message` reports it.
+//! The page with everything on record about one message, as `organism message` reports it.
 
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ use crate::ids::MessageId;
 use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, MessageSelector};
 use crate::limits;
 
-/// Path of the page of a message.
+/// Returns the path of the page of a message.
 pub(super) fn path(id: MessageId) -> String {
     format!("/messages/{id}")
 }
 
-/// A link to a message by the last digits of its id: the first ones are a time.
+/// Draws a link to a message that shows the last digits of the id, because the first digits are a
+/// time.
 pub(super) fn link(id: MessageId) -> Markup {
     let text = id.to_string();
     let last = text.get(text.len().saturating_sub(8)..).unwrap_or_default();
@@ -42,13 +43,13 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<Stri
     .await
 }
 
-/// Whether the message opened a call that ended without its result.
+/// Whether the message opened a call that failed or was cancelled.
 fn has_failed(report: &MessageReport) -> bool {
     let outcome = report.call.as_ref().and_then(|call| call.outcome.as_deref());
     matches!(outcome, Some("failed" | "cancelled"))
 }
 
-/// The bytes of the payload, exactly as they were recorded, for a file.
+/// Sends the payload as a file, byte for byte as it was recorded.
 pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     respond(view, id, |view, found| {
         let report = &found.report;
@@ -67,13 +68,13 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
     .await
 }
 
-/// A message with what the note of its turn states.
+/// A message, with the data of its turn's note.
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
 }
 
-/// Finds the messages with this id. At most one of them has a page.
+/// Finds the message with this id. Returns `Some(Err(()))` if several messages have such an id.
 fn find(
     index: &mut IndexReader,
     selector: &MessageSelector,
@@ -90,7 +91,7 @@ fn find(
     Ok(Some(Ok(MessageOnPage { report, turn })))
 }
 
-/// Draws the one message with this id, or with an id that begins so.
+/// Draws the only message whose id is this one, or begins with it.
 async fn respond(
     view: Arc<ViewState>,
     id: String,
@@ -171,7 +172,7 @@ fn disposition(report: &MessageReport) -> String {
     }
 }
 
-/// The wait of this message for a person that has not ended.
+/// Returns the present wait of this message for a person, if there is one.
 fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
     report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }

@@ -1,9 +1,9 @@
-//! The web view: pages about the record for a person with a browser, drawn on the server.
+//! The web view: pages about the record that a person reads in a browser, drawn on the server.
 //!
-//! **Invariant:** the pages change nothing, but for those of [`operate`], which send a request of a
-//! named person to the running organism. Their content comes from [`crate::audit`] and
-//! [`crate::index`], as that of the commands does. A person needs the token of this server. Beyond
-//! loopback, the server needs TLS.
+//! **Invariant:** the pages change nothing, except those of [`operate`], which send a named
+//! person's requests to the running organism. Like the commands, the pages get their content from
+//! [`crate::audit`] and [`crate::index`]. A person needs the token of this server. Beyond loopback,
+//! the server needs TLS.
 
 mod access;
 mod actions;
@@ -73,8 +73,9 @@ use record::RecordProver;
 use tls::TlsFileError;
 pub use tls::TlsFiles;
 
-/// Content policy of every response: our own style sheet, script and icon, and forms and connections
-/// that lead here. The one policy of Trusted Types reads pages of this view.
+/// Content policy of every response. It allows only this server's own style sheet, script, icon,
+/// form targets and connections. The only policy of Trusted Types is for reloading pages of this
+/// view.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
                               img-src 'self'; connect-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'; \
@@ -91,7 +92,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Files of the view that contain nothing of a record, with their types.
+/// Static files of the view with their types. They contain nothing of a record.
 const FILES: [(&str, &str, &str); 4] = [
     ("/view.css", "text/css; charset=utf-8", include_str!("view.css")),
     ("/view.js", "text/javascript; charset=utf-8", include_str!("view.js")),
@@ -99,10 +100,10 @@ const FILES: [(&str, &str, &str); 4] = [
     ("/icon.svg", "image/svg+xml", include_str!("icon.svg")),
 ];
 
-/// The person that a token belongs to.
+/// The person to whom a token belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViewPerson {
-    /// No named person: the token permits reading alone.
+    /// No named person: the token permits only reading.
     Viewer,
     Operator(ListenerName),
     Client(ListenerName),
@@ -121,10 +122,10 @@ impl ViewPerson {
 /// Content of a web view, its person, and its address.
 #[derive(Debug)]
 pub struct ViewOptions {
-    /// Address on which it listens: on loopback, unless there is TLS.
+    /// Address on which the server listens: a loopback address, unless there is TLS.
     pub listen: SocketAddr,
     pub tls: Option<TlsFiles>,
-    /// Names under which the view is reached, beside those of this machine.
+    /// Names under which the view is reached, besides those of this machine.
     pub hosts: Vec<String>,
     /// The token; `None` generates one.
     pub token: Option<ViewToken>,
@@ -133,13 +134,13 @@ pub struct ViewOptions {
     /// Name of the organism, if its config is known.
     pub organism: Option<String>,
     pub person: ViewPerson,
-    /// For a view in which an operator may act.
+    /// Options for a view in which an operator may act.
     pub operate: Option<OperateOptions>,
-    /// Evidence with which the view proves the record.
+    /// Options for the proof of the record, such as the checkpoints to compare with.
     pub proof: VerifyOptions,
 }
 
-/// The reason why a view cannot be served.
+/// Why a view cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     #[error(
@@ -176,16 +177,17 @@ struct ViewState {
     person: ViewPerson,
     growth: GrowthFollower,
     shared_pages: SharedPages,
-    /// `None` if the view is read-only.
+    /// Access of the person to actions; `None` if the view is read-only.
     operate: Option<OperateAccess>,
 }
 
 impl WebView {
-    /// Starts to listen.
+    /// Starts to listen for connections.
     ///
     /// # Errors
     ///
-    /// If the address is beyond loopback without TLS, or in use, or if the files for TLS are unusable.
+    /// Fails if the address is beyond loopback without TLS or is in use, or if the files for TLS
+    /// are unusable.
     pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
         listen_address::check(&options)?;
         let ViewOptions {
@@ -284,7 +286,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .with_state(state)
 }
 
-/// Adds the headers that every response has.
+/// Adds to a response the headers that every response has.
 async fn add_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     for (name, value) in HEADERS {
@@ -293,7 +295,7 @@ async fn add_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Refuses requests of a process that the organism hosts, whatever it knows.
+/// Refuses requests from processes that the organism started, whatever credentials they present.
 async fn refuse_hosted_process(
     State(view): State<Arc<ViewState>>,
     Extension(peer): Extension<ConnectionPeer>,
@@ -319,7 +321,7 @@ async fn require_own_origin(
     }
 }
 
-/// Asks for the token, unless the request has a session.
+/// Requests the token, unless the request has a session.
 async fn require_session(
     State(view): State<Arc<ViewState>>,
     request: Request,
@@ -341,7 +343,7 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
 }
 
 impl ViewState {
-    /// A page of a section for the person of the session.
+    /// Draws a page of a section for the person of the session.
     fn page(&self, title: &str, section: &str, content: &Markup) -> Response {
         let organism = self.organism.as_deref();
         let person = Some(&self.person);
@@ -349,7 +351,7 @@ impl ViewState {
         written(page(&PageFrame { title, section, organism, person, may_act }, content))
     }
 
-    /// A page without a session. It names neither the organism nor a person.
+    /// Draws a page without a session. It names neither the organism nor a person.
     fn page_without_person(&self, content: &Markup) -> Response {
         let frame =
             PageFrame { title: "Token", section: "", organism: None, person: None, may_act: false };
@@ -364,8 +366,8 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
-    /// Asks the index of each journal, and draws the page on the same thread: drawing may take long
-    /// enough to keep other requests waiting.
+    /// Queries the index of each journal, and draws the page on the same blocking thread, because
+    /// drawing may take so long that it would delay other requests.
     async fn respond<T: Send + 'static>(
         self: Arc<Self>,
         query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
@@ -376,7 +378,7 @@ impl ViewState {
         drawn.await.unwrap_or_else(|error| self.unanswered(&error))
     }
 
-    /// A page for a query that could not be answered.
+    /// Draws the page for a query that failed.
     fn unanswered(&self, error: &index::Error) -> Response {
         if matches!(error, index::Error::Building { .. }) {
             let text = "The index of the record is being made, which takes about as long as reading \

@@ -1,4 +1,4 @@
-//! Payloads as lines of text, bounded so that no payload makes a page slow.
+//! Payloads as lines of text, limited so that no payload makes a page slow.
 
 use std::cell::Cell;
 
@@ -8,7 +8,8 @@ use super::layout::shown;
 use crate::audit::{core_words, payload_lines};
 use crate::limits;
 
-/// The room that one page has for texts of others. When it is used up, further texts are left out.
+/// The number of bytes that recorded texts may still take on one page. Once it is used up, further
+/// texts are left out.
 #[derive(Debug)]
 pub(super) struct PageRoom {
     bytes: Cell<usize>,
@@ -24,7 +25,7 @@ impl PageRoom {
         self.bytes.get() == 0
     }
 
-    /// Whether there is room for another text. Otherwise the text counts as left out.
+    /// Whether there is room for another text. If not, counts the text as left out.
     pub fn has_room(&self) -> bool {
         let has_room = !self.is_full();
         if !has_room {
@@ -33,13 +34,13 @@ impl PageRoom {
         has_room
     }
 
-    /// Takes the room that a text needs.
+    /// Takes the room that a text needs, and returns the text.
     pub fn take(&self, text: Markup) -> Markup {
         self.bytes.set(self.bytes.get().saturating_sub(text.0.len()));
         text
     }
 
-    /// Number of texts that are left out.
+    /// Returns the number of texts that are left out.
     pub fn omitted(&self) -> u64 {
         self.omitted.get()
     }
@@ -54,7 +55,7 @@ pub(super) struct Excerpt {
     is_cut: bool,
 }
 
-/// Keeps the first lines of a text, and the beginning of a long line.
+/// Keeps the first lines of a text, and only the beginning of a long line.
 pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
     let all = lines.len() as u64;
     let mut room = limits::WEB_EXCERPT_CHARS;
@@ -75,9 +76,9 @@ pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
 }
 
 impl Excerpt {
-    /// The excerpt of a payload. `core_name` is its name if it is a payload of the core.
+    /// Creates the excerpt of a payload. `core_name` is its name if it is a payload of the core.
     pub fn of_payload(payload: &str, core_name: Option<&str>) -> Self {
-        // A very long payload is shown as it was written, because reading its elements takes long.
+        // A very long payload is shown unformatted, because parsing its elements takes long.
         if payload.len() > limits::WEB_READ_BYTES {
             let head =
                 payload.char_indices().nth(limits::WEB_EXCERPT_CHARS).map_or(0, |(at, _)| at);
@@ -91,7 +92,7 @@ impl Excerpt {
         }
     }
 
-    /// The beginning of a payload as it was written, which is all of most payloads.
+    /// Creates an excerpt of an unformatted payload. For most payloads it is the whole.
     pub fn as_written(payload: &str) -> Self {
         let end = payload.char_indices().nth(limits::WEB_RAW_CHARS).map(|(at, _)| at);
         let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
@@ -107,7 +108,7 @@ impl Excerpt {
         self.is_cut
     }
 
-    /// Number of lines of the whole text.
+    /// Returns the number of lines of the whole text.
     pub fn all(&self) -> u64 {
         self.all
     }

@@ -1,5 +1,5 @@
-//! The exact request that a model got in a turn, as `organism prompt` rebuilds it, and what the model
-//! did not get to see.
+//! The page with the exact request of a turn's model call, as `organism prompt` rebuilds it, and
+//! with everything that the model was not shown.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::journal::sqlite::JournalReader;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
 
-/// Path of the page of the prompt that led to a message.
+/// Returns the path of the page of the prompt that led to a message.
 pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
 }
 
-/// A turn with its request, or with the reason why the request cannot be shown.
+/// A turn with its rebuilt request, or with the reason why the request cannot be shown.
 struct RebuiltTurn {
     report: Box<MessageReport>,
     turn: IndexedTurn,
@@ -96,7 +96,7 @@ fn content(rebuilt: &RebuiltTurn) -> Markup {
     }
 }
 
-/// The command that shows the whole prompt.
+/// Returns the command that shows the whole prompt.
 fn command(report: &MessageReport, turn: &IndexedTurn) -> String {
     let thread = report.message.thread.as_str();
     format!("organism prompt {} --thread {thread} --turn {}", turn.agent, turn.turn)
@@ -141,7 +141,7 @@ fn comparison(comparison: Option<PromptComparison>) -> String {
     }
 }
 
-/// The parts of a request, until the page is full.
+/// Draws the parts of a request, until the page is full.
 struct PromptParts {
     markup: Vec<Markup>,
     room: PageRoom,

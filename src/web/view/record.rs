@@ -1,5 +1,5 @@
-//! The proof of the record: whether it was changed, and whether the core decides it again. A thread
-//! of its own makes it, as `organism verify` and `organism replay` do.
+//! The proof of the record: whether it was changed, and whether the core makes the same decisions
+//! again. A separate thread computes it, as `organism verify` and `organism replay` do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ struct ProverState {
     last: Option<Arc<ProvedRecord>>,
 }
 
-/// A proof of all journals, and when it ended.
+/// A proof of all journals, with the time of its end.
 #[derive(Debug)]
 struct ProvedRecord {
     at: Time,
@@ -59,7 +59,7 @@ impl RecordProver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a proof, unless one is under way, or the last one is recent, or there is no journal yet.
+    /// Begins a proof, unless one is under way, the last one is recent, or no journal exists yet.
     pub fn begin(self: &Arc<Self>) {
         let mut journals = partitions_in(&self.data).into_iter();
         if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
@@ -106,7 +106,7 @@ impl RecordProver {
         }
     }
 
-    /// The verdict in a line, with a link to its page.
+    /// Draws the verdict in one line, with a link to its page.
     pub fn summary(&self) -> Markup {
         let last = self.state().last.clone();
         html! {

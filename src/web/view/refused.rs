@@ -1,4 +1,5 @@
-//! Refusals and failures: what can be retried, counts by reason, and the newest failures.
+//! The page with refusals and failures: retryable messages, counts by reason, and the newest
+//! failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use crate::limits;
 
 pub(super) const PATH: &str = "/refused";
 
-/// Keys of the counts of refusals.
+/// Keys by which refusals are counted.
 const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
 
-/// Characters of the detail of a failure.
+/// Maximum characters of a failure's detail.
 const DETAIL_CHARS: usize = 300;
 
 /// Refusals and failures of all journals.
@@ -117,7 +118,7 @@ fn content(faults: &Faults, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// The search for the refusals of a rule and of a sender.
+/// Returns the path of the search for the refusals of a rule and of a sender.
 pub(super) fn refusals_path(rule: Option<&str>, sender: Option<&str>) -> String {
     let query = UrlQuery::default().with("kind", Some("refusal"));
     query.with("rule", rule).with("from", sender).link("/search")
@@ -128,7 +129,7 @@ fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
     let rule = key(0);
     let sender = key(1);
     vec![
-        // Refusals for `busy` are counted, and are no rows of their own.
+        // Refusals with `busy` are only counted, so the search finds no rows for them.
         html! {
             @if rule == "busy" { (inline(rule)) } @else {
                 a data-entry href=(refusals_path(Some(rule), Some(sender))) { (inline(rule)) }

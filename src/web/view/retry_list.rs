@@ -1,5 +1,4 @@
-//! The requests that operators may retry, as the page of what was refused and what failed lists
-//! them.
+//! The list of requests that operators may retry, on the page of refusals and failures.
 
 use maud::{Markup, html};
 
@@ -97,8 +96,8 @@ impl RetryList {
         Self { listed, is_more }
     }
 
-    /// The messages as a table. A person who may act has a link to each retry beside its message,
-    /// where a narrow window shows it, and others have the command at the end.
+    /// Draws the messages as a table. A person who may act gets a link to each retry, beside the
+    /// message so that a narrow window shows it. Others get the command at the end.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
             ["Message", "Action", "Reason", "From", "To", "Time"]
@@ -145,7 +144,7 @@ fn facts(message: &RetryMessage) -> Vec<Markup> {
     };
     vec![
         html! {
-            // A refused submission is no message on record, and has no page.
+            // A refused submission has no page, because it is no recorded message.
             @if is_refused { code title=(id) { "…" (last) } } @else { (message::link(message.id)) }
         },
         html! {
@@ -158,7 +157,7 @@ fn facts(message: &RetryMessage) -> Vec<Markup> {
     ]
 }
 
-/// A time in RFC 3339, shown in whole seconds.
+/// Draws a time in RFC 3339, shown in whole seconds.
 fn seconds(time: &str) -> Markup {
     let day = time.get(..10).unwrap_or(time);
     let clock = time.get(11..19).unwrap_or_default();
@@ -277,7 +276,7 @@ fn command(filter: &RetryFilter) -> String {
     let options = [("--reason", &filter.reason), ("--listener", &filter.listener)];
     for (option, value) in options {
         let Some(value) = value else { continue };
-        // A value that begins with a hyphen is no option.
+        // With `=`, a value that begins with a hyphen is not mistaken for an option.
         command.push_str(&format!(" {option}={}", in_shell(value)));
     }
     command

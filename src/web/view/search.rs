@@ -1,4 +1,5 @@
-//! Messages and refusals by words and properties, as `organism search` finds them; newest first.
+//! The page that searches messages and refusals by words and properties, newest first, like
+//! `organism search`.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::limits;
 
 const PATH: &str = "/search";
 
-/// Text fields of the form: name in the URL, label, example.
+/// Text fields of the form: name in the URL, label and example.
 const FIELDS: [(&str, &str, &str); 7] = [
     ("payload", "Payload", ""),
     ("from", "From", ""),
@@ -101,14 +102,14 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
     Ok(filter)
 }
 
-/// The newest results of all journals, newest first.
+/// Merges the results of all journals, and keeps the newest, newest first.
 fn merge(results: impl Iterator<Item = SearchResult>, limit: usize) -> SearchResult {
     let mut merged = SearchResult { items: Vec::new(), total: HitCount::Exact(0) };
     for result in results {
         merged.items.extend(result.items);
         merged.total = merged.total.plus(result.total);
     }
-    // The sort is stable, and each journal has its results in the order of its records.
+    // The sort is stable, and each journal's results are in the order of its records.
     merged.items.sort_by_key(SearchedItem::time);
     merged.items.reverse();
     merged.items.truncate(limit);
@@ -159,7 +160,7 @@ fn time_and_thread(at: Time, thread: Option<&str>) -> Markup {
     }
 }
 
-/// Kinds by which a search may select.
+/// Returns the kinds by which a search may select.
 fn kinds() -> Vec<&'static str> {
     let kinds = MessageKind::ALL.map(MessageKind::as_str);
     [&kinds[..], &["refusal"]].concat()

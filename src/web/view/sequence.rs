@@ -1,5 +1,5 @@
-//! The messages of a page of a thread as arrows between listeners, drawn as SVG without a style or a
-//! script of its own.
+//! The messages of a thread's page as arrows between listeners, drawn as SVG without its own style
+//! or script.
 
 use maud::{Markup, html};
 
@@ -13,18 +13,18 @@ use crate::envelope::MessageKind;
 use crate::limits;
 use crate::system;
 
-/// Units of the drawing: widths of a lane and of the column with the times, heights of a row and of
-/// the names.
+/// Units of the drawing: widths of a lane and of the time column, heights of a row and of the
+/// header.
 const LANE: usize = 170;
 const TIMES: usize = 84;
 const ROW: usize = 30;
 const NAMES: usize = 26;
-/// Length of the head of an arrow.
+/// Length of an arrowhead.
 const HEAD: usize = 8;
-/// Characters of a payload that its arrow shows on demand.
+/// Maximum characters of a payload that an arrow shows on demand.
 const HINT_CHARS: usize = 160;
 
-/// Listeners in the order in which they take part. The last lane may stand for several.
+/// Listeners in the order in which they first take part. The last lane may stand for several.
 struct SequenceLanes<'t> {
     names: Vec<&'t str>,
     is_shared: bool,
@@ -63,12 +63,12 @@ impl<'t> SequenceLanes<'t> {
         }
     }
 
-    /// Number of lanes.
+    /// Returns the number of lanes.
     fn len(&self) -> usize {
         self.names.len() + usize::from(self.is_shared)
     }
 
-    /// The middle of the lane of a listener.
+    /// Returns the middle of a listener's lane.
     fn middle(&self, name: &str) -> usize {
         let lane = self.names.iter().position(|known| *known == name);
         TIMES + LANE * lane.unwrap_or(self.names.len()) + LANE / 2
@@ -79,7 +79,7 @@ impl<'t> SequenceLanes<'t> {
     }
 }
 
-/// The diagram of a page.
+/// Draws the diagram of a page.
 pub(super) fn diagram(timeline: &ThreadTimeline, room: &PageRoom) -> Markup {
     let lanes = SequenceLanes::of(timeline);
     let shown: Vec<_> = timeline.items.iter().filter(|item| is_drawn(item)).collect();
@@ -140,7 +140,8 @@ fn legend() -> Markup {
     }
 }
 
-/// Whether an event has a row. Ends of timers and counts of busy refusals stand in the conversation.
+/// Whether an event has a row in the diagram. Ends of timers and counts of busy refusals appear
+/// only in the conversation.
 const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }
@@ -192,7 +193,7 @@ fn message(message: &MessageView, lanes: &SequenceLanes<'_>, y: usize, room: &Pa
     let kind =
         if is_core && message.kind != MessageKind::Note { "system" } else { message.kind.as_str() };
     let [from, to] = [&message.from, &message.to].map(|name| lanes.middle(name.as_str()));
-    // A note is about its recipient alone.
+    // A note concerns only its recipient, so it starts at the recipient's lane.
     let from = if message.kind == MessageKind::Note { to } else { from };
     let local = label(&message.name.local);
     let state = message.unusual_state();
@@ -219,7 +220,7 @@ fn message(message: &MessageView, lanes: &SequenceLanes<'_>, y: usize, room: &Pa
     }
 }
 
-/// Sender, recipient and name of a message, and the beginning of the payload.
+/// Writes the sender, the recipient and the name of a message, and the beginning of its payload.
 fn hint(message: &MessageView) -> Markup {
     let payload = message.payload.as_deref().unwrap_or("redacted");
     let is_short = payload.len() <= limits::WEB_READ_BYTES;
@@ -238,17 +239,17 @@ fn arrow(from: usize, to: usize, y: usize) -> Markup {
     }
 }
 
-/// A point on a lane.
+/// Draws a point on a lane.
 fn stop(x: usize, y: usize) -> Markup {
     html! { circle.head cx=(x) cy=(y) r="4" {} }
 }
 
-/// A text beside a point on a lane.
+/// Draws a text beside a point on a lane.
 fn beside(x: usize, y: usize, text: &Markup) -> Markup {
     html! { text x=(x + 9) y=(y + 4) { (text) } }
 }
 
-/// An event of one listener that is no message.
+/// Draws an event of one listener that is no message.
 fn mark(kind: &str, x: usize, y: usize, text: &str) -> Markup {
     html! {
         g data-kind=(kind) {

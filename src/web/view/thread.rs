@@ -1,5 +1,5 @@
-//! One thread as a conversation: a page of its messages with what happened between them.
-//! Subthreads stand in it as links with their totals.
+//! The page of one thread as a conversation: some of its messages, with the events between them.
+//! Subthreads appear as links with their totals.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 
 /// Which messages of a thread are shown, and how.
 struct PageRequest {
-    /// Sequence number of the first message; without it, the last page.
+    /// Sequence number of the first message; `None` for the last page.
     from_seq: Option<u64>,
-    /// Record after which the thread is shown.
+    /// Position of the record after which the thread is shown; `None` for its present state.
     at: Option<Position>,
     limit: usize,
     view: ThreadView,
@@ -65,15 +65,15 @@ impl PageRequest {
     }
 }
 
-/// A page with what only some of its views show.
+/// A page, with the data that only some views show.
 struct FoundPage {
     page: ThreadPage,
     work: Vec<CallWork>,
     /// Calls in the thread or beneath it that wait for a person now.
     waiting: Vec<WaitingMessage>,
-    /// The same calls with what a person decides about, unless they are far back in the record.
+    /// Waiting calls with the data for each decision; empty if they lie too far back in the record.
     held: Vec<HeldCall>,
-    /// Whether the thread has a run of a workflow.
+    /// Whether the thread contains a workflow run.
     has_run: bool,
 }
 
@@ -138,7 +138,8 @@ fn find(
     Ok(Some(FoundPage { page, work, waiting, held, has_run }))
 }
 
-/// The thread as it was after a record. The whole thread is read, so it must be short.
+/// Reads the thread as it was after a record. The thread must be short, because it is read as a
+/// whole.
 fn past_page(
     index: &IndexReader,
     thread: &ThreadId,
@@ -168,9 +169,9 @@ pub(super) fn missing(view: &ViewState, id: &str) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such thread", &text)
 }
 
-/// Path of the page of a thread.
+/// Returns the path of the page of a thread.
 pub(super) fn path(thread: &str) -> String {
-    // Ids have no characters that a URL would interpret.
+    // Ids contain no characters with a meaning in a URL.
     format!("/threads/{thread}")
 }
 
@@ -182,7 +183,7 @@ fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
     }
 }
 
-/// A view that new messages replace as a whole.
+/// Draws a view that new messages replace as a whole.
 fn drawing(view: &Markup) -> Markup {
     html! {
         div #live-events { (view) }
@@ -276,7 +277,7 @@ fn status(timeline: &ThreadTimeline) -> Markup {
     html! { span.status data-status=(status) { (status) } }
 }
 
-/// Links to the pages beside this one. A page that has the whole thread has none.
+/// Draws links to the pages before and after this one; none if the page has the whole thread.
 fn pages(query: &UrlQuery, page: &ThreadPage) -> Markup {
     let path = path(page.timeline.thread.as_str());
     let link = |from: Option<u64>| {
@@ -324,7 +325,7 @@ fn entry(item: &TimelineEntry, timeline: &ThreadTimeline, room: &PageRoom) -> Ma
             let text = format!("its result is lost: {} tokens are charged", spending.tokens);
             event("failed", &time, &head, &text, room)
         }
-        // The message of the timer, which follows, shows the same.
+        // The message of the timer, which follows, shows the same event.
         TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => html! {},
         TimelineEvent::TimerEnded { timer, how } => {
             let head = html! { "timer " (format!("{how:?}").to_lowercase()) " " (timer) };
@@ -372,7 +373,7 @@ fn failed(failure: &AttemptFailure) -> String {
     text
 }
 
-/// The user who decided, as the operating system named them.
+/// Writes the user who decided, as the operating system names the user.
 fn person(origin: &DecisionOrigin) -> Markup {
     let login = origin.who.login.as_deref().unwrap_or("unknown");
     let uid = origin.who.uid.map(|uid| format!(", uid {uid}")).unwrap_or_default();
@@ -386,10 +387,10 @@ pub(super) fn signature(signed: &SignedBy) -> String {
     format!("signed by {who}, {}: the signature is {holds}", signed.key)
 }
 
-/// The list in which a message stands.
+/// The kind of list that shows a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext {
-    /// The page of its thread, to which links to the message lead.
+    /// The page of the message's thread. Links to the message lead there.
     Thread,
     /// Results of a search, which do not include dispositions.
     Search,
@@ -430,7 +431,7 @@ pub(super) fn message(
         @if let Some(mark) = mark { " " span.mark { (mark) } }
     };
 
-    // Notes are for those who look closer: what a model thought, and what a model call took.
+    // Notes are folded, because few readers need what a model thought, or what a model call took.
     let is_folded = message.kind == MessageKind::Note && !lines.is_empty() && local != "todo-until";
     html! {
         li.event id=[anchor] data-kind=(message.kind.as_str())

@@ -1,4 +1,5 @@
-//! A thread with the threads beneath it: totals for each branch. The open branches stand in the URL.
+//! The page with a thread and the threads beneath it, with totals for each branch. The URL names
+//! the open branches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, ThreadBranch};
 use crate::limits;
 
-/// Levels that are shown by different indents.
+/// Maximum levels with distinct indents.
 const INDENTS: usize = 12;
 
-/// Path of the tree of a thread.
+/// Returns the path of the page with the tree of a thread.
 pub(super) fn path(thread: &str) -> String {
     format!("{}/tree", thread_path(thread))
 }
@@ -30,11 +31,11 @@ struct BranchRow {
     branch: ThreadBranch,
     depth: usize,
     is_open: bool,
-    /// Children of this row that stand on further pages.
+    /// Number of this row's children that are on further pages.
     left: u64,
 }
 
-/// The branches that are open, as the URL names them.
+/// The open branches, as the URL names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OpenBranches(BTreeSet<String>);
 
@@ -48,7 +49,7 @@ impl OpenBranches {
         self.0.contains(thread)
     }
 
-    /// The parameter after this branch is opened or closed.
+    /// Returns the URL parameter after this branch is opened or closed.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {
@@ -67,7 +68,8 @@ struct BranchReader<'i> {
 }
 
 impl BranchReader<'_> {
-    /// Adds a branch, and what it opened if it is open. The depth of threads is bounded.
+    /// Adds a branch and, if it is open, the branches beneath it. The recursion is bounded by the
+    /// maximum depth of threads.
     fn add(&mut self, branch: ThreadBranch, depth: usize, skip: u64) -> Result<(), index::Error> {
         let is_open = branch.children > 0 && (depth == 0 || self.open.has(&branch.thread));
         let thread = ThreadId::parse(&branch.thread).ok().filter(|_| is_open);

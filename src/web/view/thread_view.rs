@@ -1,10 +1,10 @@
-//! The views of one page of a thread, which show the same messages.
+//! The views of one page of a thread. All show the same messages.
 
 use maud::{Markup, html};
 
 use super::url_query::UrlQuery;
 
-/// Name of the parameter.
+/// Name of the URL parameter that selects the view.
 const NAME: &str = "view";
 
 /// How the messages of a page are shown.
@@ -13,14 +13,14 @@ pub(super) enum ThreadView {
     Conversation,
     /// Arrows between listeners.
     Sequence,
-    /// Where the time went.
+    /// Bars that show how the time was spent.
     Timeline,
 }
 
 impl ThreadView {
     const ALL: [Self; 3] = [Self::Conversation, Self::Sequence, Self::Timeline];
 
-    /// Reads the view of a URL.
+    /// Reads the view from a URL.
     pub fn read(query: &UrlQuery) -> Result<Self, String> {
         let Some(text) = query.get(NAME) else { return Ok(Self::Conversation) };
         let found = Self::ALL.into_iter().find(|view| view.as_str() == text);
@@ -45,7 +45,7 @@ impl ThreadView {
         }
     }
 
-    /// Links to the other views of the same messages, and to other pages about the thread.
+    /// Draws links to the other views of the same messages, and to other pages about the thread.
     pub fn links(self, query: &UrlQuery, path: &str, others: &[(&str, String)]) -> Markup {
         let value = |view: Self| (view != Self::Conversation).then(|| view.as_str());
         let is_past = query.get("at").is_some();

@@ -1,5 +1,5 @@
-//! The list of threads: the filters of `organism threads` in the URL, and those that wait for a
-//! person first.
+//! The page with the list of threads: those that wait for a person first. The URL contains the
+//! filters of `organism threads`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::limits;
 
 const PATH: &str = "/threads";
 
-/// Text filters that stand behind "More filters": name in the URL, label, example.
+/// Text filters in the section "More filters": name in the URL, label and example.
 const FILTERS: [(&str, &str, &str); 6] = [
     ("listener", "Listener called", ""),
     ("agent", "Agent at work", ""),
@@ -34,13 +34,13 @@ const FILTERS: [(&str, &str, &str); 6] = [
     ("cost_over", "Cost over", "0.50"),
 ];
 
-/// The trees of a page, and where the next one begins.
+/// The trees of a page, and the cursor of the next page.
 struct TreePage {
     trees: Vec<ListedTree>,
     next: Option<String>,
 }
 
-/// Positions before which a page begins, by partition. In a URL: `0:1200,1:800`.
+/// Positions before which a page begins, by partition. Written in a URL as `0:1200,1:800`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct PageCursor(BTreeMap<u32, Position>);
 
@@ -59,13 +59,13 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
         }
     };
 
-    // The lane stands on the first page alone, and not where every row waits for a person.
+    // The lane is only on the first page, and only if not every row waits for a person.
     let has_lane = cursor.0.is_empty() && !filter.needs_person;
     let lane_filter = TreeFilter { needs_person: true, ..filter.clone() };
     let before = cursor.clone();
     let find = move |partition, reader: &mut IndexReader| {
         let before = before.0.get(&partition).copied();
-        // One more shows whether there is a further page.
+        // One more tree is read to find out whether there is another page.
         let list = reader.trees(&TreeFilter { before, ..filter.clone() }, limit + 1)?;
         let lane = if has_lane { reader.trees(&lane_filter, LANE_ROWS + 1)? } else { Vec::new() };
         Ok((list, lane, reader.pauses()?))
@@ -73,7 +73,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     view.respond(find, move |view, answers| {
         let verdict = view.prover.summary();
         let mut notes = notes(&answers);
-        // A pause of everything, or of a listener, stands in each journal.
+        // A pause of everything, or of a listener, is recorded in each journal.
         let pauses = answers.iter().flat_map(|found| &found.answer.2);
         let pauses: BTreeMap<_, _> = pauses.map(|pause| (&pause.target, pause)).collect();
         notes.extend(pauses.values().map(|pause| format!("{pause}.")));
@@ -87,10 +87,10 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     .await
 }
 
-/// Rows of the lane of threads that wait for a person.
+/// Maximum rows in the lane of threads that wait for a person.
 const LANE_ROWS: usize = 20;
 
-/// Reads the filters, the cursor and the number of rows of a URL.
+/// Reads the filters, the cursor and the number of rows from a URL.
 fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
     let text = |name: &str| query.get(name).map(str::to_owned);
     let time = |name: &str| query.get(name).map(past_time::parse).transpose();
@@ -155,7 +155,7 @@ impl PageCursor {
     }
 }
 
-/// Texts about indexes that lack records.
+/// Writes notices about indexes that lack records.
 fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     let note = |answer: &PartitionAnswer<_>| {
         answer.behind.map(|(position, last)| {
@@ -165,7 +165,7 @@ fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     answers.iter().filter_map(note).collect()
 }
 
-/// The newest trees of all journals after the cursor, newest first.
+/// Merges the newest trees of all journals after the cursor, newest first.
 fn merge(answers: Vec<(u32, Vec<ListedTree>)>, mut cursor: PageCursor, limit: usize) -> TreePage {
     let mut rows: Vec<(u32, ListedTree)> = Vec::new();
     for (partition, trees) in answers {

@@ -1,17 +1,17 @@
-//! Places of times on a bar. Stretches in which nothing was open are drawn shorter, so that a thread
+//! Maps times to places on a bar. Stretches without open work are drawn shorter, so that a thread
 //! that rested for a day still shows its work.
 
 use crate::clock::Time;
 
-/// Part of the busy time that a gap takes at most: one of so many parts.
+/// Divisor that gives the maximum width of a gap: the busy time divided by this number.
 const GAP_PARTS: i64 = 25;
 
-/// A stretch of time with its place.
+/// A stretch of time with open work, and its place on the bar.
 #[derive(Debug)]
 struct BusyStretch {
     begin: i64,
     end: i64,
-    /// Where it begins, in microseconds of the shortened time.
+    /// Beginning of the stretch on the bar, in microseconds of the shortened time.
     place: i64,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// A scale for these spans. `last` is the time of the last event.
+    /// Creates a scale for these spans. `last` is the time of the last event.
     pub fn new(mut spans: Vec<(Time, Time)>, last: Time) -> Self {
         spans.sort_by_key(|(begin, _)| *begin);
         let mut busy: Vec<(i64, i64)> = Vec::new();
@@ -53,14 +53,14 @@ impl TimeScale {
         scale
     }
 
-    /// The first and the last time; `None` if nothing was open.
+    /// Returns the first and the last time; `None` if nothing was ever open.
     pub fn ends(&self) -> Option<(Time, Time)> {
         let first = self.stretches.first()?;
         let last = self.stretches.last()?;
         Some((Time(first.begin), Time(last.end)))
     }
 
-    /// Time of the last event.
+    /// Returns time of the last event.
     pub fn last(&self) -> Time {
         self.last
     }
@@ -70,7 +70,7 @@ impl TimeScale {
         self.is_shortened
     }
 
-    /// Place of a time that is in a span, from 0 to 1.
+    /// Returns the place, from 0 to 1, of a time inside a span.
     pub fn place(&self, time: Time) -> f64 {
         let after = self.stretches.iter().rev().find(|stretch| stretch.begin <= time.0);
         let Some(stretch) = after else { return 0.0 };

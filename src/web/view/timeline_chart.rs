@@ -1,5 +1,5 @@
-//! Where the time of a page of a thread went: a bar for each call, with its waits in the queue, its
-//! work, the model's time and its waits for people.
+//! The timeline of a thread's page, which shows how the time was spent: a bar for each call, with
+//! its wait in the queue, its work, the model's time, and its waits for people.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::audit::{ThreadPage, ThreadTimeline, TimelineEvent};
 use crate::clock::Time;
 use crate::index::{CallWork, WorkKind, WorkSpan};
 
-/// Width of a bar in units of its own.
+/// Width of a bar, in units of the drawing.
 const BAR_UNITS: u32 = 1_000;
-/// Shortest span that can be seen, in the same units.
+/// Minimum visible width of a span, in the same units as [`BAR_UNITS`].
 const BAR_MIN: f64 = 3.0;
 
-/// Names of the kinds of work.
+/// Returns the name of a kind of work.
 const fn name_of(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Queue => "Queued",
@@ -29,13 +29,13 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// A row of the chart, by the time at which it begins.
+/// A row of the chart. Rows are in the order of the times at which they begin.
 enum ChartRow<'p> {
     Call(&'p CallWork),
     Subthread(&'p ThreadTimeline),
 }
 
-/// The chart of a page. Open work lasts until now.
+/// Draws the chart of a page. Open work lasts until now.
 pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
     let timeline = &page.timeline;
     let children = timeline.items.iter().filter_map(|item| match &item.what {
@@ -68,7 +68,7 @@ fn beginning(call: &CallWork) -> Time {
     call.spans.first().map_or(Time(0), |span| span.begin)
 }
 
-/// The scale of everything that has a bar.
+/// Creates the scale for everything that has a bar.
 fn scale_of(
     timeline: &ThreadTimeline,
     work: &[CallWork],
@@ -179,7 +179,7 @@ fn call_row(call: &CallWork, scale: &TimeScale) -> Markup {
     }
 }
 
-/// State of a call without a result.
+/// Returns the state of a call without a result.
 fn open_state(call: &CallWork) -> &'static str {
     let open = call.spans.iter().rev().find(|span| span.end.is_none());
     match open.map(|span| span.kind) {
@@ -206,10 +206,11 @@ fn subthread_row(child: &ThreadTimeline, scale: &TimeScale) -> Markup {
     }
 }
 
-/// The spans of one row. Its numbers say the same, so it is hidden from screen readers.
+/// Draws the spans of one row. The bar is hidden from screen readers, because the row's numbers
+/// state the same.
 fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &TimeScale) -> Markup {
     let mut drawn: Vec<_> = spans.collect();
-    // The model's time lies over the work of its agent.
+    // The model's time is drawn over the work of its agent.
     drawn.sort_by_key(|(_, span)| span.kind);
     html! {
         svg width="100%" height="14" viewBox=(format!("0 0 {BAR_UNITS} 14"))
@@ -218,7 +219,8 @@ fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &TimeSca
                 @let [from, to] = [span.begin, span.end.unwrap_or(scale.last())].map(|time| {
                     scale.place(time) * f64::from(BAR_UNITS)
                 });
-                // A model's time is drawn within the work of its agent, and no bar is too short to be seen.
+                // A model's time is drawn inside the work of its agent. Every span has a minimum
+                // visible width.
                 @let (y, height) = if span.kind == WorkKind::Model { (4, 6) } else { (1, 12) };
                 @let from = from.min(f64::from(BAR_UNITS) - BAR_MIN);
                 rect data-span=(kind) data-open[span.end.is_none()] x=(format!("{from:.1}")) y=(y)

@@ -1,4 +1,4 @@
-//! The certificate and the key with which the web view is reached over TLS.
+//! The certificate and the key of the web view for TLS.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -19,7 +19,7 @@ use crate::clock::Time;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Bits of a mode that let others read a file.
+/// File mode bits that let others read a file.
 const READABLE_BY_OTHERS: u32 = 0o077;
 
 /// Files with the certificate chain and the private key of a server, both in PEM.
@@ -29,7 +29,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// The reason why a certificate or a key cannot be used.
+/// Why a certificate or a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFileError {
     #[error("cannot read {path}: {source}", path = path.display())]
@@ -55,8 +55,8 @@ impl TlsFiles {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read or is no PEM, if others may read the key, or if the key is not that
-    /// of the certificate. A certificate that is not valid now is only warned of.
+    /// Fails if a file cannot be read or is no PEM, if others may read the key, or if the key does
+    /// not belong to the certificate. A certificate that is not valid now causes only a warning.
     pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsFileError> {
         let chain = read_chain(&self.certificate)?;
         let key = read_key(&self.key)?;
@@ -93,7 +93,8 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError>
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
     let file = open(path)?;
-    // The file that was opened is the one that is judged and read, whatever its path leads to now.
+    // Ordering rule: the file is opened first, then judged and read through its handle, so that a
+    // change of its path has no effect.
     let metadata = file.metadata().map_err(|source| unreadable(path, source))?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & READABLE_BY_OTHERS != 0 && !mutant("take-an-open-key") {
@@ -112,8 +113,8 @@ fn unreadable(path: &Path, source: std::io::Error) -> TlsFileError {
     TlsFileError::Unreadable { path: path.to_owned(), source }
 }
 
-/// Opens a regular file. A pipe without a writer does not block, and a device is not opened for
-/// long: neither has a certificate.
+/// Opens a regular file. Does not block on a pipe without a writer, and closes a device at once,
+/// because neither contains a certificate.
 fn open(path: &Path) -> Result<File, TlsFileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = rustix::fs::open(path, flags, Mode::empty());
@@ -138,7 +139,8 @@ fn read(path: &Path, file: File) -> Result<Vec<u8>, TlsFileError> {
     Ok(bytes)
 }
 
-/// Why a certificate is not valid at a time; `None` if it is, or if its dates cannot be read.
+/// Returns why a certificate is not valid at a time; `None` if it is valid, or if its dates cannot
+/// be read.
 fn validity_warning(certificate: &[u8], now: Time) -> Option<&'static str> {
     let (begin, end) = validity(certificate).ok()?;
     let seconds = now.0.div_euclid(1_000_000);
@@ -149,12 +151,12 @@ fn validity_warning(certificate: &[u8], now: Time) -> Option<&'static str> {
     }
 }
 
-/// First and last second, in Unix time, at which an X.509 certificate is valid.
+/// Returns the first and the last second, in Unix time, at which an X.509 certificate is valid.
 fn validity(certificate: &[u8]) -> pkcs8::der::Result<(i64, i64)> {
     let mut outer = SliceReader::new(certificate)?;
     Header::decode(&mut outer)?;
     Header::decode(&mut outer)?;
-    // The version is optional. Serial number, algorithm and issuer follow.
+    // The version is optional. Serial number, algorithm and issuer follow it.
     let mut part = Any::decode(&mut outer)?;
     if part.tag() != Tag::Integer {
         part = Any::decode(&mut outer)?;

@@ -1,5 +1,5 @@
-//! The page that takes the token. The script fills it in from the address; without the script, a
-//! person pastes the token.
+//! The page where a person enters the token. The script takes the token from the address; without
+//! the script, the person pastes it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::ViewState;
 use super::url_query::UrlQuery;
 use crate::limits;
 
-/// The form for the token. `next` is the page that the person wanted.
+/// Draws the form for the token. `next` is the page that the person requested.
 pub(super) fn content(next: &str, problem: Option<&str>) -> Markup {
     html! {
         h1 { "Token" }
@@ -38,7 +38,7 @@ pub(super) fn content(next: &str, problem: Option<&str>) -> Markup {
 
 /// Opens a session for a person who knows the token.
 pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Response {
-    // Whoever sends no form must not keep one of the few connections.
+    // A client that sends no form must not keep one of the few connections.
     let body = timeout(limits::HTTP_HEAD_TIMEOUT, to_bytes(body, limits::WEB_FORM_BYTES_MAX));
     let body = match body.await {
         Ok(Ok(body)) => body,
@@ -66,7 +66,7 @@ pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Resp
     }
 }
 
-/// Whether a path leads to this server, whatever a browser makes of it.
+/// Whether a path leads to this server, however a browser interprets it.
 fn is_own_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")

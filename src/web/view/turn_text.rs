@@ -8,7 +8,7 @@ use crate::audit::amounts::count;
 use crate::audit::{TurnFinding, TurnText};
 use crate::limits;
 
-/// The sections of a turn on the page of a message.
+/// Draws the sections of a turn on the page of a message.
 pub(super) fn sections(text: &TurnText) -> Markup {
     let lines = text.raw.lines().count();
     let cut = lines.saturating_sub(limits::WEB_DIFF_LINES) as u64;
@@ -51,7 +51,7 @@ pub(super) fn sections(text: &TurnText) -> Markup {
     }
 }
 
-/// A line with its findings, each beneath its column.
+/// Draws a line with its findings, each marked beneath its column.
 fn line_of<'f>(line: &str, findings: impl Iterator<Item = &'f TurnFinding>) -> Markup {
     let end = line.char_indices().nth(limits::WEB_EXCERPT_CHARS).map(|(at, _)| at);
     let cut = line.get(..end.unwrap_or(line.len())).unwrap_or_default();

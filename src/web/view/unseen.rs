@@ -1,5 +1,5 @@
-//! Lists for a turn what its model did not get to see: the earlier messages of the thread that its prompt does
-//! not show, and the other threads of the tree.
+//! Lists what the model of a turn was not shown: the earlier messages of the thread that its prompt
+//! leaves out, and the other threads of the tree.
 
 use maud::{Markup, html};
 
@@ -12,12 +12,12 @@ use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::organism::TurnOnRecord;
 
-/// The messages and threads that the model of one turn did not get to see.
+/// The messages and threads that the model of one turn was not shown.
 #[derive(Debug)]
 pub(super) struct UnseenMessages {
-    /// The messages, or the reason why they are not known.
+    /// The messages, or the reason why they cannot be determined.
     found: Result<Vec<UnseenMessage>, String>,
-    /// Number of other threads that the tree had then, and its root.
+    /// Number of other threads in the tree at the time of the turn, and the root of the tree.
     other_threads: (u64, ThreadId),
 }
 

@@ -1,5 +1,5 @@
-//! Reads and writes the query of a URL, which holds the whole state of a page. Forms are sent in the
-//! same form.
+//! Reads and writes the URL query, which holds the whole state of a page. HTML forms submit the
+//! same parameters.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub(super) struct UrlQuery(Vec<(String, String)>);
 
 impl UrlQuery {
-    /// Reads `name=value&…`. What is not well-formed is read as it stands.
+    /// Parses `name=value&…`. Takes malformed parts literally.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         let pair = |pair: &str| {
@@ -23,26 +23,25 @@ impl UrlQuery {
         self.0.iter().all(|(_, value)| value.trim().is_empty())
     }
 
-    /// Value of the first parameter with this name, without white space at its ends, unless it is
-    /// empty.
+    /// Returns the trimmed value of the first parameter with this name; `None` if it is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// Value of the first parameter with this name exactly as it was written, with the ends of lines
-    /// that a text has, where a form has two characters.
+    /// Returns the value of the first parameter with this name, untrimmed. Only the line ends of a
+    /// form, which have two characters, become line feeds.
     pub fn written(&self, name: &str) -> String {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.replace("\r\n", "\n")).unwrap_or_default()
     }
 
-    /// Values of all parameters with this name.
+    /// Returns the values of all parameters with this name.
     pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same parameters with another value of `name`, or without it.
+    /// Returns the same parameters with another value of `name`, or without `name`.
     #[must_use]
     pub fn with(&self, name: &str, value: Option<&str>) -> Self {
         let others = self.0.iter().filter(|(known, value)| known != name && !value.is_empty());
@@ -50,7 +49,7 @@ impl UrlQuery {
         Self(others.cloned().chain(changed).collect())
     }
 
-    /// The query behind a path, with its question mark, or nothing.
+    /// Returns the path with this query; without a question mark if the query is empty.
     pub fn link(&self, path: &str) -> String {
         let mut link = path.to_owned();
         for (at, (name, value)) in self.0.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The calls that wait for a person, oldest first, with what the person would decide about. The
-//! page decides nothing.
+//! The page with the calls that wait for a person, oldest first, with the data for each decision.
+//! This page itself makes no decisions.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::thread::Hold;
 
 pub(super) const PATH: &str = "/waiting";
 
-/// Name of the number of calls before those of a page.
+/// Name of the URL parameter with the number of calls before this page.
 const SKIPPED: &str = "skip";
 
 /// Name of the one call of a page.
@@ -188,7 +188,7 @@ fn call(call: &HeldCall, room: &PageRoom, may_act: bool) -> Markup {
     }
 }
 
-/// The facts, the payload and the preview of a held call.
+/// Draws the facts, the payload and the preview of a held call.
 fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
     html! {
         dl.facts {
@@ -217,7 +217,7 @@ fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
     }
 }
 
-/// A held call on the page of a decision about it.
+/// Draws a held call on the page of a decision about it.
 pub(super) fn whole_call(call: &HeldCall) -> Markup {
     html! {
         section.call {
@@ -227,8 +227,8 @@ pub(super) fn whole_call(call: &HeldCall) -> Markup {
     }
 }
 
-/// The calls of a thread that wait for a person, for the head of its page. `held` has the same calls
-/// with their contents, or none of them.
+/// Draws the calls of a thread that wait for a person, for the head of the thread's page. `held`
+/// contains the same calls with their contents, or is empty.
 pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: bool) -> Markup {
     html! {
         div #needs-you {
@@ -270,7 +270,7 @@ fn since(call: &HeldCall) -> Markup {
     }
 }
 
-/// Links to the pages of the decisions about a call.
+/// Draws links to the pages of the decisions about a call.
 fn buttons(call: &HeldCall) -> Markup {
     html! {
         p.buttons {
@@ -283,7 +283,7 @@ fn buttons(call: &HeldCall) -> Markup {
     }
 }
 
-/// The text of a payload. A person who decides must see all of it.
+/// Draws the text of a payload. A person who decides must see all of it.
 fn written(text: &str, room: &PageRoom) -> Markup {
     if !room.has_room() {
         return html! { p.problem { "The page is full: the page of the message shows this text." } };

@@ -1,4 +1,4 @@
-//! Checks of expressions and prompts: syntax, names that select nothing, inputs that nothing uses.
+//! Checks of expressions and prompts: syntax, names that select nothing, and unused inputs.
 
 use std::collections::BTreeSet;
 
@@ -94,14 +94,14 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Shape of the run's view when a goal starts.
+    /// Returns the shape of the run's view when a goal starts.
     fn root_of(&self, number: usize) -> ValueShape {
         let mut root = self.input_root();
         for visible in self.graph.visible(number) {
             root = self.with_goal(root, visible);
         }
 
-        // Members of the goal's loop have outputs from the previous pass.
+        // Members of the goal's loop can have outputs from the previous pass.
         if let Some(owner) = self.graph.loop_of(number) {
             for member in self.graph.beneath(owner) {
                 root = self.with_goal(root, member);
@@ -286,7 +286,7 @@ impl ExpressionCheck<'_, '_> {
     }
 }
 
-/// The shape with this child added, or replaced if it has one of the same name.
+/// Returns the shape with this child added. A child of the same name is replaced.
 fn with_child(root: ValueShape, name: &str, shape: ValueShape) -> ValueShape {
     let ValueShape::Children(mut children) = root else { return root };
     children.retain(|(known, _)| known != name);

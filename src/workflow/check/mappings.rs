@@ -1,4 +1,4 @@
-//! Checks of `with`: a payload must be able to have the children and attributes that it gives.
+//! Checks of `with`: the payload must allow the children and attributes that `with` sets.
 
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::{PayloadParameter, Schemas};
@@ -27,7 +27,7 @@ pub(super) fn check(
     }
 }
 
-/// The payload that a mapping makes; `None` where it is not known.
+/// Returns the name of the payload that a mapping makes; `None` if it is not known.
 fn payload_of(
     name: &Placed<ListenerName>,
     payload: Option<&Placed<PayloadName>>,
@@ -48,7 +48,7 @@ fn payload_of(
     context.schemas.contains(found).then(|| found.clone())
 }
 
-/// The key of a parameter in `with`.
+/// Returns the key of a parameter in `with`.
 fn key_of(parameter: &PayloadParameter) -> String {
     let mark = if parameter.attribute { "@" } else { "" };
     format!("{mark}{}", parameter.name)
@@ -63,7 +63,7 @@ pub(super) fn check_fields(
     problems: &mut ProblemList,
 ) {
     let parameters = schemas.describe(payload).parameters;
-    // An element of any name may stand there.
+    // An element of any name may occur, so the fields cannot be checked.
     if parameters.iter().any(|parameter| parameter.content.kind == "any element") {
         return;
     }

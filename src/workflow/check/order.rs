@@ -46,7 +46,7 @@ pub(super) fn check(
     check_run_budget(definition, context, problems);
 }
 
-/// Every reference to a goal in the settings of `goal`.
+/// Returns every reference to a goal in the settings of `goal`.
 fn named(goal: &GoalDefinition) -> Vec<&Placed<GoalId>> {
     let mut named: Vec<&Placed<GoalId>> = Vec::new();
     named.extend(goal.needs.iter().flatten());
@@ -86,8 +86,8 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports needs outside of the goal's own list that are members of a list, and goals in `context`
-/// that may not have ended.
+/// Reports each dependency on a member of another goal's list, and each goal in `context` that may
+/// not have ended.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -248,7 +248,8 @@ fn check_label(
     }
 }
 
-/// Lengths of the numbers that the lists around a goal add to its labels: pass and item.
+/// Returns the lengths of the numbers that the lists around a goal add to its labels: pass and
+/// item.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),

@@ -1,4 +1,4 @@
-//! Checks of undo: of the rules of listeners, and of workflows that undo.
+//! Checks the undo rules of listeners, and the workflows that use them.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -72,9 +72,8 @@ pub fn check_undo_rule(
     problems.found
 }
 
-/// Reports listeners with an undo that can be called beneath a workflow that undoes, and that are
-/// not among its peers. Also reports an undo that two peers accept, and `report_to` without an
-/// undo.
+/// Reports listeners with an undo that can be called beneath an undoing workflow without being
+/// among its peers. Also reports an undo that two peers accept, and a `report_to` without an undo.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
@@ -129,7 +128,7 @@ pub(super) fn check(
     }
 }
 
-/// The peers, and everything that can be called beneath them.
+/// Returns the peers, and everything that can be called beneath them.
 fn beneath<'a>(peers: &'a [ListenerName], contracts: &'a Contracts) -> BTreeSet<&'a ListenerName> {
     let mut found: BTreeSet<&ListenerName> = BTreeSet::new();
     let mut pending: VecDeque<&ListenerName> = peers.iter().collect();

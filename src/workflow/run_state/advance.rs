@@ -43,14 +43,14 @@ impl WorkflowRun<'_> {
             && self.graph.direct_needs(number).iter().all(|need| self.goal_state(*need).has_ended())
     }
 
-    /// Starts a goal. `iteration`: pass of its loop, from 1; 0 outside of a loop.
+    /// Starts a goal. `iteration` is the pass of its loop, from 1; 0 outside of a loop.
     pub(super) fn start(&mut self, number: usize, iteration: u32) {
         let progress = GoalProgress { iteration, ..GoalProgress::default() };
         self.set(number, GoalState::Running(progress));
         self.start_form(number);
     }
 
-    /// Takes the output of a run.
+    /// Handles the output of a goal run.
     pub(super) fn completed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.kind {
             RunKind::Work => self.worked(run, output),
@@ -60,7 +60,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Starts a failed run once more, where `retry` allows it. Each part has its own retries.
+    /// Handles the failure of a goal run: starts it once more if `retry` allows. Each part has its
+    /// own retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
         let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
         if !is_final && run.attempt <= retry {
@@ -93,13 +94,13 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the list, if any, of which the ended goal is a member.
+    /// Continues the list to which the ended goal belongs, if any.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
             MemberKind::Loop { .. } => self.next_of_loop(membership.owner),
             MemberKind::Branch { .. } => self.next_of_branch(membership.owner),
-            // The goal that the fallback replaces has waited for its end.
+            // The replaced goal has waited for the end of its fallback.
             MemberKind::Fallback => self.skip(membership.owner),
             MemberKind::Verify => {}
         }
@@ -176,7 +177,7 @@ impl WorkflowRun<'_> {
         match self.judge_condition(number, 0, until) {
             Err(error) => self.fail(number, GoalFailure::of_expression(&error)),
             Ok(Some(is_met)) => self.pass_judged(number, is_met),
-            // The judge's answer will decide.
+            // The answer of the judge will decide.
             Ok(None) => {}
         }
     }
@@ -218,7 +219,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the answer of a judge to the condition of a loop or of a branch.
+    /// Handles the answer of a judge to the condition of a loop or of a branch.
     fn judgement_came(&mut self, number: usize, position: usize, output: &ViewValue) {
         let Some(is_met) = read_judgement(output) else {
             let failure = GoalFailure::new("bad-answer", "its judge answered neither yes nor no");
@@ -246,8 +247,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Evaluates a condition, or sends it to its judge. `None` while the judge decides; `position` is
-    /// that of the branch.
+    /// Evaluates a condition, or sends it to its judge. Returns `None` while the judge decides.
+    /// `position` is that of the branch.
     pub(super) fn judge_condition(
         &mut self,
         number: usize,

@@ -1,4 +1,4 @@
-//! Questions to people in a run: their payloads, and what a verdict does.
+//! Questions to people in a run: their payloads, and the effects of verdicts.
 
 use crate::ids::ListenerName;
 use crate::limits;
@@ -11,7 +11,7 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalFailure, GoalRun, GoalState, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// The question of a goal to a person.
+    /// Builds the question of a goal to a person.
     pub(super) fn question(
         &self,
         run: &GoalRun,
@@ -26,7 +26,7 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 
-    /// Takes a person's verdict. `about` is the goal that runs again after a correction.
+    /// Applies a person's verdict. `about` is the goal that runs again after a correction.
     pub(super) fn end_verdict(
         &mut self,
         number: usize,
@@ -47,7 +47,7 @@ impl WorkflowRun<'_> {
     }
 
     /// Runs the goal `about` again with the correction `text`, then every goal between it and the
-    /// question `asked`, and then asks again.
+    /// question `asked`, and finally the question itself.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);
@@ -65,7 +65,7 @@ impl WorkflowRun<'_> {
         let iteration = self.iteration_of(asked);
         again.iter().for_each(|goal| self.start_over(*goal));
 
-        // A goal outside of lists starts by itself, as soon as its needs have ended.
+        // A goal outside of lists starts by itself as soon as its dependencies have ended.
         let Some(membership) = self.graph.membership(about) else { return };
         if let Some(progress) = self.progress(membership.owner) {
             let position = progress.members.iter().position(|member| *member == about);
@@ -74,7 +74,8 @@ impl WorkflowRun<'_> {
         self.start(about, iteration);
     }
 
-    /// Resets a goal, its members and its fallback to waiting, and forgets their passes.
+    /// Resets a goal, its members and its fallback to waiting, and removes the outputs of their
+    /// passes.
     fn start_over(&mut self, number: usize) {
         self.set(number, GoalState::Waiting);
         self.state.passes.remove(&number);
@@ -83,7 +84,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// The corrections of people to a goal.
+    /// Returns the corrections of people to a goal.
     pub(super) fn corrections_of_people(&self, number: usize) -> &[String] {
         self.state.corrections.get(&number).map(Vec::as_slice).unwrap_or_default()
     }

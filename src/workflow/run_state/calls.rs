@@ -16,7 +16,8 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalRun, GoalState, RunKind, RunLimits, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// The goal whose settings and call apply to a run: for a verification, the goal that verifies.
+    /// Returns the goal whose settings and call apply to a goal run. For a verification, this is
+    /// the verifier.
     pub(in super::super) fn subject(&self, run: &GoalRun) -> usize {
         match run.kind {
             RunKind::Work | RunKind::Supervise | RunKind::Judge(_) => run.goal,
@@ -24,7 +25,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// The payload that answers a run of an agent; `None` if text answers it.
+    /// Returns the payload that answers a goal run of an agent; `None` if text answers it.
     pub(in super::super) fn answer(&self, run: &GoalRun) -> Option<PayloadName> {
         match run.kind {
             RunKind::Supervise => return Some(verdict_name()),
@@ -107,7 +108,7 @@ impl WorkflowRun<'_> {
         GoalCall::Agent { agent: agent.value.clone(), document, answer, roles }
     }
 
-    /// The call of a goal's supervisor: the document of an agent, or a question to a person.
+    /// Builds the call of a goal's supervisor: the document of an agent, or a question to a person.
     fn supervisor_call(
         &self,
         run: &GoalRun,
@@ -157,7 +158,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// The payload that a mapping makes.
+    /// Builds the payload of a mapping.
     fn mapped(
         &self,
         run: &GoalRun,
@@ -170,7 +171,7 @@ impl WorkflowRun<'_> {
     }
 }
 
-/// The judge of a loop, or of the branch at this position.
+/// Returns the judge of a loop, or of the branch at this position.
 fn judge_of(form: &GoalForm, position: usize) -> Option<(&Placed<ListenerName>, &Placed<String>)> {
     let condition = match form {
         GoalForm::Loop { until, .. } => until,

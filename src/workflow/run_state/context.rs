@@ -1,5 +1,6 @@
-//! The view of a goal's expressions, and its document: `<context>` shows only goals that the goal
-//! needs ([`GoalGraph::visible`](super::super::graph::GoalGraph::visible)).
+//! The view that a goal's expressions select from, and the goal's document. `<context>` shows only
+//! goals that the goal depends on
+//! ([`GoalGraph::visible`](super::super::graph::GoalGraph::visible)).
 
 use std::collections::HashSet;
 
@@ -16,8 +17,8 @@ use super::super::view::{RunView, ViewEntry, ViewValue};
 use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// The view of a goal: the input, the outputs of the goals that it needs, those of its loop,
-    /// and `more`, as far as `expressions` can reach them.
+    /// Builds the view of a goal: the input, the outputs of its dependencies and of its loop, and
+    /// `more`. Leaves out what `expressions` cannot reach.
     pub(super) fn view_with(
         &self,
         number: usize,
@@ -44,8 +45,8 @@ impl WorkflowRun<'_> {
         self.view(&seen, is_named("input"), more)
     }
 
-    /// The view of a goal run: the view of its goal, its item if it has one and, for a
-    /// verification, the output to judge.
+    /// Builds the view of a goal run: the view of its goal, its item, if any, and for a
+    /// verification the output to judge.
     pub(super) fn run_view(
         &self,
         run: &GoalRun,
@@ -56,7 +57,7 @@ impl WorkflowRun<'_> {
         self.view_with(self.subject(run), item.into_iter().chain(judged), expressions)
     }
 
-    /// The output that a run judges, under the name of the goal that gave it.
+    /// Returns the output that a goal run judges, under the name of the goal that produced it.
     fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
         if !matches!(run.kind, RunKind::Verify | RunKind::Supervise) {
             return None;
@@ -66,7 +67,7 @@ impl WorkflowRun<'_> {
         Some(ViewEntry::new(self.graph.goal(run.goal)?.id.value.as_str(), output))
     }
 
-    /// The entries of the output that a run judges.
+    /// Returns the document entries of the output that a goal run judges.
     fn judged_entries(&self, run: &GoalRun) -> Vec<ContextEntry> {
         let Some(judged) = self.judged(run) else { return Vec::new() };
         match run.part {
@@ -78,7 +79,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// The view of the run's output: every goal.
+    /// Builds the view for the output of the run: it contains every goal.
     pub(super) fn whole_view(&self) -> Result<RunView, XPathError> {
         let all: Vec<_> = (0..self.state.goals.len()).collect();
         self.view(&all, true, None)
@@ -105,8 +106,8 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// The latest output of a goal. If a goal in a loop has no output in the current pass but may
-    /// still run in it, the output of the previous pass.
+    /// Returns the latest output of a goal. For a goal in a loop without an output in the current
+    /// pass, this is the output of the previous pass, if the goal may still run.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());
@@ -123,7 +124,7 @@ impl WorkflowRun<'_> {
         pass.iter().find(|(member, _)| *member == number).map(|(_, output)| output.clone())
     }
 
-    /// Whether a goal in a loop will not run any more in the present pass.
+    /// Whether a goal in a loop will not run again in the present pass.
     fn has_turn_passed(&self, number: usize, owner: usize) -> bool {
         let mut at = number;
         while let Some(membership) =
@@ -146,7 +147,7 @@ impl WorkflowRun<'_> {
         false
     }
 
-    /// The text of a prompt with its expressions filled in.
+    /// Returns the text of a prompt with its expressions filled in.
     fn filled(&self, run: &GoalRun, prompt: &Placed<String>) -> Result<String, XPathError> {
         let expressions: Vec<_> = template::expressions(prompt).collect();
         if expressions.is_empty() {
@@ -159,7 +160,7 @@ impl WorkflowRun<'_> {
         template::fill(&prompt.value, |expression| view.insert(expression))
     }
 
-    /// The document of one run of a goal.
+    /// Builds the document of one run of a goal.
     pub(super) fn document(
         &self,
         run: &GoalRun,
@@ -195,7 +196,7 @@ impl WorkflowRun<'_> {
         Ok(document)
     }
 
-    /// Passes of a loop, the one under way included.
+    /// Returns the passes of a loop, including the present one.
     fn iterations(
         &self,
         owner: usize,
@@ -221,12 +222,12 @@ impl WorkflowRun<'_> {
         iterations
     }
 
-    /// Goals that have ended and that the document shows, in the order of the graph.
+    /// Returns the ended goals that the document shows, in the order of the graph.
     fn shown(&self, run: &GoalRun, goal: &GoalDefinition) -> Vec<usize> {
         let number = self.subject(run);
         let mut visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         if let RunKind::Judge(_) = run.kind {
-            // The judge of a loop sees the pass that it judges.
+            // The judge of a loop sees the outputs of the pass that it judges.
             visible.extend(self.graph.beneath(number));
         }
         let ended = self.graph.order().iter().copied();
@@ -276,7 +277,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// The label of a run's thread.
+    /// Returns the label of a run's thread.
     pub(super) fn label(&self, run: &GoalRun) -> String {
         let Some(goal) = self.graph.goal(self.subject(run)) else { return String::new() };
         let mut label = goal.id.value.to_string();
@@ -306,7 +307,7 @@ impl WorkflowRun<'_> {
     }
 }
 
-/// An output as text of a document: XML without namespace declarations.
+/// Writes an output as text of a document: XML without namespace declarations.
 pub(super) fn body(value: &ViewValue) -> String {
     match value {
         ViewValue::Text(text) => text.clone(),
@@ -317,8 +318,8 @@ pub(super) fn body(value: &ViewValue) -> String {
     }
 }
 
-/// The answer of a person as the person wrote it: the value of a form with one field, otherwise a
-/// line for each field. An answer with nested fields is XML.
+/// Writes the answer of a person as the person wrote it: the value of a form with one field,
+/// otherwise a line for each field. An answer with nested fields is XML.
 fn answer_of_person(goal: &GoalDefinition, answer: &Element) -> String {
     let is_value = |element: &Element| element.children().next().is_none();
     if !answer.children().all(is_value) {

@@ -1,4 +1,4 @@
-//! The forms of goals in a run: what each one starts, and what its results mean.
+//! The forms of goals in a run: what each form starts, and how it uses the results.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the first branch from `position` whose condition holds; skips the goal if there is
-    /// none. If a judge decides a condition, its answer continues the choice.
+    /// Takes the first branch at or after `position` whose condition holds, or skips the goal if
+    /// there is none. If a judge decides a condition, the judge's answer continues the choice.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {
@@ -122,7 +122,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the result of one part of a goal.
+    /// Handles the result of one part of a goal.
     pub(super) fn end_part(&mut self, run: &GoalRun, result: PartResult) {
         let number = run.goal;
         let Some(goal) = self.graph.goal(number) else { return };
@@ -206,8 +206,8 @@ impl WorkflowRun<'_> {
         self.supervise(&GoalRun { goal: number, iteration, part, attempt: 1, kind }, output);
     }
 
-    /// Ends a vote once all results are there. The output is the first one whose vote has a strict
-    /// majority of all voters.
+    /// Ends a vote once all results have arrived. The output is the first one whose vote has a
+    /// strict majority of all voters.
     fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
         if self.result_count(number) < voters {
             return;
@@ -264,7 +264,7 @@ impl WorkflowRun<'_> {
     }
 }
 
-/// The vote in an output: the value of an expression on it.
+/// Returns the vote in an output: the value of the expression `by` on it.
 fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     let element = match output {
         ViewValue::Text(text) => Element::local("output").with_text(text.clone()),
@@ -275,7 +275,7 @@ fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     document.evaluate(by).map(|value: XPathValue| value.to_text())
 }
 
-/// The result of a failed item: an element with the item as its content.
+/// Builds the result of a failed item: an element with the item as its content.
 fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())

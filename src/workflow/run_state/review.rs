@@ -9,7 +9,7 @@ use super::{
 };
 
 impl<'a> WorkflowRun<'a> {
-    /// Takes the output of a run that carries its goal out.
+    /// Handles the output of a goal run that carries its goal out.
     pub(super) fn worked(&mut self, run: &GoalRun, output: ViewValue) {
         if self.item_check(run).is_none() {
             return self.passed(run, output);
@@ -22,8 +22,8 @@ impl<'a> WorkflowRun<'a> {
         self.start_run(GoalRun { kind: RunKind::Verify, attempt: 1, ..run.clone() });
     }
 
-    /// Takes the output of a verification: the item's output counts, or the item runs once more
-    /// with the verification as its correction, or it has failed.
+    /// Handles the output of a verification: accepts the item's output, or runs the item once more
+    /// with the verification as its correction, or fails the item.
     pub(super) fn verified(&mut self, run: &GoalRun, verdict: ViewValue) {
         let Some(check) = self.item_check(run) else { return };
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
@@ -57,7 +57,7 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Takes an output that is verified or needs no verification. A supervisor of several agents
+    /// Handles an output that is verified or needs no verification. A supervisor of several agents
     /// judges their outputs together, later.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
@@ -141,7 +141,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Fails an item or a whole goal whose review has failed, after its retries.
+    /// Handles a review that has failed after its retries: fails the item or the whole goal.
     pub(super) fn review_failed(&mut self, run: &GoalRun, failure: GoalFailure) {
         let reviewer = match run.kind {
             RunKind::Supervise => "its supervisor".to_owned(),
@@ -154,7 +154,7 @@ impl<'a> WorkflowRun<'a> {
         self.fail_reviewed(run, GoalFailure { reason, ..failure });
     }
 
-    /// The verification that a run's item has to pass; `None` if its goal has none.
+    /// Returns the verification that a run's item has to pass; `None` if its goal has none.
     fn item_check(&self, run: &GoalRun) -> Option<&'a ItemCheck> {
         match &self.graph.goal(run.goal)?.form {
             GoalForm::Each(each) => each.verify.as_ref(),
@@ -162,7 +162,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// The corrections that the document of a run shows.
+    /// Returns the corrections that the document of a run shows.
     pub(super) fn corrections(&self, run: &GoalRun) -> Vec<String> {
         match run.kind {
             RunKind::Work | RunKind::Supervise => {
@@ -188,7 +188,7 @@ impl<'a> WorkflowRun<'a> {
     }
 }
 
-/// The position of a run's review. Agents that run at once share the review at 0.
+/// Returns the position of a goal run's review. Agents that run at once share the review at 0.
 fn position_of(run: &GoalRun) -> usize {
     match run.part {
         RunPart::Item(position) => position,

@@ -1,4 +1,5 @@
-//! The state of a retry, which takes over results of an earlier run and runs the other goals again.
+//! The state of a retry, which takes over some results of an earlier run and runs the other goals
+//! again.
 
 use std::collections::HashSet;
 
@@ -6,9 +7,9 @@ use super::super::graph::GoalGraph;
 use super::{GoalState, RunState};
 
 impl RunState {
-    /// The state of a new run that takes over the results of this one: of every goal that has
-    /// ended, without the goals `again` and those that need one of them. Members of a list go with
-    /// the list's owner.
+    /// Returns the state of a new run that takes over results of this one: those of every ended
+    /// goal, without the goals `again` and their dependents. The members of a list follow the
+    /// list's owner.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())
@@ -32,8 +33,8 @@ impl RunState {
     }
 }
 
-/// The outermost goal whose lists hold this one, directly or indirectly; the goal itself if it is
-/// in no list.
+/// Returns the outermost goal whose lists contain this one, directly or indirectly; the goal itself
+/// if it is in no list.
 fn owner_of_all(graph: &GoalGraph<'_>, goal: usize) -> usize {
     let mut owner = goal;
     let mut seen = 0;

@@ -23,8 +23,8 @@ pub(super) struct TurnWalk<'a> {
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit, so that the rest of the turn is unknown.
     pub cut: bool,
-    /// Number of bytes that were searched for close tags in vain. `limits::LOOKAHEAD_BYTES_MAX`
-    /// bounds it.
+    /// Number of bytes that were searched for close tags without success.
+    /// `limits::LOOKAHEAD_BYTES_MAX` bounds it.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
@@ -64,7 +64,7 @@ impl<'a> LastCloses<'a> {
     }
 }
 
-/// A tag whose name is the one that is searched for.
+/// A tag with the name that is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnTag {
     pub at: usize,
@@ -225,8 +225,8 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Searches for a close tag with this name after `from`. Returns whether there may be one;
-    /// exact once the turn has ended.
+    /// Searches for a close tag with this name after `from`. Returns whether there may be one. The
+    /// result is exact once the turn has ended.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -235,7 +235,7 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Adds all bytes from `from` on to those that were searched in vain.
+    /// Counts all bytes from `from` on as searched without success.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
@@ -511,7 +511,7 @@ fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> WalkStop {
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
 
-/// The defect of an element with two close tags.
+/// Returns the defect of an element with two close tags.
 pub(super) fn doubled(name: &[u8], at: usize) -> WalkStop {
     let shown = String::from_utf8_lossy(name);
     let message = format!("`</{shown}>` stands twice; close every element once");

@@ -12,7 +12,7 @@ macro_rules! codes {
         impl ExtractCode {
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The code as written in findings, feedback and docs.
+            /// Returns the code as written in findings, feedback and docs.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $code),* }
             }

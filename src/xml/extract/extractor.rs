@@ -78,7 +78,7 @@ impl Extractor {
         }
     }
 
-    /// Offset before which all bytes have been scanned.
+    /// Returns the offset before which all bytes have been scanned.
     fn reached(&self) -> usize {
         if self.prompt_reasoning.is_decided {
             self.decided

@@ -29,7 +29,7 @@ impl Default for ExtractLimits {
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// The [`REASONING_NAMES`], in any letter case, that are no payload names of this agent.
+    /// The [`REASONING_NAMES`] that are no payload names of this agent, in any letter case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
@@ -192,7 +192,7 @@ impl ActionGrammar {
         matches!(self.root(name, written), RootMeaning::Action(_))
     }
 
-    /// Local names of the children of an element.
+    /// Returns the local names of the children of an element.
     pub(super) fn child_names(&self, parent: ShapeId) -> Vec<&str> {
         let Some(ShapeContent::Elements(children)) = self.shape(parent).map(|s| &s.content) else {
             return Vec::new();
@@ -200,8 +200,8 @@ impl ActionGrammar {
         children.iter().filter_map(|id| self.shape(*id)).map(|s| &*s.name.local).collect()
     }
 
-    /// The action of a root element. A name with a namespace must match exactly. A bare name is
-    /// looked up by its local name, which must belong to one action only.
+    /// Returns the action of a root element. A name with a namespace must match exactly. A bare
+    /// name is looked up by its local name, which must belong to one action only.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -223,8 +223,8 @@ impl ActionGrammar {
         candidates.iter().find(fits).copied()
     }
 
-    /// The child of `parent` with this name. With `by_local_name`, a bare name is looked up by its
-    /// local name.
+    /// Returns the child of `parent` with this name. With `by_local_name`, a bare name is looked up
+    /// by its local name.
     pub(super) fn child(
         &self,
         parent: ShapeId,
@@ -261,8 +261,8 @@ fn in_namespace(name: &QName, namespace: &str) -> bool {
     name.namespace.as_deref().unwrap_or_default() == namespace
 }
 
-/// The action that the name of an unknown root element probably means. The names may differ in
-/// letter case, in hyphens for underscores, or in at most two letters.
+/// Returns the action that the name of an unknown root element probably means. The names may differ
+/// in letter case, in hyphens for underscores, or in at most two letters.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {

@@ -83,9 +83,9 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Offset of the end of a code block whose fence has `length` characters. The block ends with
-    /// the first line of nothing but at least as many of these characters, or at the end of the
-    /// turn.
+    /// Returns the offset of the end of a code block whose fence has `length` characters. The block
+    /// ends after the first line that consists of at least as many of these characters, or at the
+    /// end of the turn.
     fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMoreBytes> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
@@ -110,8 +110,8 @@ impl TurnWalk<'_> {
         Ok(source.len())
     }
 
-    /// Offset of the end of inline code that `length` backticks before `from` open. The code ends
-    /// with the next run of exactly as many backticks in the same paragraph.
+    /// Returns the offset of the end of inline code that `length` backticks before `from` open. The
+    /// code ends with the next run of exactly as many backticks in the same paragraph.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);

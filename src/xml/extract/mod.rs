@@ -2,7 +2,7 @@
 //!
 //! A turn is text in which some elements are actions. [`Extractor`] takes the turn in chunks of any
 //! size and returns the same [`Extraction`] for every chunking. It decides about a part of the text
-//! only when all bytes have arrived on which the decision depends. Decisions that depend on the end
+//! only when all bytes that the decision depends on have arrived. Decisions that depend on the end
 //! of the turn wait for [`Extractor::finish`]. Nothing incomplete becomes an [`ExtractedAction`],
 //! and every defect becomes a finding.
 //!

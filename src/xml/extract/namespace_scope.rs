@@ -99,7 +99,7 @@ impl PrefixScope {
     }
 }
 
-/// The prefix that this attribute declares; `None` if it is no namespace declaration.
+/// Returns the prefix that this attribute declares; `None` if it is no namespace declaration.
 pub(super) fn declared_prefix(attribute: &str) -> Option<&str> {
     match attribute {
         "xmlns" => Some(""),

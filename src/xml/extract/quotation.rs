@@ -49,8 +49,8 @@ impl QuoteBlocks {
         }
     }
 
-    /// Returns the block around this offset. Returns [`NeedMoreBytes`] while the line of the offset or
-    /// the end of its block is unknown.
+    /// Returns the block around this offset. Returns [`NeedMoreBytes`] while the line of the offset
+    /// or the end of its block is unknown.
     fn holding(
         &self,
         at: usize,

@@ -6,8 +6,8 @@ use memchr::memchr3;
 use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Decides when undecided bytes are worth another scan. The cost of a scan is the number of
-/// undecided bytes, so all scans together cost at most a few times the length of the turn.
+/// Decides when undecided bytes are rescanned. All scans together cost at most a small multiple of
+/// the turn's length, because each scan costs the number of undecided bytes.
 #[derive(Debug, Default)]
 pub(super) struct RescanLimiter {
     spent: usize,
@@ -23,7 +23,8 @@ impl RescanLimiter {
     }
 
     /// Whether another scan is worth its cost: earlier scans were cheap enough, and the bytes from
-    /// `old` on contain a character that can decide something. `turn` is decided up to `decided`.
+    /// `old` on contain a character that can decide something. The bytes of `turn` before `decided`
+    /// are decided.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();

@@ -62,7 +62,8 @@ impl WalkStep {
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Adds `name`. Returns it if it is new. Beyond the maximum number, every name counts as known.
+    /// Adds `name`, and returns it if it is new. Beyond the maximum number, every name counts as
+    /// known.
     fn add(&mut self, name: &[u8]) -> Option<&str> {
         let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
@@ -265,8 +266,8 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
-    /// Handles a root element that is no action. A bare name makes it an unknown element, which the
-    /// agent gets back as refused. A namespace makes it a payload, which the pump refuses.
+    /// Handles a root element that is no action. With a bare name, it is an unknown element, which
+    /// the agent gets back as refused. With a namespace, it is a payload, which the pump refuses.
     fn unknown(
         &mut self,
         tag: &OpenTag,

@@ -47,7 +47,7 @@ pub(super) enum TagOpening {
 }
 
 impl TurnBytes<'_> {
-    /// Offset of the end of the name that begins at `from`.
+    /// Returns the offset of the end of the name that begins at `from`.
     pub fn name_end(&self, from: usize) -> usize {
         let rest = self.rest(from);
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())

@@ -1,5 +1,5 @@
-//! Finds one piece of top-level markup and its extent, without deciding about it. Searches that
-//! must skip code, quotations, reasoning and the values of actions use this.
+//! Finds one piece of top-level markup and its extent, without a decision about the piece. Used by
+//! searches that must skip code, quotations, reasoning and the values of actions.
 
 use std::ops::Range;
 

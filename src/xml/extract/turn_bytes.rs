@@ -87,7 +87,7 @@ impl<'a> TurnBytes<'a> {
         Self { bytes, text, ended, last_cdata_end, last_comment_end }
     }
 
-    /// The text up to `end`, as if the turn ended there.
+    /// Returns the text up to `end`, as if the turn ended there.
     pub fn up_to(&self, end: usize) -> Self {
         Self { bytes: self.slice(0..end), ended: true, ..*self }
     }
@@ -108,8 +108,8 @@ impl<'a> TurnBytes<'a> {
         self.bytes.get(range).unwrap_or_default()
     }
 
-    /// The characters of a byte range, if the range lies within the valid UTF-8 and on character
-    /// boundaries.
+    /// Returns the characters of a byte range, if the range lies within the valid UTF-8 and on
+    /// character boundaries.
     fn text(&self, range: &Range<usize>) -> Option<&'a str> {
         let (from, text) = self.text;
         debug_assert!(range.end <= self.len());
@@ -120,7 +120,7 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| std::str::from_utf8(self.slice(range)), Ok)
     }
 
-    /// The text of a byte range for display, with invalid UTF-8 replaced.
+    /// Returns the text of a byte range for display, with invalid UTF-8 replaced.
     pub fn lossy(&self, range: Range<usize>) -> Cow<'a, str> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
@@ -160,14 +160,14 @@ impl<'a> TurnBytes<'a> {
         }
     }
 
-    /// Offset of the first byte from `from` on that is not white space.
+    /// Returns the offset of the first byte from `from` on that is not white space.
     pub fn skip_space(&self, from: usize) -> usize {
         let rest = self.rest(from);
         from + rest.iter().position(|b| !is_space(*b)).unwrap_or(rest.len())
     }
 
-    /// Offset after a CDATA section whose content begins at `from`; `None` if the section never
-    /// ends.
+    /// Returns the offset after a CDATA section whose content begins at `from`; `None` if the
+    /// section never ends.
     pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if from > self.last_cdata_end {
             return Ok(None);
@@ -175,7 +175,8 @@ impl<'a> TurnBytes<'a> {
         Ok(self.find(CDATA_END, from)?.map(|at| at + CDATA_END.len()))
     }
 
-    /// Offset after a comment whose content begins at `from`; `None` if the comment never ends.
+    /// Returns the offset after a comment whose content begins at `from`; `None` if the comment
+    /// never ends.
     pub fn comment_end(&self, from: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if from > self.last_comment_end {
             return Ok(None);

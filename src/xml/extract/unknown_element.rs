@@ -1,5 +1,5 @@
-//! Elements whose name the agent does not know. A closed one is a refused action, and nothing
-//! inside it is executed. One that is not closed is text.
+//! Elements whose name the agent does not know. A closed unknown element is a refused action, and
+//! nothing inside it is executed. An unclosed one is text.
 
 use memchr::{memchr3, memmem};
 
@@ -73,8 +73,8 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset after the close tag of an unknown element. The search skips code,
-    /// quotations, reasoning and the values of actions. If the only close tag stands in code and an
-    /// action stands before that code, the element extends to the end of the code, because nothing
+    /// quotations, reasoning and the values of actions. If an action precedes the code that
+    /// contains the only close tag, the element extends to the end of that code, because nothing
     /// that may be inside an unknown element is executed.
     pub fn unknown_end(
         &mut self,

@@ -6,7 +6,7 @@ use super::tag::StartTag;
 use super::{BrokenRule, ScanViolation};
 use crate::limits;
 
-/// The counts of the text that has been scanned so far.
+/// Counts of elements, depth and namespaces in the text that has been scanned so far.
 #[derive(Default)]
 pub(super) struct ComplexityBounds {
     elements: usize,

@@ -188,8 +188,9 @@ fn near(
     found.or_else(|| far(rest.get(NEAR..)?).map(|at| NEAR + at))
 }
 
-/// Length of the section at the beginning of `rest`, with both delimiters. A text may contain
-/// hundreds of thousands of sections, so a short section is found without a vectorised search.
+/// Returns the length of the section at the beginning of `rest`, with both delimiters. A text may
+/// contain hundreds of thousands of sections, so a short section is found without a vectorised
+/// search.
 pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     rest: &[u8],
     _open: &[u8; OPEN],
@@ -201,7 +202,8 @@ pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     Some(OPEN + at + CLOSE)
 }
 
-/// Length of a comment that contains `--` only at its end. `inside` is the text after `<!--`.
+/// Returns the length of a comment that contains `--` only at its end. `inside` is the text after
+/// `<!--`.
 fn plain_comment(inside: &[u8]) -> Option<usize> {
     let short = head(inside).windows(2).position(|end| end == b"--");
     let at = short.or_else(|| memmem::find(inside, b"--"))?;
@@ -253,7 +255,7 @@ fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     }
 }
 
-/// Offset of the next `>`, `"` or `'` from `at` on.
+/// Returns the offset of the next `>`, `"` or `'` from `at` on.
 fn tag_mark(rest: &[u8], at: usize) -> Option<usize> {
     let is_mark = |byte: u8| matches!(byte, b'>' | b'"' | b'\'');
     let far = |far: &[u8]| memchr3(b'>', b'"', b'\'', far);

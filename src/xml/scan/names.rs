@@ -66,7 +66,7 @@ fn is_further(c: char) -> bool {
         '0'..='9' | '-' | '.' | '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
 }
 
-/// Offset of the first character that XML 1.0 does not allow.
+/// Returns the offset of the first character that XML 1.0 does not allow.
 pub(super) fn illegal_char(text: &str) -> Option<usize> {
     let control = |b: u8| (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
     let controls = text.as_bytes().chunks(64).any(|chunk| {

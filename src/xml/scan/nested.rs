@@ -24,8 +24,8 @@ pub struct NestedElement {
 }
 
 impl NestedElement {
-    /// Binds the unprefixed names to the namespace `uri`. Returns `None` if they have not inherited
-    /// their namespace from the parents. `uri` must need no escaping.
+    /// Binds the unprefixed names to the namespace `uri`. Returns `None` if these names did not
+    /// inherit their namespace from the parents. `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));
         let default = self.inherited.clone()?;

@@ -1,4 +1,4 @@
-//! References: the five named references, such as `&amp;`, and characters by number.
+//! References in XML: the five named ones, such as `&amp;`, and characters by number.
 
 use super::names::qualified;
 use super::{ScanViolation, quoted};

@@ -58,7 +58,7 @@ impl ElementPolicy for NativePolicy<'_> {
     }
 }
 
-/// Refusal of a payload that was written as XML and must be called natively.
+/// Creates the refusal of a payload that was written as XML and must be called natively.
 pub(super) fn xml_call(
     raw: &str,
     action: &extract::ExtractedAction,

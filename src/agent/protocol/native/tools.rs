@@ -51,8 +51,8 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for every payload name except reasoning, which needs no tool. Without
-    /// `with_finals`, there is no tool that ends the call and none that reports progress.
+    /// Makes a tool for every payload name except reasoning, which needs none. Without
+    /// `with_finals`, leaves out the tools that end the call or report progress.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,
@@ -114,7 +114,7 @@ impl NativeTools {
         }
     }
 
-    /// A tool name that providers accept and that no other tool has.
+    /// Returns a tool name that providers accept and that no other tool has.
     fn free(&self, local: &str) -> String {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
         let wanted: String = local.chars().map(allowed).take(limits::TOOL_NAME_CHARS_MAX).collect();
@@ -131,8 +131,8 @@ impl NativeTools {
         name
     }
 
-    /// Allows payloads inside core payloads to be given as JSON: an object with one property, whose
-    /// name is the payload's tool name.
+    /// Allows payloads inside core payloads to be given as JSON: as an object with one property,
+    /// named after the payload's tool.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -180,13 +180,13 @@ impl NativeTools {
         self.entries.iter().map(|entry| entry.tool.clone()).collect()
     }
 
-    /// The tools that end the call.
+    /// Returns the tools that end the call.
     pub fn ending(&self) -> Vec<ModelTool> {
         let finals = self.entries.iter().filter(|entry| entry.is_final);
         finals.map(|entry| entry.tool.clone()).collect()
     }
 
-    /// Names of the tools that call peers.
+    /// Returns the names of the tools that call peers.
     pub fn names(&self) -> Vec<String> {
         let called = self.entries.iter().filter(|entry| entry.is_call);
         called.map(|entry| entry.tool.name.clone()).collect()
@@ -197,13 +197,13 @@ impl NativeTools {
         finals.map(|entry| entry.tool.name.clone()).collect()
     }
 
-    /// Name of the tool for a payload name.
+    /// Returns the name of the tool for a payload name.
     pub fn name_of(&self, word: &PayloadName) -> Option<&str> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         Some(&entry.tool.name)
     }
 
-    /// An example call of the payload's tool, such as `search({"query":"x"})`.
+    /// Returns an example call of the payload's tool, such as `search({"query":"x"})`.
     pub fn example(&self, word: &PayloadName) -> Option<String> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         let arguments = match entry.place {
@@ -231,7 +231,7 @@ impl NativeTools {
         Some(format!("{}({arguments})", entry.tool.name))
     }
 
-    /// A line for each tool, with the tool's description.
+    /// Returns a line for each tool, with the tool's description.
     pub fn described(&self) -> Vec<String> {
         let lines = self.entries.iter().map(|entry| {
             let ModelTool { description, .. } = &entry.tool;
@@ -241,7 +241,7 @@ impl NativeTools {
         lines.collect()
     }
 
-    /// A line for each tool, such as `search(query: string, path?: string)`.
+    /// Returns a line for each tool, such as `search(query: string, path?: string)`.
     pub fn concise(&self) -> Vec<String> {
         self.entries.iter().map(|entry| signature(&entry.tool)).collect()
     }
@@ -291,8 +291,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Replaces the value of `place`, an object with one property, by the XML that the core payload
-    /// must contain. The value may also be XML text.
+    /// Replaces the value of `place` in the arguments by the XML that the core payload must
+    /// contain. The value is an object with one property, or XML text.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -340,8 +340,8 @@ impl NativeTools {
     }
 }
 
-/// Schema of a payload inside a core payload. The definitions of the tools hold the schemas of the
-/// payloads themselves.
+/// Returns the schema of a payload inside a core payload. It names only the payloads; their own
+/// schemas are in the definitions of their tools.
 fn named_payload(names: &[&str]) -> Json {
     let description = format!(
         "One payload: exactly one property, whose name is a tool ({}) and whose value is that \

@@ -2,7 +2,7 @@
 //! their calls, followed by all other messages.
 //!
 //! A conversation is a sequence of segments: the items before the first turn, then each turn with
-//! the items after it. A segment depends on nothing outside itself, so it stays as it is while a
+//! the items after it. A segment depends only on its own items, so it does not change while a
 //! conversation grows.
 
 use std::collections::BTreeMap;
@@ -25,13 +25,13 @@ const CLEARED: &str = "What came before is no longer shown.";
 /// Text in place of a turn that was empty.
 const SILENT: &str = "(nothing)";
 
-/// Everything besides its items that determines how a conversation is rendered.
+/// Everything that determines how a conversation is rendered, except its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// Provider whose native calls and their results become blocks. Those of other providers become
-    /// XML.
+    /// Provider whose native calls and results become blocks. Calls and results of other providers
+    /// become XML.
     pub provider: Option<String>,
     pub version: RendererVersion,
 }
@@ -46,7 +46,7 @@ pub struct RenderedConversation {
     messages: Vec<Arc<ChatMessage>>,
 }
 
-/// The end of a segment, which begins where the one before it ends.
+/// The end of a segment. The segment begins where the previous one ends.
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
     /// Number of items up to the end of the segment.
@@ -58,13 +58,13 @@ struct RenderedSegment {
 }
 
 impl RenderedConversation {
-    /// Approximate size in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.end().bytes
     }
 
-    /// Renders the messages of a model request. Roles alternate, and the first and the last message
-    /// are the user's.
+    /// Renders the messages of a model request. Roles alternate; the first and the last message
+    /// have the role of the user.
     pub fn render(
         &mut self,
         items: &[MemoryItem],
@@ -90,7 +90,7 @@ impl RenderedConversation {
         self.messages.clone()
     }
 
-    /// Drops the segments from the first one that is not the same in `items`.
+    /// Drops the first segment that differs from `items`, and all segments after it.
     fn keep_unchanged(&mut self, items: &[MemoryItem]) {
         let pairs = self.items.iter().zip(items);
         let same = pairs.take_while(|(kept, item)| kept == item).count();
@@ -110,8 +110,8 @@ impl RenderedConversation {
         self.segments.last().copied().unwrap_or_default()
     }
 
-    /// Adds a segment: the message of its turn, if it has one, and the user message of the items
-    /// after it.
+    /// Adds a segment: the message of its turn, if it has one, and a user message with the items
+    /// after the turn.
     fn push(
         &mut self,
         turn: Option<&Arc<ModelText>>,
@@ -134,12 +134,12 @@ impl RenderedConversation {
     }
 }
 
-/// The items before the first turn.
+/// Returns the items before the first turn.
 fn until_turn(items: &[MemoryItem]) -> &[MemoryItem] {
     items.split(is_turn).next().unwrap_or_default()
 }
 
-/// The items after the first `count`.
+/// Returns the items after the first `count`.
 fn items_after<T>(items: &[T], count: usize) -> &[T] {
     items.get(count..).unwrap_or_default()
 }
@@ -157,7 +157,7 @@ fn bytes_of(message: &ChatMessage) -> usize {
     texts.sum()
 }
 
-/// Renders a conversation of which nothing is kept.
+/// Renders a whole conversation, without reuse of earlier segments.
 pub fn conversation(
     items: &[MemoryItem],
     viewer: &ListenerName,
@@ -176,7 +176,7 @@ impl ConversationForm {
     }
 }
 
-/// The message of a turn.
+/// Returns the message of a turn.
 fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
     let mut blocks = Vec::new();
     if form.is_native(turn) {
@@ -200,9 +200,10 @@ struct SegmentRenderer<'a> {
     form: &'a ConversationForm,
     turn: Option<&'a ModelText>,
     owed: Vec<PendingToolResult<'a>>,
-    /// Results of the turn's actions by the index of the action, if results are not sent as blocks.
+    /// Results of the turn's actions, by the index of the action; only if they are not sent as
+    /// blocks.
     results: BTreeMap<usize, Vec<RenderedMessage<'a>>>,
-    /// All other texts of the message.
+    /// All other texts of the user message.
     incoming: Vec<String>,
 }
 
@@ -227,7 +228,7 @@ impl<'a> SegmentRenderer<'a> {
         Self { form, turn, owed, results: BTreeMap::new(), incoming: Vec::new() }
     }
 
-    /// The user message of these items. The results come first, in the order of their calls.
+    /// Makes the user message of these items. The results come first, in the order of their calls.
     fn answer(mut self, items: &'a [MemoryItem]) -> ChatMessage {
         for item in items {
             match item {
@@ -295,7 +296,7 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Text that stands for the missing result of a native call.
+/// Returns the text that stands for the missing result of a native call.
 fn silence(call: &RecordedToolCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",
@@ -303,7 +304,7 @@ fn silence(call: &RecordedToolCall) -> &'static str {
     }
 }
 
-/// The text of a turn with its native calls written as XML.
+/// Returns the text of a turn with its native calls written as XML.
 fn as_xml(model_text: &ModelText) -> String {
     let mut parts = Vec::new();
     if !model_text.raw.is_empty() || model_text.calls.is_empty() {

@@ -107,7 +107,8 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Text of a message in the prompt of `viewer`, unless a stub replaces the message.
+/// Returns the text of a message in the prompt of `viewer`: the message itself, or the stub that
+/// replaces it.
 pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
     shown(seen, viewer, version).block(version)
 }
@@ -145,7 +146,7 @@ pub(super) fn shown_or_stub<'a>(
     }
 }
 
-/// The thread whose result this message is, and the status with which that thread ended.
+/// Returns the thread whose result this message is, and the status with which that thread ended.
 fn thread_of(message: &Message) -> Option<(String, String)> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;
@@ -246,12 +247,12 @@ fn system_payload<'a>(
     }
 }
 
-/// Name of the peer of a group that caused a system payload, if the payload states one.
+/// Returns the name of the group member that caused a system payload, if the payload names one.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
 
-/// Feedback about a refused payload, or about a turn without a payload.
+/// Renders feedback about a refused payload, or about a turn without a payload.
 fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(huh) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
@@ -282,7 +283,7 @@ fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     RenderedMessage::owned_result(attempted.or(request), None, failure(&lines.join("\n")))
 }
 
-/// Local name of the first tag of a refused payload, even if the rest is malformed.
+/// Returns the local name of the first tag of a refused payload, even if the rest is malformed.
 fn root_name(attempt: &str) -> Option<&str> {
     // A native call is recorded in the form `name(arguments)`.
     let call = attempt.split_once('(').map(|(name, _)| name);
@@ -298,7 +299,7 @@ fn root_name(attempt: &str) -> Option<&str> {
     (!local.is_empty()).then_some(local)
 }
 
-/// Result of an action that failed on the side of the system.
+/// Renders the result of an action that failed through a fault of the system.
 fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(error) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
@@ -318,7 +319,7 @@ fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static
     )
 }
 
-/// Text of a failure. It is the text of an element without children, and otherwise one line for
+/// Returns the text of a failure: the text of an element without children, otherwise one line for
 /// each child.
 fn failure_text(payload: &str) -> String {
     match Element::read(payload) {
@@ -339,7 +340,7 @@ fn failure_text(payload: &str) -> String {
     }
 }
 
-/// The text with exactly one `Error:` at its beginning, even if it had several.
+/// Returns the text with exactly one `Error:` at its beginning, even if it had several.
 fn failure(text: &str) -> String {
     let mut text = text.trim_start();
     while let Some(rest) = text.strip_prefix("Error:") {

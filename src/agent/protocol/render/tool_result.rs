@@ -33,8 +33,8 @@ pub(super) fn tool_result(
     out
 }
 
-/// A payload as the content of `<tool_result>`. Its characters are escaped already, so they are not
-/// escaped again. Only tags named `tool_result` are escaped, so that no payload can end the result.
+/// Returns a payload as the content of `<tool_result>`. The characters of a payload are already
+/// escaped, so only tags named `tool_result` are escaped here: no payload can end the result.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -43,8 +43,8 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// The payload with the contents of CDATA sections and comments escaped. In well-formed XML, only
-/// these may contain unbalanced tags, so the payload then cannot close the elements around it.
+/// Returns the payload with the contents of CDATA sections and comments escaped. In well-formed
+/// XML, only these may contain unbalanced tags, so the payload cannot close the elements around it.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

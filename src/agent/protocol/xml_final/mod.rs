@@ -169,14 +169,14 @@ pub(super) fn how(finals: &AgentFinals) -> String {
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// The text without a suffix that is a beginning of `close`.
+/// Removes a suffix that is the beginning of `close`, if the text ends in one.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();
     found.unwrap_or(text)
 }
 
-/// Findings about unknown elements that were meant as slots of this turn.
+/// Returns the findings about unknown elements that were meant as slots of this turn.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -186,7 +186,7 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// The finding about an unknown element that was meant as a slot; `None` if it was not.
+/// Returns the finding about an unknown element that was meant as a slot; `None` if it was not.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

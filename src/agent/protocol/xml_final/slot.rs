@@ -6,7 +6,7 @@ use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
-/// Number of digits in a nonce, after its first letter.
+/// Number of digits in a nonce, after its first character.
 const NONCE_DIGITS: usize = 8;
 
 /// Slots of one turn.
@@ -24,8 +24,8 @@ pub(super) enum SlotMismatch {
 }
 
 impl TurnSlots {
-    /// The slots of a turn. The nonce is derived from the turn, so that it differs between turns
-    /// but not between renderings of the same turn.
+    /// Creates the slots of a turn. The nonce is derived from the turn: it differs between turns,
+    /// but not between renderings of one turn.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -44,7 +44,7 @@ impl TurnSlots {
         format!("{}-{slot}", self.nonce)
     }
 
-    /// Names of the turn's slots.
+    /// Returns the names of the turn's slots.
     pub fn names(&self) -> Vec<String> {
         vec![self.named(FINAL), self.named(PROGRESS)]
     }
@@ -66,20 +66,20 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces the names of this turn's slots in a text by their general form. The next turn reads
-    /// this text, and would refuse a slot of this turn.
+    /// Replaces the names of this turn's slots in a text by their general form, because the next
+    /// turn reads the text and refuses slots of this turn.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
         })
     }
 
-    /// General form of the final report without a nonce, which fits any turn.
+    /// Returns the general form of the final report, which contains no nonce and fits any turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
 
-    /// Example of the final report with this turn's slot.
+    /// Returns an example of the final report in this turn's slot.
     pub fn example(&self, format: &FinalFormat) -> String {
         let name = self.named(FINAL);
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
@@ -90,7 +90,7 @@ impl TurnSlots {
         self.stranger(name).is_some()
     }
 
-    /// Reason why an unknown root element is not one of this turn's slots. `None` if it was not
+    /// Returns why an unknown root element is not one of this turn's slots; `None` if it was not
     /// meant as a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {

@@ -1,4 +1,4 @@
-//! The hosts of one agent in this process, one for each config that a pump may still deliver under.
+//! The hosts of one agent in this process: one for each config that a delivery may still name.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,8 @@ use crate::limits;
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
 /// Hosts of one agent by config. All clones share them.
-///
-/// A reload adds a host and keeps those of earlier configs: the pump reloads at another moment, and
-/// a delivery belongs to the config of its hand-over.
+/// A reload adds a host and keeps those of earlier configs: the pump reloads at another time, and a
+/// delivery belongs to the config that was in force at its hand-over.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
     /// Newest config first. Never held across an await.
@@ -28,8 +27,8 @@ impl ConfiguredHosts {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the host of another config. Returns the host of the oldest config if there are too many,
-    /// which takes no more deliveries and must be drained.
+    /// Adds the host of another config. If there are too many hosts, removes and returns that of
+    /// the oldest config, which the caller must drain.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
         let mut hosts = self.all();
         hosts.push_front((config, host));

@@ -28,7 +28,7 @@ use super::{Error, header_names};
 pub use configured_hosts::ConfiguredHosts;
 pub use remote_sink::RemoteSink;
 
-/// Stream of service discovery requests, each with the verb that it uses.
+/// Stream of service discovery requests, each with its verb.
 type ServiceQuestions =
     SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 
@@ -97,7 +97,7 @@ impl RemoteAgentHost {
         })
     }
 
-    /// The hosts that deliveries go to.
+    /// Returns the hosts that receive the deliveries.
     pub fn hosts(&self) -> ConfiguredHosts {
         self.hosts.clone()
     }
@@ -131,8 +131,8 @@ impl RemoteAgentHost {
                 () = patience, if !is_ending => (is_ending, ending) = (true, self.end()),
                 Some(()) = &mut ending, if is_ending => return,
                 _ = beat.tick() => {
-                    // A connection that is lost accepts no more messages at some point. Serving
-                    // must continue meanwhile.
+                    // A lost connection eventually accepts no more messages. The time limit keeps
+                    // this loop going.
                     let living = self.live(leave_by.is_some());
                     timeout(limits::NATS_LEASE / 3, living).await.ok();
                 }
@@ -147,8 +147,8 @@ impl RemoteAgentHost {
                 }
                 () = &mut stopped, if leave_by.is_none() => {
                     leave_by = Some(Instant::now() + limits::CANCEL_GRACE);
-                    // Without a connection the drain cannot finish, and no more deliveries can
-                    // arrive either.
+                    // Without a connection the drain cannot finish, but then no more deliveries can
+                    // arrive.
                     timeout(limits::CANCEL_GRACE, self.deliveries.drain()).await.ok();
                 }
             }
@@ -167,8 +167,8 @@ impl RemoteAgentHost {
         Some(ending).into()
     }
 
-    /// Takes deliveries that have already arrived. A cancellation that arrived later may concern
-    /// one of them.
+    /// Takes deliveries that have already arrived, because a cancellation that arrived later may
+    /// concern one of them.
     fn take_waiting(&mut self) {
         while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
             self.take(&message);
@@ -269,7 +269,7 @@ impl DeliveryHeaders<'_> {
     }
 }
 
-/// Decodes the headers of a delivery, which has no messages yet, and the digest of its config.
+/// Decodes a delivery and the digest of its config from headers. The delivery has no messages yet.
 fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, String), String> {
     let head = DeliveryHeaders(headers);
     let seconds: f64 = head.parsed(header_names::TIMEOUT)?;

@@ -33,7 +33,7 @@ struct SharedSink {
     client: Client,
     subjects: ListenerSubjects,
     runtime: runtime::Handle,
-    /// For each delivery whose answer the pump does not have yet, the reply subject. Never locked
+    /// Reply subjects of the deliveries whose answers the pump does not have yet. Never locked
     /// across an await.
     held: Mutex<HashMap<DeliveryKey, String>>,
     /// Notified when the pump has the last answer.
@@ -76,7 +76,7 @@ impl RemoteSink {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reply subjects of all deliveries in progress.
+    /// Returns the reply subjects of all deliveries in progress.
     pub(super) fn replies(&self) -> Vec<String> {
         self.held().values().cloned().collect()
     }
@@ -89,7 +89,7 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Returns when the pump has every answer, or can no longer accept those that it lacks.
+    /// Waits until the pump has every answer, or can no longer accept the missing ones.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -265,8 +265,8 @@ impl RemoteSink {
         }
     }
 
-    /// Returns when the server has received everything that was sent before. Proved by the server's
-    /// reply to a request on a subject without responders.
+    /// Waits until the server has received everything that was sent before. The server's reply to a
+    /// request on a subject without responders proves this.
     pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let subject = self.0.subjects.answer("arrived");
@@ -292,7 +292,8 @@ impl Sink for RemoteSink {
         self.0.texts.channel.attempt_ended(call, attempt);
         let relay = self.clone();
         self.0.runtime.spawn(async move {
-            // The pump shows no text of an attempt that it has the answer of.
+            // Texts are sent before the answer, because the pump shows no text of an answered
+            // attempt.
             timeout(limits::LIVE_DRAIN_TIMEOUT, relay.relay_queued()).await.ok();
             relay.put_answer((call, attempt), result).await;
         });
@@ -307,7 +308,7 @@ impl Sink for RemoteSink {
     }
 
     fn model_state(&self, source: &LiveSource, state: ModelState) {
-        // The task that relays texts finds the state between them in the live channel.
+        // The task that relays texts also sends this state, in its place between the texts.
         if self.texts().is_relaying() {
             return;
         }

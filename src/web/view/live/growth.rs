@@ -1,4 +1,4 @@
-//! Follows the growth of the journals for all live pages at once.
+//! Follows the growth of the journals, once for all live pages.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -16,25 +16,25 @@ use crate::organism::project;
 use crate::service::handshake::Handshake;
 use crate::service::{ServiceClient, ServiceTransport, SocketTransport};
 
-/// The content that a live page follows: one tree, or the list of all.
+/// The content that a live page follows: one tree, or `None` for the list of all trees.
 pub(super) type FollowedTree = Option<ThreadId>;
 
 /// State of the content of a live page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ContentState {
-    /// Whether an organism runs that reports the growth of its journals.
+    /// Whether a running organism reports the growth of its journals.
     pub is_running: bool,
-    /// Grows with the content.
+    /// Version of the content, which increases whenever the content grows.
     pub version: u64,
 }
 
-/// The followed trees, each with the channel of its pages.
+/// The followed trees, each with the channel to its live pages.
 type FollowedTrees = HashMap<FollowedTree, watch::Sender<ContentState>>;
 
 /// Follows the journals in a directory while there are live pages.
 pub(in super::super) struct GrowthFollower {
     data: PathBuf,
-    /// Bounds the live pages.
+    /// Limits the number of live pages.
     permits: Arc<Semaphore>,
     shared: Arc<FollowerShared>,
     task: JoinHandle<()>,
@@ -42,13 +42,13 @@ pub(in super::super) struct GrowthFollower {
 
 /// State that the pages and the follower share.
 struct FollowerShared {
-    /// Held for a look at each followed tree, never across an await.
+    /// Lock: held only to read or update the followed trees, never across an await.
     trees: Mutex<FollowedTrees>,
-    /// Notified when a page comes.
+    /// Notified when a page is opened.
     opened: Notify,
 }
 
-/// The place of a live page among the followers.
+/// The registration of one live page with the follower.
 pub(super) struct FollowedPage {
     pub state: watch::Receiver<ContentState>,
     _permit: OwnedSemaphorePermit,
@@ -62,7 +62,7 @@ impl GrowthFollower {
         Self { data, permits, shared, task }
     }
 
-    /// Adds a page; `None` if there are too many.
+    /// Adds a page; returns `None` if there are too many.
     pub(super) fn add(&self, followed: FollowedTree) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let state = self.shared.subscribe(followed);
@@ -70,7 +70,7 @@ impl GrowthFollower {
         Some(FollowedPage { state, _permit: permit })
     }
 
-    /// A client of the organism that runs on these journals at the time of each request.
+    /// Creates a client of the organism that runs on these journals at the time of each request.
     pub(super) fn client(&self) -> ServiceClient {
         client(&self.data)
     }
@@ -93,8 +93,8 @@ impl FollowerShared {
         take(&mut self.trees.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A receiver for a tree. A new tree begins with what is known of the others, and its version
-    /// follows with the next growth.
+    /// Returns the receiver for a tree. The state of a new tree takes only `is_running` from the
+    /// others; its version comes with the next report.
     fn subscribe(&self, followed: FollowedTree) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let is_running = trees.values().any(|known| known.borrow().is_running);
@@ -104,7 +104,7 @@ impl FollowerShared {
         })
     }
 
-    /// Whether a page is open. Forgets the trees of closed pages.
+    /// Whether a page is open. Removes the trees of closed pages.
     fn has_pages(&self) -> bool {
         self.with_trees(|trees| {
             trees.retain(|_, sender| sender.receiver_count() > 0);
@@ -149,7 +149,7 @@ async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
             let is_new = known.insert(partition, position) != Some(position);
             if is_new { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        // A new page has no version yet, so it gets one as after a growth.
+        // A new page ends the wait like a growth, because it has no version yet.
         let is_running = tokio::select! {
             followed = grown => followed.is_ok() && client_is_up(&data).await,
             () = opened => client_is_up(&data).await,
@@ -168,7 +168,7 @@ async fn client_is_up(data: &Path) -> bool {
     found.is_ok_and(|is_found| is_found)
 }
 
-/// The present version of each followed tree that can be read.
+/// Returns the present version of each followed tree that can be read.
 async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedTree, u64> {
     let data = data.to_owned();
     let look = tokio::task::spawn_blocking(move || {

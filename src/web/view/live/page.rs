@@ -1,5 +1,5 @@
-//! The events of one live page, as server-sent events: `state` (whether an organism runs), `grown`
-//! (the content has changed), and `live` (what model calls of the thread do now).
+//! The server-sent events of one live page: `state` (whether an organism runs), `grown` (the
+//! content has changed), and `live` (the present activity of the thread's model calls).
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -23,12 +23,12 @@ use crate::mutant::mutant;
 use crate::service::{LiveRequest, ServiceClient};
 use crate::xml::invisible_characters::visible;
 
-/// The events of a list of threads.
+/// Streams the events of a list of threads.
 pub(in super::super) async fn show_threads(State(view): State<Arc<ViewState>>) -> Response {
     events(&view, None)
 }
 
-/// The events of a thread's page, with texts of its model calls.
+/// Streams the events of a thread's page, with the texts of its model calls.
 pub(in super::super) async fn show_thread(
     State(view): State<Arc<ViewState>>,
     Path(id): Path<String>,
@@ -62,8 +62,8 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(lines)).into_response()
 }
 
-/// Whether a person sees what models write before any check. A viewer without a name has started the
-/// view, as an operator on this host does.
+/// Whether a person sees model texts before they are checked. A viewer without a name does, because
+/// this person has started the view, like an operator on this host.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }
@@ -75,14 +75,14 @@ fn next_keep_alive() -> Instant {
 /// A page that is open in a browser.
 struct LivePage {
     followed: FollowedPage,
-    /// The state that the page knows.
+    /// The state that was last sent to the page.
     shown: Option<ContentState>,
     calls: Option<ModelCallFeed>,
     keep_alive: Instant,
 }
 
 impl LivePage {
-    /// The next event in its text form; `None` at the end of the view.
+    /// Returns the next event in its text form; `None` at the end of the view.
     async fn next_event(&mut self) -> Option<String> {
         loop {
             if let Some(event) = self.next_state() {
@@ -102,13 +102,13 @@ impl LivePage {
         }
     }
 
-    /// An event for what the page does not know yet. The page was drawn before its first event, so
-    /// that event makes it look again.
+    /// Returns an event for a state that the page does not know yet. The page was drawn before its
+    /// first event, so the first event makes it reload its content.
     fn next_state(&mut self) -> Option<String> {
         let state = *self.followed.state.borrow_and_update();
         let shown = self.shown.replace(state);
         if shown.is_none_or(|shown| shown.is_running != state.is_running) {
-            // The version follows as an event of its own.
+            // The version follows as a separate event.
             let version = shown.map_or(u64::MAX, |shown| shown.version);
             self.shown = Some(ContentState { version, ..state });
             return Some(written("state", &format!("{{\"running\":{}}}", state.is_running)));
@@ -125,12 +125,12 @@ async fn next_call_event(calls: Option<&ModelCallFeed>) -> LiveEvent {
     }
 }
 
-/// One event. JSON has no line breaks of its own.
+/// Writes one event. JSON contains no line breaks.
 fn written(name: &str, json: &str) -> String {
     format!("event: {name}\ndata: {json}\n\n")
 }
 
-/// The events of the model calls of a thread. Ends when it is dropped.
+/// The events of a thread's model calls. The subscription ends when this is dropped.
 struct ModelCallFeed {
     queue: Arc<LiveQueue>,
     task: JoinHandle<()>,
@@ -178,7 +178,8 @@ async fn feed(
     }
 }
 
-/// An event as the page gets it, with hidden characters made visible.
+/// Returns an event in the form for the page, with hidden characters made visible; `None` for a
+/// text that must not be shown.
 fn shown_event(event: LiveEvent, is_text_shown: bool) -> Option<LiveEvent> {
     match event {
         LiveEvent::Text { source, part, text } if is_text_shown => {

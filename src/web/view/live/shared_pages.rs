@@ -1,5 +1,5 @@
-//! Pages that live pages of one address load again at the same time. One of them makes the server
-//! draw the page, and the others get a copy.
+//! Pages that several live pages with the same address reload at the same time. The server draws
+//! such a page once, and the other live pages get copies.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 /// Address and version of a page.
 type PageKey = (String, u64);
 
-/// A page that was drawn once.
+/// A page that is drawn only once.
 #[derive(Debug)]
 struct DrawnPage {
     cell: OnceCell<(StatusCode, Bytes)>,
@@ -30,12 +30,12 @@ struct DrawnPage {
 
 #[derive(Debug, Default)]
 pub(in super::super) struct SharedPages {
-    /// Held for a look, never across an await.
+    /// Lock: held only for a lookup, never across an await.
     pages: Mutex<HashMap<PageKey, Arc<DrawnPage>>>,
 }
 
 impl SharedPages {
-    /// The page under this key, which may still have to be drawn. Old pages are forgotten.
+    /// Returns the page under this key, which may not be drawn yet. Removes old pages.
     fn get(&self, key: PageKey) -> Arc<DrawnPage> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.retain(|_, page| page.since.elapsed() < limits::WEB_LIVE_INTERVAL);
@@ -47,8 +47,8 @@ impl SharedPages {
     }
 }
 
-/// Answers the requests of live pages for the same version of the same page with one drawn page.
-/// All sessions of a view belong to one person, so each of them may see it. Only for pages in HTML.
+/// Responds to all requests of live pages for the same version of the same page with one drawn
+/// page. All sessions of a view belong to one person, so each may see it. Only for pages in HTML.
 pub(in super::super) async fn share(
     State(view): State<Arc<ViewState>>,
     request: Request,

@@ -15,7 +15,7 @@ use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport};
 use crate::thread::{DecisionOrigin, Hold, OperatorKeys};
 
-/// The circumstances of one action.
+/// The context of one action.
 pub(super) struct ActionContext {
     pub view: Arc<ViewState>,
     pub config: Config,
@@ -25,7 +25,8 @@ pub(super) struct ActionContext {
 }
 
 impl ActionContext {
-    /// Reads the config as it is now, because a reload may have changed who the operators are.
+    /// Creates the context of a request. Reads the config file again, because a reload may have
+    /// changed the operators.
     pub async fn open(view: &Arc<ViewState>, headers: &HeaderMap) -> Result<Self, OperateFailure> {
         let forbidden =
             |text: String| OperateFailure::new(StatusCode::FORBIDDEN, "A read-only view", text);
@@ -56,17 +57,17 @@ impl ActionContext {
         self.view.operate.as_ref().ok_or_else(failure)
     }
 
-    /// Whether the organism takes signed decisions alone.
+    /// Whether the organism accepts only signed decisions.
     pub fn must_sign(&self) -> bool {
         !self.config.operators.is_empty()
     }
 
-    /// Origin of an action: the user of this process. The note is added with the confirmation.
+    /// Returns the origin of an action: the user of this process. The confirmation adds the note.
     pub fn origin(&self) -> DecisionOrigin {
         DecisionOrigin { who: operator::this_user(), note: String::new(), signature: None }
     }
 
-    /// A client of the organism that runs. None is started for an action.
+    /// Returns a client of the running organism. Starts no organism for an action.
     pub async fn client(&self) -> Result<ServiceClient, OperateFailure> {
         let data = self.view.journals.data();
         let handshake = Handshake::of(&self.config);
@@ -85,7 +86,7 @@ impl ActionContext {
         Err(OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No organism runs", text))
     }
 
-    /// The held call that a message opened, as the organism knows it now.
+    /// Returns the held call that a message opened, as the organism knows it now.
     pub async fn held_call(
         &self,
         message: MessageId,
@@ -107,7 +108,8 @@ impl ActionContext {
     }
 }
 
-/// Why the person of a view is no operator of the config as it is now; `None` if the person is one.
+/// Returns why the person of a view is no operator in the present config; `None` if the person is
+/// one.
 fn why_no_operator(access: &OperateAccess, operators: &OperatorKeys) -> Option<String> {
     let person = &access.person;
     if operators.iter().any(|(name, _)| name == person) {
@@ -120,7 +122,8 @@ fn why_no_operator(access: &OperateAccess, operators: &OperatorKeys) -> Option<S
         ));
     }
 
-    // Without operators, the person is the user of the command, whose name the system proves.
+    // If the config names no operators, the person is the user of the command, whose name the
+    // operating system proves.
     let user = operator::this_user().login;
     if user.as_deref() == Some(person.as_str()) {
         return None;
@@ -133,7 +136,7 @@ fn why_no_operator(access: &OperateAccess, operators: &OperatorKeys) -> Option<S
     ))
 }
 
-/// The failure for a request that the organism did not answer.
+/// Creates the failure for a request to which the organism did not respond.
 pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
     let text = match error {
         service::Error::Lost => {

@@ -1,4 +1,4 @@
-//! Answers to questions: a form made from the schema of the reply.
+//! The pages with which a person answers a question, in a form made from the schema of the reply.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::thread::{Decision, Hold};
 
 pub(super) const PATH: &str = "/operate/answer";
 
-/// Path of the form for an answer.
+/// Returns the path of the form for an answer.
 pub(in super::super) fn answer_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
 }
@@ -43,7 +43,7 @@ pub(super) async fn show(
     respond(&view, page.await)
 }
 
-/// Shows the answer that the form makes, or the form again.
+/// Shows the answer that the form makes for confirmation, or the form again with the mistake.
 pub(super) async fn prepare(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -63,7 +63,7 @@ pub(super) async fn prepare(
     respond(&view, page.await)
 }
 
-/// The form with the refusal of what was typed there.
+/// Shows the form with the entered answer again, and why the organism refused it.
 pub(super) async fn again(
     context: ActionContext,
     typed: &UrlQuery,
@@ -103,19 +103,20 @@ async fn confirm(
     context.confirm(action, &details).await
 }
 
-/// Names of the replies that answer a question.
+/// Returns the names of the replies that answer a question.
 fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
     config.contracts.answers_to(&call.to, &call.name)
 }
 
-/// The reply that the form is for: the one that was chosen, or the first.
+/// Returns the reply that the form is for: the chosen one, or the first.
 fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
     let chosen = typed.get("reply");
     let found = names.iter().find(|name| chosen == Some(&*name.to_string()));
     found.or_else(|| names.first())
 }
 
-/// The payload that the form makes, which the gate has yet to accept. Otherwise, what is wrong.
+/// Builds the payload from the form. The gate has not accepted it yet. If it cannot be built,
+/// returns the mistake.
 fn payload(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Result<String, Markup> {
     let problem = |text: &str| html! { p.problem role="alert" { (shown(text)) } };
     let names = replies(config, call);

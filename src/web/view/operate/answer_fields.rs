@@ -1,7 +1,7 @@
-//! Fields of a form for a payload, and the payload that they make.
+//! The fields of a form for a payload, and the payload that they make.
 //!
-//! A field has the path of its value for a name. A value that may occur more than once is a text with
-//! one value a line.
+//! The name of a field is the path of its value. If a value may occur more than once, its field has
+//! one value on each line.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,12 +18,12 @@ use crate::schema::{
 /// Kinds of content that no field can express.
 const WITHOUT_TEXT: [&str; 4] = ["anything", "empty", "elements", "any element"];
 
-/// The question whether an optional part is there.
+/// Kind of the field that asks whether an optional part is included.
 const ADD_IT: &str = "add it,";
-/// The question which of several alternatives is there.
+/// Kind of the field that asks which of several alternatives is included.
 const ONE_OF: &str = "one of";
 
-/// The fields of a payload; `None` if it has too many for a form.
+/// Draws the fields of a payload; returns `None` if there are too many for a form.
 pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option<Markup> {
     if count(&description.parameters) > limits::WEB_FORM_FIELDS_MAX {
         return None;
@@ -39,23 +39,23 @@ fn count(parameters: &[PayloadParameter]) -> usize {
 
 struct FieldDrawing<'a> {
     typed: &'a UrlQuery,
-    /// Number of the next field, which makes its id unique.
+    /// Number of the next field, from which its unique id is made.
     next: Cell<usize>,
 }
 
-/// Texts beside a field.
+/// Texts and form of one field.
 struct FieldText<'a> {
     label: &'a str,
     doc: Option<&'a str>,
     default: Option<&'a str>,
     is_required: bool,
     is_repeated: bool,
-    /// Whether a value has one line.
+    /// Whether a value is limited to one line.
     is_short: bool,
 }
 
 impl<'a> FieldText<'a> {
-    /// The text of a single value that may be left out.
+    /// Creates the text of a single, optional value.
     fn labelled(label: &'a str) -> Self {
         Self {
             label,
@@ -130,7 +130,7 @@ impl FieldDrawing<'_> {
         }
     }
 
-    /// Asks whether an optional part is there.
+    /// Draws the field that asks whether an optional part is included.
     fn question(&self, path: &str) -> Markup {
         let choices = ["yes", "no"].map(str::to_owned).to_vec();
         let content =
@@ -192,7 +192,7 @@ fn choices(content: &TextContent) -> Vec<String> {
 }
 
 fn explain(content: &TextContent, text: &FieldText<'_>) -> Markup {
-    // The choices of a list stand in it.
+    // A list shows its choices itself.
     let is_list = content.kind == ADD_IT || (content.kind == ONE_OF && !text.is_repeated);
     html! {
         @if !is_list { (shown(&content.to_string())) }
@@ -221,7 +221,7 @@ fn field_name(path: &str, kind: &str) -> String {
     }
 }
 
-/// Makes the payload of what was typed. Otherwise, says which field is wrong.
+/// Builds the payload from the entered values. Returns which field is wrong if it cannot be built.
 pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result<String, String> {
     let mut repeated = BTreeSet::new();
     add_repeated(&description.name.local, &description.parameters, &mut repeated);
@@ -232,7 +232,7 @@ pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result
         }
         let name = field_name(field.path, &field.content.kind);
         let is_repeated = repeated.contains(&name);
-        // A long list is read once, and not at each of its values.
+        // The lines of a list are read only once, not again for each value.
         let written = || values_of(&typed.written(&name), is_repeated);
         let left = values.entry(name.clone()).or_insert_with(written);
         Ok(left.pop_front().unwrap_or_default())
@@ -241,7 +241,7 @@ pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result
     Ok(filled.to_xml())
 }
 
-/// Collects the names of the fields that take one value a line.
+/// Collects the names of the fields with one value on each line.
 fn add_repeated(parent: &str, parameters: &[PayloadParameter], names: &mut BTreeSet<String>) {
     for parameter in parameters {
         let path = format!("{parent} / {}", parameter.name);
@@ -252,8 +252,8 @@ fn add_repeated(parent: &str, parameters: &[PayloadParameter], names: &mut BTree
     }
 }
 
-/// The values of a field, one for each question about it: one a line for a repeated field, and one
-/// alone for any other.
+/// Returns the values of a field in order: one for each line of a repeated field, and exactly one
+/// for any other field.
 fn values_of(written: &str, is_repeated: bool) -> VecDeque<String> {
     if !is_repeated {
         return VecDeque::from([written.trim().to_owned()]);

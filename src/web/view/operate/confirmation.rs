@@ -1,4 +1,5 @@
-//! The page that shows an action and asks for its confirmation, and what follows from that.
+//! The page that shows an action and requests its confirmation, and the execution of confirmed
+//! actions.
 
 use std::sync::Arc;
 
@@ -24,11 +25,11 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::thread::{Decision, OperatorPublicKey, PauseVerb};
 
-/// The section that these pages belong to.
+/// The section to which these pages belong.
 const SECTION: &str = "/operate";
 
 impl ActionContext {
-    /// Keeps an action, and shows it with the form that confirms it.
+    /// Stores an action, and shows it with the form that confirms it.
     pub async fn confirm(
         self,
         mut action: PreparedAction,
@@ -74,9 +75,9 @@ impl ActionContext {
         Ok(self.view.page(title, SECTION, &content))
     }
 
-    /// The texts that the person signs, one for each request; none where decisions need no
-    /// signature. A partition that does not answer has no text: the others are paused without it,
-    /// and its pump refuses what is not signed.
+    /// Returns the texts that the person signs, one for each request; none if decisions need no
+    /// signature. A partition that does not respond gets no text: its pump refuses the unsigned
+    /// request, and the other partitions are paused without it.
     async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
         let mut to_sign = ToSign::default();
         if !self.must_sign() {
@@ -116,7 +117,7 @@ impl ActionContext {
 #[derive(Debug, Default)]
 struct ToSign {
     texts: Vec<String>,
-    /// Partitions that did not answer, so that nothing can be signed for them.
+    /// Partitions that did not respond, so that nothing can be signed for them.
     unanswered: Vec<u32>,
 }
 
@@ -134,7 +135,7 @@ impl ToSign {
     }
 }
 
-/// The state of the browser's key, for a decision that must be signed.
+/// Draws hints about the key of the browser, for a decision that must be signed.
 fn signing_hint() -> Markup {
     let minutes = limits::SIGNATURE_VALIDITY.as_secs() / 60;
     html! {
@@ -153,7 +154,7 @@ fn signing_hint() -> Markup {
     }
 }
 
-/// Label of the button, and whether the caller receives a reason.
+/// Returns the label of the button, and whether the caller receives a reason.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
     match action.requests.first().map(|prepared| &prepared.request) {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {
@@ -192,7 +193,7 @@ fn approved_hash(action: &PreparedAction) -> Option<&str> {
     }
 }
 
-/// The note that the person wrote on an earlier page of the same action.
+/// Returns the note that the person entered on an earlier page of the same action.
 fn typed_note(action: &PreparedAction) -> String {
     match action.requests.first().map(|prepared| &prepared.request) {
         Some(ServiceRequest::Retry(retry)) => {
@@ -236,7 +237,8 @@ async fn confirmed(
     let PreparedAction { title, requests, back, typed } = action;
     let requests = signed_requests(&context, requests, &form)?;
     let client = context.client().await?;
-    // The action goes on if the browser does not wait for its result.
+    // The task is separate, so that the action continues if the browser does not wait for the
+    // result.
     let sending = tokio::spawn(async move { sending::send(&client, requests).await });
     let sent = sending.await.map_err(|_| {
         let text = "The view ended before the result came. The page Actions has what was done.";
@@ -269,7 +271,7 @@ async fn confirmed(
     }
 }
 
-/// The requests with what the person wrote, and with their signatures where they need them.
+/// Returns the requests with the person's texts, and with signatures if required.
 fn signed_requests(
     context: &ActionContext,
     prepared: Vec<PreparedRequest>,
@@ -287,7 +289,7 @@ fn signed_requests(
     requests.collect()
 }
 
-/// The signature that the browser made with the key of this person.
+/// Reads the signature that the browser made with this person's key.
 fn signature(
     context: &ActionContext,
     form: &UrlQuery,
@@ -315,7 +317,7 @@ fn signature(
     Ok((key, bytes))
 }
 
-/// Adds what the person wrote on the page of the confirmation.
+/// Adds the texts that the person entered on the confirmation page.
 fn set_texts(request: &mut ServiceRequest, form: &UrlQuery) {
     let text = |name: &str| {
         let text = form.get(name).unwrap_or_default();
@@ -351,7 +353,7 @@ fn done(title: &str, text: &str, thread: Option<&(&'static str, ThreadId)>, back
     }
 }
 
-/// The refusal of an action, as the organism gives it.
+/// Draws the refusal of an action with the organism's reason.
 pub(super) fn refusal_text(refusal: &Refusal) -> Markup {
     html! {
         p.problem role="alert" { "Refused: " (shown(&refusal.to_string())) }

@@ -1,4 +1,4 @@
-//! Forks: a recorded thread continues from one of its messages in a new one.
+//! The pages that fork a thread: a new thread continues a recorded one from one of its messages.
 
 use std::sync::Arc;
 
@@ -31,15 +31,15 @@ use crate::thread::Allotment;
 
 const PATH: &str = "/operate/fork";
 
-/// Path of the page that forks at a message.
+/// Returns the path of the page that forks at a message.
 pub(super) fn fork_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
 }
 
-/// The place of a fork, and the form for it.
+/// The fork point, with the context of its form.
 struct ForkDraft {
     context: ActionContext,
-    /// The message that was named, which may not be the one at which the fork begins.
+    /// The message in the request. The fork may begin at an earlier message.
     named: MessageId,
     point: ForkPoint,
 }
@@ -57,7 +57,7 @@ pub(super) async fn show(
     respond(&view, page.await)
 }
 
-/// Shows the fork that the form makes, or the form again.
+/// Shows the fork that the form makes for confirmation, or the form again with the mistake.
 pub(super) async fn prepare(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -79,7 +79,7 @@ pub(super) async fn prepare(
     respond(&view, page.await)
 }
 
-/// The form with the refusal of what was typed there.
+/// Shows the form with its entered values again, and why the organism refused the fork.
 pub(super) async fn again(
     context: ActionContext,
     typed: &UrlQuery,
@@ -97,7 +97,7 @@ impl ForkDraft {
         Ok(Self { context, named, point })
     }
 
-    /// The recorded payload with which the fork begins unless another one is written.
+    /// Returns the recorded payload, with which the fork begins unless the person writes another.
     fn recorded(&self) -> Option<&str> {
         let request = self.point.request.as_ref()?;
         request.payload.as_ref().map(|payload| payload.as_str())
@@ -187,7 +187,7 @@ impl ForkDraft {
         }
     }
 
-    /// The request of the form. Otherwise, what is wrong in it.
+    /// Builds the request from the form. If it cannot be built, returns the mistake.
     async fn request(
         &self,
         typed: &UrlQuery,
@@ -268,7 +268,7 @@ impl ForkDraft {
         self.context.confirm(action, &details).await
     }
 
-    /// The amounts that bound the fork.
+    /// Returns the amounts that limit the fork.
     fn allotment(&self, typed: &UrlQuery) -> Result<Allotment, String> {
         let allotment = amounts(typed)?;
         let config = &self.context.config;
@@ -283,7 +283,7 @@ impl ForkDraft {
     }
 }
 
-/// The amounts of the form, as they stand there.
+/// Reads the amounts from the form, without checking them against the config.
 fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     let tokens = typed.get("tokens").map(|text| {
         text.parse().map_err(|_| format!("`{text}` is no number of tokens, such as 20000"))
@@ -296,7 +296,7 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     Ok(Allotment { tokens: tokens.transpose()?, money: money.transpose()?, until: None })
 }
 
-/// The place that a message names, or the last one before it.
+/// Returns the fork point at a message, or the last one before it.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,
@@ -320,7 +320,7 @@ async fn fork_point(
     })
 }
 
-/// Partition and position of the record with a message.
+/// Returns the partition and the position of the record with a message.
 async fn record_of(
     context: &ActionContext,
     message: MessageId,

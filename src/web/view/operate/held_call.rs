@@ -1,4 +1,4 @@
-//! Approvals and refusals of held calls.
+//! The pages for approvals and refusals of held calls.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::limits;
 use crate::service::{DecisionRequest, ServiceRequest, SubmittedAnswer};
 use crate::thread::{Decision, Hold};
 
-/// Path of the page of an approval of exactly this payload and preview.
+/// Returns the path of the page that approves exactly this payload and preview.
 pub(in super::super) fn approve_path(call: &HeldCall) -> String {
     let message = call.message.to_string();
     let hash = call.sha256.to_string();
@@ -118,7 +118,7 @@ async fn decide(
     context.confirm(action, &waiting::whole_call(call)).await
 }
 
-/// The request for a decision.
+/// Builds the request for a decision.
 pub(super) fn decision(
     context: &ActionContext,
     message: MessageId,
@@ -129,7 +129,7 @@ pub(super) fn decision(
     ServiceRequest::Decide(DecisionRequest { message, partition: None, by, what, origin })
 }
 
-/// The message that a query names.
+/// Reads the message id from a query.
 pub(super) fn message(query: &UrlQuery) -> Result<MessageId, OperateFailure> {
     let text = query.get("message").unwrap_or_default();
     text.parse().map(MessageId).map_err(|_| {

@@ -1,5 +1,5 @@
-//! The key with which a person signs in this browser. The browser makes it and keeps it; its public
-//! part reaches the config through the terminal alone.
+//! The page for the key with which a person signs in this browser. The browser generates and keeps
+//! the key. Its public part enters the config only through the terminal.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn content(context: &ActionContext) -> Markup {
     let config = std::path::absolute(&context.config.file);
     let config = config.unwrap_or_else(|_| context.config.file.clone());
     let command = format!("organism operator enroll {person} KEY");
-    // An operator has one key for the terminal, and one for a browser at most.
+    // An operator has one key for the terminal, and at most one for a browser.
     let replace = if own.len() > 1 { " --replace" } else { "" };
     let command = format!("{command} {}{replace}", in_shell(&config.display().to_string()));
     html! {

@@ -1,8 +1,8 @@
 //! Actions of a named person: decisions about held calls, pauses, cancellations, forks and retries.
 //!
-//! **Invariant:** nothing here decides. An action is the same request to the running organism as
-//! that of the command, and it is sent only after a person of this view confirmed it on a page that
-//! shows exactly this action.
+//! **Invariant:** this module makes no decisions. An action is the same request to the running
+//! organism that the command sends. It is sent only after the person of this view has confirmed it
+//! on a page that shows exactly this action.
 
 mod action_context;
 mod answer;
@@ -40,14 +40,14 @@ pub(super) use held_call::{approve_path, refuse_path};
 use pending::PendingActions;
 pub(super) use retry::{retry_all_path, retry_path};
 
-/// Options of a view that takes actions.
+/// Options of a view in which a person may act.
 #[derive(Debug)]
 pub struct OperateOptions {
     /// The config file of the organism.
     pub config: PathBuf,
 }
 
-/// The person of a view whose actions are carried out.
+/// Access of the person whose actions the view carries out.
 #[derive(Debug)]
 pub(super) struct OperateAccess {
     person: ListenerName,
@@ -56,7 +56,8 @@ pub(super) struct OperateAccess {
 }
 
 impl OperateAccess {
-    /// `None` if the view is read-only: a client and a viewer without a name may act in none.
+    /// Creates the access; returns `None` if the view is read-only. Clients and viewers without a
+    /// name never may act.
     pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
         let OperateOptions { config } = options?;
         let person = match person {
@@ -68,7 +69,7 @@ impl OperateAccess {
     }
 }
 
-/// The reason why an action is not carried out.
+/// Why an action is not carried out.
 #[derive(Debug)]
 pub(super) struct OperateFailure {
     status: StatusCode,
@@ -81,7 +82,7 @@ impl OperateFailure {
         Self { status, title, text: text.into() }
     }
 
-    /// A request that names nothing that this page can show.
+    /// Creates the failure of a request for something that this page cannot find.
     fn missing(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "Nothing to do", text)
     }
@@ -91,7 +92,7 @@ impl OperateFailure {
     }
 }
 
-/// Links to the actions on a thread, if the person may act.
+/// Draws links to the actions on a thread, if the person may act.
 pub(super) fn thread_bar(view: &ViewState, thread: &str) -> Markup {
     if view.operate.is_none() {
         return html! {};
@@ -106,7 +107,8 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str) -> Markup {
     }
 }
 
-/// Links to the fork at a message, and to its retry if it can be retried, if the person may act.
+/// Draws links to the fork at a message and, if the message failed, to its retry, if the person may
+/// act.
 pub(super) fn message_bar(view: &ViewState, message: MessageId, has_failed: bool) -> Markup {
     if view.operate.is_none() {
         return html! {};
@@ -119,7 +121,7 @@ pub(super) fn message_bar(view: &ViewState, message: MessageId, has_failed: bool
     }
 }
 
-/// Pages of actions, which a read-only view refuses.
+/// Creates the router of the pages for actions. A read-only view refuses them.
 pub(super) fn router(state: &Arc<ViewState>) -> Router<Arc<ViewState>> {
     Router::new()
         .route("/operate", get(pause::overview))
@@ -160,12 +162,12 @@ async fn require_operator(
     view.failed(StatusCode::FORBIDDEN, "A read-only view", &text)
 }
 
-/// Sends the page, or says why there is none.
+/// Sends the page, or the reason why there is none.
 fn respond(view: &ViewState, page: Result<Response, OperateFailure>) -> Response {
     page.unwrap_or_else(|OperateFailure { status, title, text }| view.failed(status, title, &text))
 }
 
-/// Reads a form within a time limit, because connections are few.
+/// Reads a form within a time limit, because the number of connections is limited.
 async fn read_form(body: Body) -> Result<UrlQuery, OperateFailure> {
     let body = to_bytes(body, limits::WEB_ACTION_BYTES_MAX);
     match timeout(limits::HTTP_HEAD_TIMEOUT, body).await {

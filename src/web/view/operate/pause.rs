@@ -1,4 +1,4 @@
-//! Pauses, the kill switch, and cancellations.
+//! The pages for pauses, the kill switch, and cancellations.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::thread::{PauseTarget, PauseVerb};
 
 const PATH: &str = "/operate/pause";
 
-/// Path of the page that pauses or resumes a target.
+/// Returns the path of the page that pauses or resumes a target.
 pub(super) fn pause_path(verb: PauseVerb, target: &str) -> String {
     UrlQuery::default().with("verb", Some(verb.as_str())).with("target", Some(target)).link(PATH)
 }
@@ -30,7 +30,7 @@ pub(super) fn cancel_path(thread: &str) -> String {
     UrlQuery::default().with("thread", Some(thread)).link("/operate/cancel")
 }
 
-/// The page with what can be paused, and what is.
+/// Shows what can be paused, and what is paused.
 pub(super) async fn overview(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
     let context = match ActionContext::open(&view, &headers).await {
         Ok(context) => context,
@@ -110,7 +110,7 @@ fn in_force(pauses: &[IndexedPause]) -> Markup {
     }
 }
 
-/// Asks for the confirmation of a pause.
+/// Requests the confirmation of a pause.
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -198,7 +198,7 @@ fn target_of(context: &ActionContext, text: &str) -> Result<PauseTarget, Operate
     })
 }
 
-/// Asks for the confirmation of a cancellation.
+/// Requests the confirmation of a cancellation.
 pub(super) async fn cancel(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,

@@ -1,7 +1,7 @@
-//! Actions that a page has shown and that wait for their confirmation.
+//! Actions that a page has shown and that wait for confirmation.
 //!
-//! Each has a token of its own, which is the only way to it. A token belongs to the session that
-//! saw the page, and counts once.
+//! Each action has a token, without which it cannot be confirmed. A token belongs to the session
+//! that saw the page, and is valid once.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -14,23 +14,24 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::service::signing::SignaturePlace;
 
-/// A request of an action, with the place of the person's signature where decisions must be signed.
+/// A request of an action, with the place of the person's signature if decisions must be signed.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedRequest {
     pub request: ServiceRequest,
     pub place: Option<SignaturePlace>,
 }
 
-/// An action as a page has shown it.
+/// An action in the form that a page has shown.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedAction {
-    /// Title of its page, such as `Approve this call?`.
+    /// Title of the action's page, such as `Approve this call?`.
     pub title: &'static str,
-    /// Its requests. There are several for several partitions, and for several messages.
+    /// Requests of the action: one for each partition or message that it concerns.
     pub requests: Vec<PreparedRequest>,
-    /// Path of the page that led here.
+    /// Path of the page that led to the action.
     pub back: String,
-    /// Path of the form and what was typed there, to be shown again if the organism refuses it.
+    /// Path of the form and the values entered there, to show them again if the organism refuses
+    /// the action.
     pub typed: Option<(&'static str, UrlQuery)>,
 }
 
@@ -45,7 +46,7 @@ impl PreparedAction {
         Self { title, requests, back, typed: None }
     }
 
-    /// The same action with the form in which it was typed.
+    /// Returns the same action with the form from which it was made.
     pub fn of_form(self, path: &'static str, typed: UrlQuery) -> Self {
         Self { typed: Some((path, typed)), ..self }
     }
@@ -59,13 +60,13 @@ struct PendingAction {
     action: PreparedAction,
 }
 
-/// The actions of one view, oldest first.
+/// The unconfirmed actions of one view, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct PendingActions(Mutex<Vec<PendingAction>>);
 
 impl PendingActions {
-    /// Keeps an action, and returns the token that confirms it. Forgets the oldest if there are too
-    /// many.
+    /// Stores an action, and returns the token that confirms it. Drops the oldest action if there
+    /// are too many.
     pub fn add(&self, session: Digest, action: PreparedAction) -> ViewToken {
         let token = ViewToken::generate();
         let digest = Digest::of(token.reveal().as_bytes());
@@ -77,8 +78,8 @@ impl PendingActions {
         token
     }
 
-    /// Takes the action that a token of this session confirms, unless it was taken before or has
-    /// waited too long.
+    /// Removes and returns the action that a token of this session confirms. Returns `None` if it
+    /// was already taken or has waited too long.
     pub fn take(&self, session: Digest, token: &str) -> Option<PreparedAction> {
         let token = Digest::of(token.as_bytes());
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Retries: a refused or failed message is sent again, or all that a filter of the page selects.
+//! The pages for retries: of one refused or failed message, or of all that a filter selects.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::index::{self, IndexReader, MessageSelector};
 use crate::mutant::mutant;
 use crate::service::{self, RetryReport, RetryRequest, ServiceClient, ServiceRequest};
 
-/// Path of the page that retries a message.
+/// Returns the path of the page that retries a message.
 pub(in super::super) fn retry_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link("/operate/retry")
 }
@@ -37,14 +37,14 @@ pub(in super::super) fn retry_all_path(page: &RetryPage) -> String {
     page.query().link("/operate/retry-all")
 }
 
-/// A message that is to be retried, with what the person has to know of it.
+/// A message to retry, with what the person must know about it.
 struct RetryDraft {
     listed: ListedRetry,
     source: RetrySource,
     attempts: Vec<EarlierAttempt>,
 }
 
-/// Asks for the confirmation of one retry.
+/// Requests the confirmation of one retry.
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -69,7 +69,8 @@ async fn retry(
     context.confirm(action, &draft.details()).await
 }
 
-/// Asks once more, because the work may be done a second time. The organism judges that.
+/// Requests a second confirmation, because the organism found that the work may be done a second
+/// time.
 pub(super) async fn confirm_again(
     context: ActionContext,
     request: RetryRequest,
@@ -167,7 +168,7 @@ fn request(context: &ActionContext, client: &ServiceClient, listed: &ListedRetry
 }
 
 impl RetryDraft {
-    /// Finds the message on record. Otherwise, says why it cannot be retried.
+    /// Finds the recorded message. If it cannot be retried, returns the reason.
     async fn find(context: &ActionContext, id: MessageId) -> Result<Self, OperateFailure> {
         let unknown = || OperateFailure::missing(format!("No message `{id}` is on record."));
         let selector = MessageSelector::parse(&id.to_string()).ok_or_else(unknown)?;
@@ -223,7 +224,7 @@ impl RetryDraft {
     }
 }
 
-/// A message of one journal, and whether it can be retried.
+/// A message in one journal, and whether it can be retried.
 struct FoundRetry {
     message: RetryMessage,
     source: Result<RetrySource, String>,
@@ -264,7 +265,7 @@ fn attempts(attempts: &[EarlierAttempt]) -> Markup {
 /// The result of one retry.
 type RetryOutcome = Result<Result<RetryReport, Refusal>, service::Error>;
 
-/// Sends the retries one after another. Ends early if the organism does not answer.
+/// Sends the retries one after another. Stops early if the organism does not respond.
 pub(super) async fn send(
     client: &ServiceClient,
     requests: Vec<RetryRequest>,
@@ -290,7 +291,7 @@ pub(super) async fn send(
     }
 }
 
-/// Whether the organism answered that this message cannot be retried.
+/// Whether the organism responded that this message cannot be retried.
 fn is_answer(error: &service::Error) -> bool {
     matches!(error, service::Error::Failed { .. })
 }
@@ -323,7 +324,7 @@ fn already(retry: MessageId) -> Markup {
     }
 }
 
-/// The results of several retries.
+/// Draws the results of several retries.
 fn summary(all: usize, results: &[(RetryRequest, RetryOutcome)]) -> ActionResult {
     let is_retried = |result: &RetryOutcome| matches!(result, Ok(Ok(RetryReport::Retried { .. })));
     let is_left_out =

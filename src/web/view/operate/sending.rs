@@ -1,4 +1,4 @@
-//! Sends the requests of a confirmed action, as the commands do, and draws what came of them.
+//! Sends the requests of a confirmed action, as the commands do, and draws the results.
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
@@ -16,17 +16,17 @@ use crate::thread::{Decision, PauseVerb};
 /// The result of an action.
 #[derive(Debug)]
 pub(super) enum ActionResult {
-    /// Everything was done. A thread that came of it has its label.
+    /// Everything was done. `thread` is a resulting thread, with its label.
     Done {
         text: String,
         thread: Option<(&'static str, ThreadId)>,
     },
-    /// A page of its own, such as one with several results.
+    /// A whole page, such as one with several results.
     Summary {
         status: StatusCode,
         content: Markup,
     },
-    /// The work may be done a second time, which the person has to confirm.
+    /// The retry may do the work a second time, so the person has to confirm it.
     Unconfirmed {
         request: Box<RetryRequest>,
         reason: String,
@@ -93,7 +93,7 @@ async fn send_one(
 
 type PartitionPause = (u32, Result<PauseReport, PauseError>);
 
-/// Pauses or resumes in each partition. The failure of one leaves the others as they are.
+/// Pauses or resumes in each partition. A failure in one does not affect the others.
 async fn send_pauses(
     client: &ServiceClient,
     requests: Vec<PauseRequest>,
@@ -116,7 +116,7 @@ async fn send_pauses(
     }
 }
 
-/// The page with the result of each partition.
+/// Draws the page with the result of each partition.
 fn pauses_of_partitions(verb: PauseVerb, results: &[PartitionPause]) -> ActionResult {
     let failed = results.iter().filter(|(_, result)| result.is_err()).count();
     let reports = results.iter().filter_map(|(_, result)| result.as_ref().ok());
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::service::Error;
 
-    /// The page for what two partitions did.
+    /// Draws the page for the results of two partitions.
     fn page_of(second: Result<PauseReport, PauseError>) -> (StatusCode, String) {
         let report = PauseReport { is_changed: true, in_flight: 3 };
         let results = [(0, Ok(report)), (1, second)];
