@@ -447,6 +447,8 @@ pub const TRIAL_THREADS_DEFAULT: usize = 100;
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
+/// Maximum open readers of indexes that a web view keeps between its queries.
+pub const INDEX_READERS_KEPT: usize = 8;
 /// Time for which the index follower collects records of a journal for one commit of the index.
 pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
 /// Time for which the index follower keeps the lock of the index after it has caught up.

@@ -184,15 +184,34 @@ pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bo
         return Ok(false);
     }
 
-    let at = position(db).map_err(failed(path))?;
-    if at > Position(0) {
-        let hash = journal.record(at)?.map(|sealed| sealed.hash.to_string());
-        if hash.is_none() || hash != read("hash")? {
-            return Ok(false);
-        }
-    }
+    let end = end(db).map_err(failed(path))?;
+    Ok(is_end_of(&end, journal)? && is_sound(path, db).map_err(failed(path))?)
+}
 
-    is_sound(path, db).map_err(failed(path))
+/// The last record in an index.
+pub struct IndexEnd {
+    pub position: Position,
+    hash: String,
+}
+
+/// Reads the last record in one statement, because the writer may go on between two.
+pub fn end(db: &Connection) -> rusqlite::Result<IndexEnd> {
+    let sql = "SELECT max(iif(key = 'position', value, NULL)), max(iif(key = 'hash', value, NULL))
+               FROM meta WHERE key IN ('position', 'hash')";
+    db.prepare_cached(sql)?.query_row([], |row| {
+        let position = row.get::<_, Option<String>>(0)?.and_then(|text| text.parse().ok());
+        let hash = row.get::<_, Option<String>>(1)?.unwrap_or_default();
+        Ok(IndexEnd { position: Position(position.unwrap_or_default()), hash })
+    })
+}
+
+/// Whether the last record of an index is a record of `journal`.
+pub fn is_end_of(end: &IndexEnd, journal: &JournalReader) -> Result<bool, Error> {
+    if end.position == Position(0) {
+        return Ok(true);
+    }
+    let record = journal.record(end.position)?;
+    Ok(record.is_some_and(|record| record.hash.to_string() == end.hash))
 }
 
 /// State of a file that changes whenever something is written to the file.

@@ -25,6 +25,7 @@ mod names;
 mod overview;
 mod pauses;
 mod reader;
+mod reader_pool;
 mod retryable;
 mod search;
 mod sql;
@@ -53,7 +54,8 @@ pub use lookup::{
 };
 pub use overview::{CalledPeer, ErrorCount, ListedAction, ListedError};
 pub use pauses::IndexedPause;
-pub use reader::{IndexReader, read, read_if_current, read_unless_far};
+pub use reader::{IndexReader, read, read_if_current};
+pub use reader_pool::IndexReaderPool;
 pub use retryable::{RetryCandidate, RetryFilter};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};

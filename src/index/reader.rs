@@ -1,12 +1,13 @@
 //! Reads an index after bringing it up to date.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
 use crate::ids::Position;
-use crate::journal::sqlite::JournalReader;
+use crate::journal::sqlite::{DATABASE as JOURNAL_DATABASE, JournalReader};
 use crate::limits;
 
 use super::Error;
@@ -19,6 +20,7 @@ pub struct IndexReader {
     pub(super) db: Connection,
     pub(super) path: PathBuf,
     journal: JournalReader,
+    files: [Option<FileId>; 2],
     position: Position,
     last: Position,
 }
@@ -42,6 +44,26 @@ impl IndexReader {
     /// Returns the journal of the index.
     pub fn journal(&self) -> &JournalReader {
         &self.journal
+    }
+
+    /// Whether the journal and the index are still in the files that this reader has open. An operator
+    /// may have restored a journal meanwhile, and a damaged index is made again in a new file.
+    pub(super) fn has_present_files(&self) -> bool {
+        self.files.iter().all(Option::is_some) && self.files == files(&self.path, &self.journal)
+    }
+
+    /// Whether the index is complete up to `last`.
+    pub(super) fn has_reached(&self, last: Position) -> bool {
+        has_reached(&self.db, last)
+    }
+
+    /// Takes `last` as the end of the journal for the next query. Returns false if the index does
+    /// not belong to the records of the journal.
+    pub(super) fn move_to(&mut self, last: Position) -> Result<bool, Error> {
+        let end = file::end(&self.db).map_err(failed(&self.path))?;
+        self.position = end.position;
+        self.last = last;
+        file::is_end_of(&end, &self.journal)
     }
 
     /// Returns the connection, which permits only reading.
@@ -94,22 +116,20 @@ pub fn read_if_current<T>(
     }
 }
 
-/// Answers a query from the index, like [`read`], unless the index must be made first, or lacks so
-/// many records that updating it takes as long. In these cases returns `None`, and the caller must
-/// make the index with [`read`].
-///
-/// # Errors
-///
-/// Returns errors of [`read`].
-pub fn read_unless_far<T>(
-    data: &Path,
-    query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
-) -> Result<Option<T>, Error> {
-    let reader = match open_if_near(data) {
+/// Opens the index, unless it must be made first, or lacks so many records that updating it takes as
+/// long.
+pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
+    match open_if_near(data) {
         Ok(None) => open_if_another_writes(data),
         other => other,
-    };
-    let answer = reader.and_then(|reader| reader.map(|mut reader| query(&mut reader)).transpose());
+    }
+}
+
+/// Deletes the index if the answer shows that it is damaged. The caller must then make it again.
+pub(super) fn discard_if_damaged<T>(
+    data: &Path,
+    answer: Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
     match answer {
         Err(error) if error.is_damage() => {
             discard(data)?;
@@ -236,7 +256,17 @@ fn finish(
 ) -> Result<IndexReader, Error> {
     let position = file::position(&db).map_err(failed(&path))?;
     db.pragma_update(None, "query_only", true).map_err(failed(&path))?;
-    Ok(IndexReader { db, path, journal, position, last })
+    let files = files(&path, &journal);
+    Ok(IndexReader { db, path, journal, files, position, last })
+}
+
+/// Device and inode of a file.
+type FileId = (u64, u64);
+
+/// Identities of the files of an index and its journal.
+fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
+    let journal = journal.data().join(JOURNAL_DATABASE);
+    [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))
 }
 
 /// Deletes a damaged index. If another process writes it, requests that this process makes the

@@ -6,6 +6,7 @@ mod hours;
 mod json_outputs;
 mod message;
 mod queries;
+mod reader_pool;
 mod rows;
 mod search;
 mod sums;

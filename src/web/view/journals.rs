@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
 use crate::ids::Position;
-use crate::index::{self, IndexReader};
+use crate::index::{self, IndexReader, IndexReaderPool};
 use crate::journal::partitions_in;
 use crate::limits;
 
@@ -17,6 +17,7 @@ pub(super) struct ViewedJournals {
     data: PathBuf,
     /// Limits concurrent queries, so that many open pages leave processor time to the pump.
     permits: Arc<Semaphore>,
+    readers: Arc<IndexReaderPool>,
     /// Journals whose index a thread of this view is building.
     building: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
@@ -34,7 +35,7 @@ pub(super) struct PartitionAnswer<T> {
 impl ViewedJournals {
     pub fn new(data: PathBuf) -> Self {
         let permits = Arc::new(Semaphore::new(limits::WEB_QUERIES_MAX));
-        Self { data, permits, building: Arc::default() }
+        Self { data, permits, readers: Arc::default(), building: Arc::default() }
     }
 
     pub fn data(&self) -> PathBuf {
@@ -73,7 +74,7 @@ impl ViewedJournals {
         let answers = partitions_in(&self.data).into_iter().map(|(partition, journal)| {
             let partition = partition.unwrap_or_default();
             let mut behind = None;
-            let answer = index::read_unless_far(&journal, &mut |reader| {
+            let answer = self.readers.read_unless_far(&journal, &mut |reader| {
                 behind = reader.is_behind().then(|| (reader.position(), reader.last()));
                 query(partition, reader)
             })?;

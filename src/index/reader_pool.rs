@@ -1,0 +1,80 @@
+//! Keeps readers of indexes open between the queries of a web view, because opening one takes longer
+//! than most queries.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::reader::{self, IndexReader};
+use super::{Error, file};
+use crate::limits;
+
+/// Readers that no query uses just now.
+#[derive(Debug, Default)]
+pub struct IndexReaderPool {
+    /// Lock: held only to take or add a reader, never during a query.
+    free: Mutex<Vec<IndexReader>>,
+}
+
+impl IndexReaderPool {
+    /// Answers a query from the index of the journal in `data`, like [`read`](super::read), unless the
+    /// index must be made first, or lacks so many records that updating it takes as long. In these
+    /// cases returns `None`, and the caller must make the index with [`read`](super::read).
+    ///
+    /// # Errors
+    ///
+    /// Returns errors of the journal, of the index's file, and of `query`.
+    pub fn read_unless_far<T>(
+        &self,
+        data: &Path,
+        query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let kept = self.take(data);
+        let kept = kept.and_then(|mut reader| renew(&mut reader).then_some(reader));
+        let opened = match kept {
+            Some(reader) => Ok(Some(reader)),
+            None => reader::open_unless_far(data),
+        };
+
+        let answer = match opened {
+            Ok(Some(mut reader)) => query(&mut reader).map(|answer| {
+                self.add(reader);
+                Some(answer)
+            }),
+            other => other.map(|_| None),
+        };
+        reader::discard_if_damaged(data, answer)
+    }
+
+    fn take(&self, data: &Path) -> Option<IndexReader> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = free.iter().rposition(|reader| reader.journal().data() == data)?;
+        Some(free.swap_remove(at))
+    }
+
+    fn add(&self, reader: IndexReader) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < limits::INDEX_READERS_KEPT {
+            free.push(reader);
+        }
+    }
+}
+
+/// Prepares a reader for another query. Returns false if a new reader must be opened instead: the
+/// files were replaced, or no other process completes the index.
+fn renew(reader: &mut IndexReader) -> bool {
+    if !reader.has_present_files() || file::is_rebuild_requested(&reader.path) {
+        return false;
+    }
+    let Ok(last) = reader.journal().last() else { return false };
+    if !reader.has_reached(last) {
+        let wait = |wait: Duration| {
+            let mut is_enough = || reader.has_reached(last);
+            file::IndexLock::take(reader.journal().data(), wait, &mut is_enough)
+        };
+        if !matches!(wait(limits::INDEX_WAIT), Ok(file::LockResult::Busy)) {
+            return false;
+        }
+    }
+    reader.move_to(last).is_ok_and(|is_of_journal| is_of_journal)
+}
