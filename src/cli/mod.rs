@@ -26,6 +26,7 @@ mod approve;
 mod backup;
 mod cancel;
 mod check;
+mod child_commands;
 mod config;
 mod config_error_carets;
 pub mod debug;
@@ -40,7 +41,6 @@ mod indexed;
 mod init;
 mod journal_target;
 mod key;
-mod launch;
 mod listener;
 mod message;
 mod message_lookup;
@@ -90,7 +90,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::bus::process::{LAUNCH_VERB, use_this_program};
+use crate::bus::process::use_this_program;
 pub use exit::CommandExit;
 
 /// An XML message bus for multi-agent workflows.
@@ -197,12 +197,14 @@ enum CommandVerb {
     Listener(listener::Args),
     #[command(hide = true)]
     Debug(debug::Args),
-    #[command(hide = true, name = LAUNCH_VERB)]
-    Launch(launch::Args),
 }
 
 /// Parses the command line and runs its command.
 pub fn main() -> ExitCode {
+    if let Some(code) = child_commands::run() {
+        return code;
+    }
+
     log();
     use_this_program();
     let code = match CommandLine::parse().verb.run() {
@@ -261,7 +263,6 @@ impl CommandVerb {
             Self::Operator(args) => operator::run(args),
             Self::Listener(args) => listener::run(args),
             Self::Debug(args) => debug::run(args),
-            Self::Launch(args) => launch::run(args),
         }
     }
 }

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::config_error_carets;
 use super::exit::{CommandExit, CommandFailure};
-use super::output::{StdoutWriter, is_closed, put};
+use super::output::{is_closed, put};
 use super::render::put_json;
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::PayloadName;
-use crate::schema::{SchemaCompiler, SchemaFile, SchemaProblem, SchemaVerdict, serve_compiler};
+use crate::schema::{SchemaCompiler, SchemaFile, SchemaProblem, SchemaVerdict};
 use crate::xml::findings::Finding;
 
 #[derive(Debug, clap::Args)]
@@ -44,9 +44,6 @@ enum SchemaVerb {
     From(from::Args),
     /// Show the schemas that declare payloads of the config, also those that the config generates.
     Show(SchemaShowArgs),
-    /// Compile schemas for another process.
-    #[command(hide = true)]
-    Compile,
 }
 
 #[derive(Debug, clap::Args)]
@@ -101,10 +98,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         SchemaVerb::Output(args) => output::run(&args),
         SchemaVerb::From(args) => from::run(&args),
         SchemaVerb::Show(args) => show(&args),
-        SchemaVerb::Compile => {
-            serve_compiler(std::io::stdin().lock(), StdoutWriter)?;
-            Ok(CommandExit::Done.into())
-        }
     }
 }
 

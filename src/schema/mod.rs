@@ -47,7 +47,7 @@ pub use from::{
 pub use json::{COMMENT as LEFT_OUT, UnsupportedPart, members};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
-pub use trial_compile::{SchemaCompiler, serve as serve_compiler};
+pub use trial_compile::{COMPILE_ARGUMENTS, SchemaCompiler, serve as serve_compiler};
 pub use xpath::{XPathDocument, XPathError, XPathNode, XPathValue, check_expression, last_line};
 
 use crate::ids::{Digest, PayloadName};

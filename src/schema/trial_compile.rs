@@ -26,7 +26,7 @@ use crate::limits;
 pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 
 /// Hidden arguments with which the command runs as a compiling child.
-pub const CHILD_ARGUMENTS: [&str; 2] = ["schema", "compile"];
+pub const COMPILE_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
 /// The child's verdict on one schema.
 #[derive(Debug, Serialize, Deserialize)]
@@ -190,17 +190,9 @@ fn spent(process: u32) -> Option<Duration> {
 }
 
 fn start(program: &Path) -> std::io::Result<CompileChild> {
-    let limit = format!(
-        "ulimit -c 0; ulimit -v {}; ulimit -t {}; exec \"$0\" \"$@\"",
-        limits::SCHEMA_COMPILE_MEMORY_KIB,
-        limits::SCHEMA_COMPILE_CPU_SECONDS
-    );
-
-    let mut command = Command::new("sh");
+    let mut command = Command::new(program);
     command
-        .args(["-c", &limit])
-        .arg(program)
-        .args(CHILD_ARGUMENTS)
+        .args(COMPILE_ARGUMENTS)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -223,8 +215,14 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 
-/// Runs the child's side: answers every line of the input until the input ends.
+/// Runs the child's side: limits what this process may use, and answers every line of the input until
+/// the input ends.
+///
+/// # Errors
+///
+/// Returns errors of the pipes, and of a line that holds no documents.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
+    limit_this_process();
     for line in input.lines() {
         let texts: Vec<String> = serde_json::from_str(&line?)?;
         let documents: Vec<Vec<u8>> = texts.into_iter().map(String::into_bytes).collect();
@@ -235,6 +233,33 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
     }
 
     Ok(())
+}
+
+/// Limits the memory and processor time that compilations may take. A system may lack one of the
+/// limits; the parent's limit on time then remains.
+fn limit_this_process() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let memory = address_space() + (limits::SCHEMA_COMPILE_MEMORY_KIB << 10);
+    let limits = [
+        (Resource::Core, 0),
+        (Resource::As, memory),
+        (Resource::Cpu, limits::SCHEMA_COMPILE_CPU_SECONDS),
+    ];
+    for (resource, limit) in limits {
+        let limit = Some(getrlimit(resource).maximum.map_or(limit, |maximum| maximum.min(limit)));
+        if let Err(error) = setrlimit(resource, Rlimit { current: limit, maximum: limit }) {
+            tracing::debug!("the limit {resource:?} cannot be set: {error}");
+        }
+    }
+}
+
+/// Bytes of address space that this process has reserved, most of it by its allocator; 0 if the
+/// operating system does not report them.
+fn address_space() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm");
+    let pages = pages.ok().and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+    pages.unwrap_or_default() * rustix::param::page_size() as u64
 }
 
 fn verdict(documents: &[Vec<u8>]) -> CompileVerdict {

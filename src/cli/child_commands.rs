@@ -1,0 +1,43 @@
+//! Hidden commands of processes that an organism starts for itself, such as one for each start of a
+//! listener. They begin before the command line is parsed and logging starts, because this would take
+//! most of their time.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use super::CommandExit;
+use super::output::StdoutWriter;
+use crate::bus::process::{LAUNCH_VERB, become_listener};
+use crate::schema::{COMPILE_ARGUMENTS, serve_compiler};
+
+/// Runs the hidden command in the arguments of this process. Returns `None` if they have none.
+pub fn run() -> Option<ExitCode> {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let exit = match arguments.as_slice() {
+        [verb, parent, program, arguments @ ..] if verb == LAUNCH_VERB => {
+            launch(parent.to_str()?.parse().ok()?, program, arguments)
+        }
+        arguments if arguments == COMPILE_ARGUMENTS => compile(),
+        _ => return None,
+    };
+    Some(exit.into())
+}
+
+/// Becomes a listener that ends with the pump `parent`.
+fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExit {
+    if let Err(error) = become_listener(parent, program, arguments) {
+        note!("organism: cannot start `{}`: {error}", program.display());
+    }
+    CommandExit::Unavailable
+}
+
+/// Compiles schemas for the process that started this one.
+fn compile() -> CommandExit {
+    match serve_compiler(std::io::stdin().lock(), StdoutWriter) {
+        Ok(()) => CommandExit::Done,
+        Err(error) => {
+            note!("organism: cannot compile schemas for another process: {error}");
+            CommandExit::Unavailable
+        }
+    }
+}
