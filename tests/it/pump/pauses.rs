@@ -457,6 +457,7 @@ fn a_thread_at_rest_is_paused() {
 #[test]
 fn only_so_many_threads_are_paused_and_all_can_always_be() {
     let mut world = world();
+    world.keep_trees();
     for _ in 0..limits::PAUSES_MAX {
         let (thread, _) = world.open("desk", &look("q"));
         world.play("finder", &[word("found", "f")]);

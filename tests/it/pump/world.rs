@@ -99,6 +99,9 @@ pub struct World {
     /// Before each step, everything at rest leaves memory, so that each test also proves that no
     /// event takes a tree at rest for an unknown one. It comes back after the step.
     pub core: ResidentCore,
+    /// Whether trees at rest stay in memory, because a test has so many that their ways out and back
+    /// would take minutes.
+    keeps_trees: bool,
     pub gate: Gate,
     pub now: Time,
     pub records: Vec<Record>,
@@ -213,6 +216,7 @@ impl World {
             retry_ruling: None,
             recalls: VecDeque::new(),
             reserved: None,
+            keeps_trees: false,
         };
         world.boot();
         world
@@ -333,10 +337,17 @@ impl World {
         }
     }
 
+    /// Keeps trees at rest in memory from now on.
+    pub fn keep_trees(&mut self) {
+        self.keeps_trees = true;
+    }
+
     pub fn step(&mut self, event: Event) {
         self.now = self.now.plus(Duration::from_millis(1));
         let position = Position(self.records.len() as u64 + 1);
-        self.core.let_rest();
+        if !self.keeps_trees {
+            self.core.let_rest();
+        }
         let mut step = self.core.step(position, self.now, event).unwrap();
         self.core.recall_all().unwrap();
         for effect in std::mem::take(&mut step.effects) {
