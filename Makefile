@@ -79,7 +79,7 @@ torture: setup sdks nats browser ## the same tests with larger numbers, such as 
 	@ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS=$(CURDIR)/target/torture.txt \
 		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) KILLS=$(or $(KILLS),1000) \
 		ROUNDS=$(or $(ROUNDS),100) $(WITH_PYTHON) $(CARGO) test --locked --workspace --no-fail-fast; \
-		status=$$?; $(MAKE) --no-print-directory elders || status=1; \
+		status=$$?; $(MAKE) --no-print-directory conformance elders ORGANISM_TORTURE=1 || status=1; \
 		echo; sort target/torture.txt; exit $$status
 
 # The newest server is the one of `make test`.
