@@ -93,8 +93,10 @@ impl PageConnection {
 
     /// The status line of an answer, its body, and the milliseconds to its first byte.
     fn answer(&mut self, path: &str, head: &str) -> (String, String, f64) {
+        // Several small writes would wait for the acknowledgement of the first, as no browser does.
+        let request = format!("GET {path} HTTP/1.1\r\n{}{head}\r\n", self.head);
         let began = Instant::now();
-        write!(self.stream.get_mut(), "GET {path} HTTP/1.1\r\n{}{head}\r\n", self.head).unwrap();
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
         let mut status = String::new();
         self.stream.read_line(&mut status).unwrap();
         let took = 1e3 * began.elapsed().as_secs_f64();
