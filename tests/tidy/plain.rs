@@ -162,6 +162,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("password", "a secret that a person or a file holds"),
     ("path", "where a file is"),
     ("phase", "a section of a process in time"),
+    ("pool", "open connections that are used again"),
     ("search", "an attempt to find something, with its result"),
     ("side", "one of two things that are compared"),
     ("verb", "the word for an action of an operator"),
