@@ -126,7 +126,7 @@ fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
 }
 
 /// Whether the process exists, even if its status cannot be read.
-fn exists(pid: i64) -> bool {
+pub fn exists(pid: i64) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let tried = pid.map(rustix::process::test_kill_process);
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))

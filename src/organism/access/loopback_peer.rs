@@ -17,6 +17,9 @@ use crate::journal::partitions_in;
 use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::mutant::mutant;
 
+/// Maximum number of looks for the owner of a socket while processes end meanwhile.
+const LOOKS_MAX: usize = 8;
+
 /// Fields of the user and of the inode in a line of `/proc/net/tcp`.
 const UID_FIELD: usize = 7;
 const INODE_FIELD: usize = 9;
@@ -41,23 +44,48 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
 
     let pumps: Vec<u32> = partitions_in(data).iter().filter_map(|(_, at)| pump_of(at)).collect();
     let is_own = |journal| has_journal(data, journal);
-    let is_hosted = |pid: &i32| ancestry::is_hosted(*pid, &pumps, is_own);
+    let is_hosted = |pid: i32| ancestry::is_hosted(pid, &pumps, is_own);
 
-    let socket = socket_of(peer, server);
+    let mut looks = (0..LOOKS_MAX).filter_map(|_| look(socket_of(peer, server), is_hosted));
+    looks.next().unwrap_or(true)
+}
+
+/// Looks once for the owner of a client's socket. Returns whether a hosted process owns it, or
+/// nothing if the processes changed during the look.
+fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> bool) -> Option<bool> {
     let SocketOwners { shown, hidden } = socket.map(|it| owners_of(it.inode)).unwrap_or_default();
-    if !shown.is_empty() {
-        return shown.iter().any(is_hosted);
+    if let Some(socket) = socket.filter(|_| !shown.is_empty()) {
+        return any_hosted(&shown, is_hosted, |pid| has_socket(pid, socket.inode));
     }
-    if hidden.iter().any(is_hosted) {
-        return true;
+
+    let exists = |pid: i32| ancestry::exists(pid.into());
+    if any_hosted(&hidden, &is_hosted, exists)? {
+        return Some(true);
     }
 
     let is_of_another_user = socket.is_some_and(|it| !may_be_hosted(it.uid));
     let is_of_login = |pid: &i32| socket.is_some_and(|it| is_of_login(*pid, it.uid));
     if is_of_another_user || hidden.iter().any(is_of_login) || mutant("trust-what-nobody-shows") {
-        return false;
+        return Some(false);
     }
-    processes().iter().any(is_hosted)
+    any_hosted(&processes(), is_hosted, exists)
+}
+
+/// Whether one of these processes is hosted. Returns nothing if all that count as hosted are no
+/// longer owners.
+///
+/// The ancestry of a process that has exited is unknown, so it counts as hosted. Such a process is
+/// often a child that the client started: until it runs its program, it has the client's sockets.
+fn any_hosted(
+    pids: &[i32],
+    is_hosted: impl Fn(i32) -> bool,
+    is_still_owner: impl Fn(i32) -> bool,
+) -> Option<bool> {
+    let mut hosted = pids.iter().copied().filter(|pid| is_hosted(*pid)).peekable();
+    if hosted.peek().is_none() {
+        return Some(false);
+    }
+    hosted.any(is_still_owner).then_some(true)
 }
 
 /// Whether a process of this user may be hosted by an organism of our own user.
@@ -143,11 +171,11 @@ struct SocketOwners {
 }
 
 fn owners_of(inode: u64) -> SocketOwners {
-    let socket = format!("socket:[{inode}]");
+    let socket = file_name(inode);
     let processes = processes();
     let mut owners = SocketOwners::default();
     for pid in &processes {
-        match has_open(&format!("/proc/{pid}/fd"), &socket) {
+        match has_open(&files_of(*pid), &socket) {
             Ok(true) => owners.shown.push(*pid),
             Ok(false) => {}
             Err(_) => owners.hidden.push(*pid),
@@ -160,6 +188,22 @@ fn owners_of(inode: u64) -> SocketOwners {
         owners.shown = processes.iter().filter(has_it).copied().collect();
     }
     owners
+}
+
+/// Whether a socket is among the open files of a process or of one of its threads.
+fn has_socket(pid: i32, inode: u64) -> bool {
+    let socket = file_name(inode);
+    has_open(&files_of(pid), &socket).unwrap_or(false) || has_open_in_thread(pid, &socket)
+}
+
+/// Returns the name of a socket among open files.
+fn file_name(inode: u64) -> String {
+    format!("socket:[{inode}]")
+}
+
+/// Returns the directory of the open files of a process.
+fn files_of(pid: i32) -> String {
+    format!("/proc/{pid}/fd")
 }
 
 /// Returns the ids of all processes that the system shows.
@@ -206,9 +250,25 @@ mod tests {
             // A child process that another test starts has the socket, too, until it runs its
             // program.
             assert!(owners_of(socket.inode).shown.contains(&own));
-            assert!(has_open_in_thread(own, &format!("socket:[{}]", socket.inode)));
+            assert!(has_open_in_thread(own, &file_name(socket.inode)));
+            assert!(has_socket(own, socket.inode));
             assert_eq!(user_of(i64::from(own)), Some(socket.uid));
             assert!(!is_of_login(1, socket.uid));
+        }
+    }
+
+    #[test]
+    fn an_owner_that_has_exited_is_looked_for_again() {
+        let is_hosted = |pid: i32| pid >= 10;
+        let is_still_owner = |pid: i32| pid != 11;
+        for (pids, expected) in [
+            (&[][..], Some(false)),
+            (&[1, 2], Some(false)),
+            (&[1, 10], Some(true)),
+            (&[1, 11], None),
+            (&[11, 12], Some(true)),
+        ] {
+            assert_eq!(any_hosted(pids, is_hosted, is_still_owner), expected, "{pids:?}");
         }
     }
 

@@ -1,5 +1,8 @@
 //! A process that the organism hosts asks the web view for a page.
 
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::ViewServer;
 use crate::organism::{House, TALK, say};
 
@@ -67,7 +70,7 @@ fn a_hosted_process_gets_no_page_even_with_the_cookie() {
     house.copy("commander.py");
     house.write("payload.xml", "");
     house.write("ask.py", ASK);
-    let made = std::process::Command::new("chmod").arg("+x").arg(house.path("ask.py")).status();
+    let made = Command::new("chmod").arg("+x").arg(house.path("ask.py")).status();
     assert!(made.unwrap().success());
     let mut command = house.command(&["run"]);
     command.env("ORGANISM_UNDER_TEST", house.path("ask.py"));
@@ -77,8 +80,7 @@ fn a_hosted_process_gets_no_page_even_with_the_cookie() {
     let request = format!("{} {}", view.at, view.cookie);
     for hidden in ["", " files", " thread", " live"] {
         let arguments = format!("{request}{hidden}");
-        let own =
-            std::process::Command::new(house.path("ask.py")).args(arguments.split(' ')).output();
+        let own = Command::new(house.path("ask.py")).args(arguments.split(' ')).output();
         assert_eq!(String::from_utf8(own.unwrap().stderr).unwrap(), "status 200\n", "{hidden}");
     }
 
@@ -90,5 +92,31 @@ fn a_hosted_process_gets_no_page_even_with_the_cookie() {
         }
     }
     assert_eq!(view.get("/threads").status, 200);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_client_gets_its_pages_while_it_starts_processes_that_end_at_once() {
+    let house = House::new();
+    let running = house.run();
+    let view = ViewServer::start(&house, &[]);
+    let is_done = AtomicBool::new(false);
+    // A new process has all open files of its parent until it runs its program, so it counts among
+    // the owners of the client's socket, and may be gone by the time its parents are looked up.
+    let start_processes = || {
+        while !is_done.load(Ordering::Relaxed) {
+            assert!(Command::new("true").status().unwrap().success());
+        }
+    };
+
+    let refused = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(start_processes);
+        }
+        let refused = (0..100).filter(|_| view.get("/threads").status != 200).count();
+        is_done.store(true, Ordering::Relaxed);
+        refused
+    });
+    assert_eq!(refused, 0, "of 100 requests");
     assert_eq!(running.stop(), Some(0));
 }

@@ -24,7 +24,8 @@ impl EventStream {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nCookie: {cookie}\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut events = Self(BufReader::new(stream));
-        assert!(events.line().starts_with("HTTP/1.1 200"), "{path}");
+        let status = events.line();
+        assert!(status.starts_with("HTTP/1.1 200"), "{path}: {status}");
         events
     }
 
