@@ -19,7 +19,7 @@ pub use history::{AgentMemories, ThreadMemory, UnseenMessage};
 pub use inputs::TurnInputs;
 pub use report::{FinalFormat, FinalMode, ReportSchema, ReportSchemaError};
 pub use system_prompt::{AgentEnvironment, STANDARD_SECTIONS};
-pub use turn::{AgentOptions, ModelAgent, TurnContext};
+pub use turn::{AgentOptions, ModelAgent, TurnServices};
 pub use turn_note::PastTurn;
 pub use version::RendererVersion;
 

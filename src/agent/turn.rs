@@ -30,7 +30,7 @@ use super::system_prompt::{self, AgentEnvironment, PromptInput};
 use super::turn_note::TurnNote;
 use super::{ActionTransport, FinalFormat, FinalMode, MemoryScope, RendererVersion};
 use model_call::ModelAnswer;
-pub use model_call::TurnContext;
+pub use model_call::TurnServices;
 use recorded_answer::OwnNames;
 
 /// Settings of an agent, besides its model and its journal.
@@ -133,7 +133,7 @@ impl ModelAgent {
     pub async fn turn(
         &self,
         delivery: &Delivery,
-        context: &impl TurnContext,
+        context: &impl TurnServices,
     ) -> Result<Outcome, AttemptFailure> {
         self.turn_with(self.kept_memory(delivery), delivery, context).await
     }
@@ -143,7 +143,7 @@ impl ModelAgent {
         &self,
         memory: ThreadMemory,
         delivery: &Delivery,
-        context: &impl TurnContext,
+        context: &impl TurnServices,
     ) -> Result<Outcome, AttemptFailure> {
         let memory = self.extended(memory, delivery.position).await?;
         let rendered = self.render(memory, delivery)?;

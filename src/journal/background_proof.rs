@@ -24,7 +24,7 @@ use super::mac::{MacKey, StoredCoverage};
 use super::redactions::refuse_blanked;
 use super::sqlite;
 use super::{
-    Checkpoint, CheckpointSigners, DueCheckpoints, Error, HashedRecord, MacCoverage,
+    Checkpoint, CheckpointSigners, Error, HashedRecord, InnerCheckpoints, MacCoverage,
     RedactedRecords, TreeHeads,
 };
 
@@ -103,7 +103,7 @@ pub(super) struct ProofClaim {
     /// Signers of the journal's checkpoints up to `checkpoint`.
     pub signers: CheckpointSigners,
     /// Checkpoints inside the journal up to `checkpoint`.
-    pub due: DueCheckpoints,
+    pub due: InnerCheckpoints,
     /// The marks outside the journal, as they were before the start.
     pub known: ExternalMarks,
     /// Redactions in the later records.

@@ -20,7 +20,7 @@ use crate::limits;
 use crate::system;
 pub use harness::HarnessTransport;
 use harness::TrialHarness;
-use pipes::PipeTrial;
+use pipes::PipedProgram;
 
 /// How long a listener must send nothing after its start. After an answer, [`QUIET`] applies.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
@@ -360,8 +360,8 @@ impl ListenerTrial {
         self.answered(request, judge).await
     }
 
-    async fn on_pipes<'j>(&self, judge: PayloadJudge<'j>) -> Result<PipeTrial<'j>, String> {
-        PipeTrial::start(&self.command, self.patience, judge).await
+    async fn on_pipes<'j>(&self, judge: PayloadJudge<'j>) -> Result<PipedProgram<'j>, String> {
+        PipedProgram::start(&self.command, self.patience, judge).await
     }
 
     async fn check(

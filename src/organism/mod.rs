@@ -86,7 +86,7 @@ pub use trial::{
     prepare_trial, try_threads,
 };
 pub use turn_on_record::TurnOnRecord;
-pub use workflow_cases::{UnwritableRun, run_case, write_case};
+pub use workflow_cases::{CaseWriteError, run_case, write_case};
 
 /// Reason why an organism does not start or run.
 #[derive(Debug, thiserror::Error)]

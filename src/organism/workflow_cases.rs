@@ -30,7 +30,7 @@ use host::{CaseHost, PendingDeliveries};
 use record::CaseRecord;
 use runner::CaseRunner;
 
-pub use written::{UnwritableRun, write_case};
+pub use written::{CaseWriteError, write_case};
 
 /// Runs a case, and returns a problem for each difference between the run and the case. Uses a
 /// temporary journal, and none of the config's models and listeners except the programs that the

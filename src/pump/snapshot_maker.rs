@@ -23,7 +23,7 @@ use crate::journal::sqlite::{
     scan_alone,
 };
 use crate::journal::{
-    Checkpoint, CheckpointSigners, DueCheckpoints, Error, MacCoverage, ProofProgress,
+    Checkpoint, CheckpointSigners, Error, InnerCheckpoints, MacCoverage, ProofProgress,
     RedactedRecords, TreeHeads,
 };
 use crate::limits;
@@ -167,7 +167,7 @@ impl SnapshotPlan {
         let SnapshotDraft { file, generation, base, store } = draft;
         let mut rebuilt =
             RebuiltState::begin(base, store, self.journal, &key).inspect_err(|_| place.remove())?;
-        let due = DueCheckpoints::after(rebuilt.heads.last(), inside);
+        let due = InnerCheckpoints::after(rebuilt.heads.last(), inside);
         if !rebuilt.follow(&self.data, position, due, has_to_end)? {
             return Ok(None);
         }
@@ -223,7 +223,7 @@ impl RebuiltState {
         &mut self,
         data: &Path,
         last: Position,
-        mut due: DueCheckpoints,
+        mut due: InnerCheckpoints,
         has_to_end: &dyn Fn() -> bool,
     ) -> Result<bool, Error> {
         let Self { core, heads, coverage, redactions, losses, signers } = self;

@@ -55,13 +55,13 @@ pub enum SchemaType {
 
 #[derive(Debug)]
 pub struct SimpleType {
-    pub base: SimpleBase,
+    pub base: SimpleTypeBase,
     pub facets: ValueFacets,
     pub notes: AnnotationText,
 }
 
 #[derive(Debug)]
-pub enum SimpleBase {
+pub enum SimpleTypeBase {
     Restriction(TypeRef),
     List(TypeRef),
     Union(Vec<TypeRef>),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::model::{
     AnnotationText, AttributeDecl, AttributeDeclRef, AttributeUse, AttributeUses, ContentParticle,
-    ElementDecl, EnumeratedValue, ParticleTerm, SchemaModel, SchemaType, SimpleBase,
+    ElementDecl, EnumeratedValue, ParticleTerm, SchemaModel, SchemaType, SimpleTypeBase,
     TypeDerivation, TypeRef, ValueFacets,
 };
 use super::xsd::{XSD, is_xsd};
@@ -197,8 +197,8 @@ impl SchemaModel {
         };
 
         let mut value = match &simple.base {
-            SimpleBase::Restriction(base) => self.value_at(base, depth + 1),
-            SimpleBase::List(item) => {
+            SimpleTypeBase::Restriction(base) => self.value_at(base, depth + 1),
+            SimpleTypeBase::List(item) => {
                 let item = Box::new(self.value_at(item, depth + 1));
                 SimpleTypeOutline {
                     builtin: "list".into(),
@@ -206,7 +206,7 @@ impl SchemaModel {
                     ..SimpleTypeOutline::default()
                 }
             }
-            SimpleBase::Union(members) => {
+            SimpleTypeBase::Union(members) => {
                 let members = members.iter().map(|m| self.value_at(m, depth + 1)).collect();
                 SimpleTypeOutline {
                     builtin: "union".into(),

@@ -8,7 +8,7 @@ use super::load::SchemaBundle;
 use super::model::{
     AnnotationText, AttributeDecl, AttributeDeclRef, AttributeUse, AttributeUses, ComplexType,
     ContentParticle, ElementDecl, ElementWildcard, EnumeratedValue, ParticleTerm, SchemaModel,
-    SchemaType, SimpleBase, SimpleType, TypeDerivation, TypeRef, ValueFacets,
+    SchemaType, SimpleType, SimpleTypeBase, TypeDerivation, TypeRef, ValueFacets,
 };
 use super::source::SchemaDocument;
 use super::xsd::{SchemaElement, XSD, is_xsd};
@@ -172,7 +172,7 @@ impl<'a> ModelReader<'a> {
             }
             "simpleType" => {
                 let mut simple = self.simple(element);
-                simple.base = SimpleBase::Restriction(TypeRef::Named(aside));
+                simple.base = SimpleTypeBase::Restriction(TypeRef::Named(aside));
                 model.types.insert(name, Arc::new(SchemaType::Simple(Box::new(simple))));
             }
             "group" => {
@@ -218,7 +218,7 @@ impl<'a> ModelReader<'a> {
         let named = |e: &Element, a: &str| self.name(e, a).map(TypeRef::Named);
         if let Some(list) = element.first("list") {
             let item = named(list, "itemType").or_else(|| self.inline_simple(list));
-            let base = SimpleBase::List(item.unwrap_or(TypeRef::Anything));
+            let base = SimpleTypeBase::List(item.unwrap_or(TypeRef::Anything));
             return SimpleType { base, facets: ValueFacets::default(), notes };
         }
 
@@ -228,7 +228,7 @@ impl<'a> ModelReader<'a> {
             let inline = union
                 .all("simpleType")
                 .map(|s| TypeRef::Inline(Arc::new(SchemaType::Simple(Box::new(self.simple(s))))));
-            let base = SimpleBase::Union(named.map(TypeRef::Named).chain(inline).collect());
+            let base = SimpleTypeBase::Union(named.map(TypeRef::Named).chain(inline).collect());
             return SimpleType { base, facets: ValueFacets::default(), notes };
         }
 
@@ -237,7 +237,7 @@ impl<'a> ModelReader<'a> {
             .and_then(|r| named(r, "base").or_else(|| self.inline_simple(r)))
             .unwrap_or_else(|| TypeRef::Named(QName::new(Some(XSD), "string")));
         let facets = restriction.map(facets).unwrap_or_default();
-        SimpleType { base: SimpleBase::Restriction(base), facets, notes }
+        SimpleType { base: SimpleTypeBase::Restriction(base), facets, notes }
     }
 
     fn complex(&self, element: &Element) -> ComplexType {

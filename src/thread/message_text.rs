@@ -22,14 +22,14 @@ impl<'m> WrittenMessage<'m> {
 }
 
 #[derive(Deserialize)]
-struct ReadMessage {
+struct ParsedMessage {
     #[serde(rename = "message")]
     message: Message,
     #[serde(rename = "bytes")]
     bytes: String,
 }
 
-impl ReadMessage {
+impl ParsedMessage {
     /// Returns the message. Returns `None` if the bytes do not match the digest of its payload.
     fn whole(self) -> Option<Arc<Message>> {
         let Self { mut message, bytes } = self;
@@ -43,7 +43,7 @@ fn wrong_bytes<E: serde::de::Error>() -> E {
 
 /// Serialises one message with its payload bytes.
 pub mod one {
-    use super::{Arc, Deserialize, Message, ReadMessage, Serialize, WrittenMessage, wrong_bytes};
+    use super::{Arc, Deserialize, Message, ParsedMessage, Serialize, WrittenMessage, wrong_bytes};
 
     pub fn serialize<S: serde::Serializer>(
         message: &Arc<Message>,
@@ -53,13 +53,13 @@ pub mod one {
     }
 
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Message>, D::Error> {
-        ReadMessage::deserialize(d)?.whole().ok_or_else(wrong_bytes)
+        ParsedMessage::deserialize(d)?.whole().ok_or_else(wrong_bytes)
     }
 }
 
 /// Serialises a list of messages with their payload bytes.
 pub mod many {
-    use super::{Arc, Deserialize, Message, ReadMessage, WrittenMessage, wrong_bytes};
+    use super::{Arc, Deserialize, Message, ParsedMessage, WrittenMessage, wrong_bytes};
 
     pub fn serialize<S: serde::Serializer>(
         messages: &[Arc<Message>],
@@ -71,7 +71,7 @@ pub mod many {
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(
         d: D,
     ) -> Result<Vec<Arc<Message>>, D::Error> {
-        let messages = Vec::<ReadMessage>::deserialize(d)?;
+        let messages = Vec::<ParsedMessage>::deserialize(d)?;
         messages.into_iter().map(|read| read.whole().ok_or_else(wrong_bytes)).collect()
     }
 }

@@ -17,8 +17,8 @@ use crate::xml::shape::QName;
 
 use super::definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
-    GoalForm, GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Mapping, Placed,
-    Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
+    GoalForm, GoalId, GoalOutput, GoalTarget, ItemFailure, ItemVerification, LoopEnd, Mapping,
+    Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
 use super::graph::GoalGraph;
 
@@ -274,7 +274,7 @@ fn each_element(each: &EachItem) -> Element {
     if let Some(role) = role {
         out = out.with_child(leaf("role", &role.value));
     }
-    if let Some(ItemCheck { goal, accept }) = verify {
+    if let Some(ItemVerification { goal, accept }) = verify {
         let accept = leaf("verify", &accept.value);
         out = out.with_child(accept.with_attribute("goal", goal.value.as_str()));
     }

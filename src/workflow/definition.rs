@@ -228,14 +228,14 @@ pub struct EachItem {
     pub max_items: u32,
     pub concurrency: u32,
     pub on_item_failure: ItemFailure,
-    pub verify: Option<ItemCheck>,
+    pub verify: Option<ItemVerification>,
     /// Expression that gives the role of each item's agent.
     pub role: Option<Placed<String>>,
 }
 
 /// A goal that judges each item's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ItemCheck {
+pub struct ItemVerification {
     pub goal: Placed<GoalId>,
     /// Expression that is true if the output is accepted.
     pub accept: Placed<String>,

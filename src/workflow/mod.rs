@@ -48,8 +48,8 @@ pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check, ch
 pub use compile::{CompiledWorkflow, compile, peers_of};
 pub use definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
-    GoalForm, GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Mapping, PlaceId,
-    Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
+    GoalForm, GoalId, GoalOutput, GoalTarget, ItemFailure, ItemVerification, LoopEnd, Mapping,
+    PlaceId, Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
 pub use definition_diff::{DefinitionChange, changes as definition_changes, goals_that_address};
 pub use delegation::{delegate_schemas, delegations};

@@ -15,8 +15,8 @@ use crate::xml::element::Element;
 use super::compile::{ASK_OUTPUT, COUNTS, EXPRESSION, FIELDS, HUMAN, LAST_GOAL, compile};
 use super::definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
-    GoalForm, GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Mapping, PlaceId,
-    Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
+    GoalForm, GoalId, GoalOutput, GoalTarget, ItemFailure, ItemVerification, LoopEnd, Mapping,
+    PlaceId, Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
 
 /// Why a text is not the compiled form of a definition.
@@ -323,10 +323,9 @@ impl<'a> CompiledElement<'a> {
     fn each(self) -> ReadResult<EachItem> {
         let targets = self.0.children().map(CompiledElement);
         let mut targets = targets.filter_map(|child| child.target_of_its_name().transpose());
-        let verify = self
-            .children("verify")
-            .next()
-            .map(|verify| Ok(ItemCheck { goal: verify.goal_id("goal")?, accept: verify.text() }));
+        let verify = self.children("verify").next().map(|verify| {
+            Ok(ItemVerification { goal: verify.goal_id("goal")?, accept: verify.text() })
+        });
         Ok(EachItem {
             items: self.child("items")?.text(),
             target: targets.next().unwrap_or_else(|| Err(self.unreadable("target")))?,

@@ -8,13 +8,13 @@ use super::provider::TOKENS;
 use super::story::{Plot, Story};
 use super::turns;
 use super::wire::{ANTHROPIC, OPENAI, Server};
-use organism::agent::TurnContext;
+use organism::agent::TurnServices;
 use organism::envelope::{NotReserved, Reservation};
 
 /// A call context without budgets, in which no call is cancelled.
 struct Alone;
 
-impl TurnContext for Alone {
+impl TurnServices for Alone {
     async fn reserve(&self, _: Reservation) -> Option<Result<(), NotReserved>> {
         Some(Ok(()))
     }

@@ -22,7 +22,7 @@ use crate::mutant::mutant;
 use super::{ModelAgent, RenderedTurn};
 
 /// Services that a turn needs from its host.
-pub trait TurnContext: Sync {
+pub trait TurnServices: Sync {
     /// Reserves the maximum cost of the next request of the model call. Returns `None` if the pump
     /// has stopped.
     fn reserve(
@@ -47,7 +47,7 @@ pub trait TurnContext: Sync {
     }
 }
 
-impl TurnContext for HandlerContext {
+impl TurnServices for HandlerContext {
     async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         Self::reserve(self, reservation).await
     }
@@ -81,7 +81,7 @@ pub(super) struct ModelAnswer {
 }
 
 /// A model call that got no answer, with the cost of its requests.
-struct FailedCall {
+struct FailedModelCall {
     /// The error, or `None` if the call was cancelled.
     error: Option<Error>,
     usage: Option<TokenUsage>,
@@ -113,7 +113,7 @@ impl ProgressReporter {
 
     /// Handles one chunk. A chunk of text or the announcement of a pause is reported as progress; a
     /// failure is not.
-    fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnContext) {
+    fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
             self.reported = Instant::now();
@@ -122,7 +122,7 @@ impl ProgressReporter {
     }
 }
 
-impl<C: TurnContext> AdmittedRequests<'_, C> {
+impl<C: TurnServices> AdmittedRequests<'_, C> {
     /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await: one task
     /// both admits requests and receives chunks, so it would deadlock.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
@@ -157,7 +157,7 @@ impl<C: TurnContext> AdmittedRequests<'_, C> {
     }
 }
 
-impl<C: TurnContext> CallAdmission for AdmittedRequests<'_, C> {
+impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a> {
         Box::pin(async move {
             match self.reserve(RouteLimit { route: name, most }).await {
@@ -180,9 +180,9 @@ impl ModelAgent {
     async fn call(
         &self,
         rendered: &RenderedTurn,
-        context: &impl TurnContext,
+        context: &impl TurnServices,
         timeout: Duration,
-    ) -> Result<ModelAnswer, FailedCall> {
+    ) -> Result<ModelAnswer, FailedModelCall> {
         let terms = &self.options.terms;
         let request = &rendered.request;
         let buffer = Mutex::default();
@@ -241,7 +241,7 @@ impl ModelAgent {
         let (usage, money) = buffer.lost(terms, request).unzip();
         let money = money.unwrap_or_default();
         let tries = buffer.tries();
-        Err(FailedCall { error, usage, money, tries })
+        Err(FailedModelCall { error, usage, money, tries })
     }
 
     /// Completes an answer. The failed requests before it are charged with it.
@@ -251,7 +251,7 @@ impl ModelAgent {
         buffer: AnswerBuffer,
         reading: TurnReader<'_>,
         mut end: StreamEnd,
-    ) -> Result<ModelAnswer, FailedCall> {
+    ) -> Result<ModelAnswer, FailedModelCall> {
         let terms = &self.options.terms;
         let mut money = terms.cost(&end.route, &end.usage);
         if let Some((usage, lost)) = buffer.lost(terms, &rendered.request) {
@@ -264,7 +264,7 @@ impl ModelAgent {
             let error = Some(error);
             let usage = Some(end.usage);
             let tries = buffer.tries();
-            return Err(FailedCall { error, usage, money, tries });
+            return Err(FailedModelCall { error, usage, money, tries });
         }
 
         let reading = reading.finish(&buffer.raw, &buffer.thoughts, &end);
@@ -276,7 +276,7 @@ impl ModelAgent {
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,
-        context: &impl TurnContext,
+        context: &impl TurnServices,
         timeout: Duration,
     ) -> Result<ModelAnswer, AttemptFailure> {
         match self.call(rendered, context, timeout).await {
@@ -291,7 +291,7 @@ impl ModelAgent {
     fn rejected(
         &self,
         rendered: &RenderedTurn,
-        broken: FailedCall,
+        broken: FailedModelCall,
     ) -> Result<ModelAnswer, AttemptFailure> {
         let message = broken.error.as_ref().and_then(Error::feedback);
         let message = message.filter(|_| rendered.is_of_own_making());
@@ -317,8 +317,8 @@ fn spending(usage: &TokenUsage, money: Money) -> Spending {
     Spending { tokens: usage.tokens_in.saturating_add(usage.tokens_out), money }
 }
 
-fn failure(broken: FailedCall) -> AttemptFailure {
-    let FailedCall { error, usage, money, tries } = broken;
+fn failure(broken: FailedModelCall) -> AttemptFailure {
+    let FailedModelCall { error, usage, money, tries } = broken;
     let spent = spending(&usage.unwrap_or_default(), money);
     let Some(error) = error else {
         let detail = "its caller no longer wants the answer: the model's stream was closed";

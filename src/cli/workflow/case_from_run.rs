@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{self, ConfigEnvironment};
-use crate::organism::{self, UnwritableRun, write_case};
+use crate::organism::{self, CaseWriteError, write_case};
 use crate::thread::Record;
 
 use super::super::config_error_carets;
@@ -32,7 +32,7 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     }
 
     let case = write_case(&config, &records).map_err(|error| match error {
-        UnwritableRun::Organism(error) => anyhow::Error::from(error),
+        CaseWriteError::Organism(error) => anyhow::Error::from(error),
         reason => {
             let message = format!("no case is written from {thread}: {reason}");
             CommandFailure::new(CommandExit::Usage, message).into()

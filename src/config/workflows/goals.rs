@@ -5,7 +5,7 @@ use crate::limits;
 use crate::schema::ShortType;
 use crate::workflow::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, GoalCondition, GoalDefinition, GoalForm,
-    GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Placed, Supervision,
+    GoalId, GoalOutput, GoalTarget, ItemFailure, ItemVerification, LoopEnd, Placed, Supervision,
 };
 
 use super::super::config_problem::{ConfigProblem, ProblemCode};
@@ -260,7 +260,7 @@ impl WorkflowReader<'_> {
         })
     }
 
-    fn item_check(&mut self, read: &mut TableReader<'_>) -> Option<ItemCheck> {
+    fn item_check(&mut self, read: &mut TableReader<'_>) -> Option<ItemVerification> {
         if !read.has("verify") {
             if read.has("accept") {
                 read.required("verify", "\"the goal that judges each output\"");
@@ -271,7 +271,7 @@ impl WorkflowReader<'_> {
         read.required("accept", "\"last-line(GOAL) = 'sound'\"");
         let goal = read.text("verify").and_then(|text| self.goal_id(text, read.problems));
         let accept = self.expression("accept", read);
-        Some(ItemCheck { goal: goal?, accept: accept? })
+        Some(ItemVerification { goal: goal?, accept: accept? })
     }
 
     fn several(&mut self, key: &str, read: &mut TableReader<'_>) -> Option<GoalForm> {

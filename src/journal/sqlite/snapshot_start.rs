@@ -6,7 +6,7 @@ use crate::ids::Position;
 use crate::journal::background_proof::{BackgroundProof, ProofClaim};
 use crate::journal::external_marks::ExternalMarks;
 use crate::journal::judge::{OpenPurpose, OperatorAcceptance};
-use crate::journal::{DueCheckpoints, Error, RedactedRecords, StateRecovery};
+use crate::journal::{Error, InnerCheckpoints, RedactedRecords, StateRecovery};
 
 use super::open::{LockedJournalDir, VerifiedJournal};
 use super::snapshot::{self, Snapshot, SnapshotEvidence, SnapshotPlace};
@@ -60,7 +60,7 @@ impl LockedJournalDir {
             checkpoint: evidence.checkpoint.clone(),
             coverage: evidence.coverage.stored(position),
             signers: evidence.signers.clone(),
-            due: DueCheckpoints::after(Position(0), inside),
+            due: InnerCheckpoints::after(Position(0), inside),
             known,
             redactions: RedactedRecords::default(),
             losses: Vec::new(),

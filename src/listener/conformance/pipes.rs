@@ -21,13 +21,13 @@ const LARGE_BYTES: usize = 256 << 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A program on pipes.
-pub(super) struct PipeTrial<'t> {
+pub(super) struct PipedProgram<'t> {
     process: DirectProcess,
     patience: Duration,
     judge: PayloadJudge<'t>,
 }
 
-impl<'t> PipeTrial<'t> {
+impl<'t> PipedProgram<'t> {
     pub async fn start(
         command: &[String],
         patience: Duration,

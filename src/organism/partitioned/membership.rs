@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 
-use super::rebalance::{self, MemberRecord, PartitionHandover};
+use super::rebalance::{self, MemberAnnouncement, PartitionHandover};
 use super::{PartitionMap, PartitionStatus};
 use crate::config::Config;
 use crate::ids::Digest;
@@ -87,16 +87,16 @@ impl GroupMembership {
         self.config.borrow().digest
     }
 
-    fn entry(&self, is_leaving: bool) -> MemberRecord {
+    fn entry(&self, is_leaving: bool) -> MemberAnnouncement {
         let id = MemberId::here();
         let holder = self.holder.clone();
         let config = self.digest();
         let (has, ready, is_moving) = self.table.member_state();
-        MemberRecord { id, holder, config, has, ready, is_moving, is_leaving }
+        MemberAnnouncement { id, holder, config, has, ready, is_moving, is_leaving }
     }
 
     fn receive_announcement(&mut self, announcement: &[u8]) {
-        match serde_json::from_slice::<MemberRecord>(announcement) {
+        match serde_json::from_slice::<MemberAnnouncement>(announcement) {
             Ok(entry) => {
                 self.warn_of(&entry);
                 self.known.update(entry, Instant::now());
@@ -109,7 +109,7 @@ impl GroupMembership {
 
     /// Warns about a member with another config. With different configs, the processing of a
     /// message depends on which process owns the message's partition.
-    fn warn_of(&mut self, entry: &MemberRecord) {
+    fn warn_of(&mut self, entry: &MemberAnnouncement) {
         let is_news = entry.config != self.digest() && self.warned.len() < limits::MEMBERS_MAX;
         if !is_news || !self.warned.insert(entry.id) {
             return;
@@ -187,13 +187,13 @@ impl GroupMembership {
 /// The members whose announcements are recent.
 #[derive(Default)]
 struct LiveMembers {
-    entries: BTreeMap<MemberId, (MemberRecord, Instant)>,
+    entries: BTreeMap<MemberId, (MemberAnnouncement, Instant)>,
     /// Time of the last change of ownership.
     changed: Option<Instant>,
 }
 
 impl LiveMembers {
-    fn get(&self, id: MemberId) -> Option<&MemberRecord> {
+    fn get(&self, id: MemberId) -> Option<&MemberAnnouncement> {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
@@ -203,7 +203,7 @@ impl LiveMembers {
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
     }
 
-    fn update(&mut self, entry: MemberRecord, now: Instant) {
+    fn update(&mut self, entry: MemberAnnouncement, now: Instant) {
         let before = if entry.is_leaving {
             self.entries.remove(&entry.id)
         } else if self.has_room_for(entry.id) {
@@ -212,7 +212,7 @@ impl LiveMembers {
             return;
         };
 
-        let moved = |(before, _): &(MemberRecord, Instant)| {
+        let moved = |(before, _): &(MemberAnnouncement, Instant)| {
             before.has != entry.has || before.is_moving != entry.is_moving
         };
 
@@ -264,8 +264,8 @@ mod tests {
         assert_eq!(known.entries.len(), limits::MEMBERS_MAX);
     }
 
-    fn entry(has: &[u32], ready: &[u32]) -> MemberRecord {
-        MemberRecord {
+    fn entry(has: &[u32], ready: &[u32]) -> MemberAnnouncement {
+        MemberAnnouncement {
             id: MemberId::new(),
             holder: String::new(),
             config: Digest::ZERO,
@@ -289,7 +289,7 @@ mod tests {
         known.update(first.clone(), later);
         let calm = later + limits::REBALANCE_QUIET_TIME;
         assert_eq!(known.due(calm).unwrap().from, first.id);
-        known.update(MemberRecord { has: BTreeSet::from([0]), ..second }, calm);
+        known.update(MemberAnnouncement { has: BTreeSet::from([0]), ..second }, calm);
         assert_eq!(known.due(calm), None, "it has one more now");
     }
 
@@ -310,7 +310,7 @@ mod tests {
         known.forget_silent(silent);
         assert!(known.get(second.id).is_none() && known.get(first.id).is_some());
         all(&mut known, silent);
-        known.update(MemberRecord { is_leaving: true, ..second.clone() }, silent);
+        known.update(MemberAnnouncement { is_leaving: true, ..second.clone() }, silent);
         assert_eq!(known.due(silent + Duration::from_secs(60)), None);
         all(&mut known, silent);
         assert!(known.due(silent + limits::REBALANCE_QUIET_TIME).is_some());

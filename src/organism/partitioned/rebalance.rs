@@ -14,7 +14,7 @@ use crate::journal::jetstream::MemberId;
 
 /// A process as it announces itself to the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberRecord {
+pub struct MemberAnnouncement {
     #[serde(rename = "id")]
     pub id: MemberId,
     /// Name of the process, used in messages.
@@ -48,7 +48,7 @@ pub struct PartitionHandover {
 /// Returns the handover that is due. All processes that know the same announcements compute the
 /// same handover.
 pub fn due<'a>(
-    members: impl Iterator<Item = &'a MemberRecord> + Clone,
+    members: impl Iterator<Item = &'a MemberAnnouncement> + Clone,
 ) -> Option<PartitionHandover> {
     let pairs = members.clone().flat_map(|from| members.clone().map(move |to| (from, to)));
     let fitting = pairs.filter(|(from, to)| {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn an_entry_is_written_in_the_bytes_of_its_fixture() {
         let id = "\"01970000-0000-7000-8000-000000000001\"";
-        let first = MemberRecord {
+        let first = MemberAnnouncement {
             id: serde_json::from_str(id).unwrap(),
             holder: "process 12 on host".to_owned(),
             config: Digest::of(b"config"),
@@ -86,7 +86,7 @@ mod tests {
         let mut last = entry(&[]);
         last.id = first.id;
         last.is_leaving = true;
-        let line = |name: &str, entry: &MemberRecord| {
+        let line = |name: &str, entry: &MemberAnnouncement| {
             format!("{name}\t{}\n", serde_json::to_string(entry).unwrap())
         };
 
@@ -97,14 +97,14 @@ mod tests {
     fn an_entry_of_a_fixture_is_read() {
         for line in FIXTURE.lines() {
             let (name, entry) = line.split_once('\t').unwrap();
-            let entry: MemberRecord = serde_json::from_str(entry).unwrap();
+            let entry: MemberAnnouncement = serde_json::from_str(entry).unwrap();
             assert_eq!(entry.is_leaving, name == "the last entry");
         }
     }
 
     /// Makes a member that may pump the partitions in `may` and pumps none of them yet.
-    fn entry(may: &[u32]) -> MemberRecord {
-        MemberRecord {
+    fn entry(may: &[u32]) -> MemberAnnouncement {
+        MemberAnnouncement {
             id: MemberId::new(),
             holder: String::new(),
             config: Digest::ZERO,
@@ -117,7 +117,7 @@ mod tests {
 
     /// Carries out handovers until none is due. Returns how many there were, and how many
     /// partitions each member then has.
-    fn settle(mut members: Vec<MemberRecord>) -> (usize, Vec<usize>) {
+    fn settle(mut members: Vec<MemberAnnouncement>) -> (usize, Vec<usize>) {
         let mut moves = 0;
         while let Some(PartitionHandover { from, to, of }) = due(members.iter()) {
             let partition = *of.first().unwrap();
@@ -173,8 +173,9 @@ mod tests {
         let mut first = entry(&[0, 1]);
         let mut second = entry(&[0, 1]);
         first.has = std::mem::take(&mut first.ready);
-        let due =
-            |first: &MemberRecord, second: &MemberRecord| super::due([first, second].into_iter());
+        let due = |first: &MemberAnnouncement, second: &MemberAnnouncement| {
+            super::due([first, second].into_iter())
+        };
         assert_eq!(due(&first, &second).unwrap().of, BTreeSet::from([0, 1]));
         second.is_moving = true;
         assert_eq!(due(&first, &second), None);

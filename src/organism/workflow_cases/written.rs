@@ -21,7 +21,7 @@ use crate::xml::element::Element;
 
 /// Why no case can be written from a thread.
 #[derive(Debug, thiserror::Error)]
-pub enum UnwritableRun {
+pub enum CaseWriteError {
     #[error("the thread holds {0} runs, and a case has one: name the thread of another run")]
     Several(usize),
     #[error("the thread holds no run of a workflow of the config")]
@@ -38,32 +38,32 @@ pub enum UnwritableRun {
 
 /// Writes a case as TOML that the recorded run passes. `records`: the records of the run's tree.
 /// `config`: the present config.
-pub fn write_case(config: &Config, records: &[Record]) -> Result<String, UnwritableRun> {
+pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWriteError> {
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
-    let request = record.request().ok_or(UnwritableRun::None)?;
+    let request = record.request().ok_or(CaseWriteError::None)?;
 
     let run = CallId(request.id);
     let runs = record.calls.iter().filter(|call| call.path.is_empty()).count() + 1;
     if runs > 1 {
-        return Err(UnwritableRun::Several(runs));
+        return Err(CaseWriteError::Several(runs));
     }
 
     let is_client =
         |name| config.contracts.get(name).is_some_and(|contract| contract.role == Role::Client);
     if !is_client(&request.from) || !request.thread.is_root() {
-        return Err(UnwritableRun::Beneath(request.from.clone()));
+        return Err(CaseWriteError::Beneath(request.from.clone()));
     }
 
     let mut definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let definition = definitions.find(|definition| definition.name.value == request.to);
-    let definition = definition.ok_or(UnwritableRun::None)?;
+    let definition = definition.ok_or(CaseWriteError::None)?;
 
     if request.name == crate::contract::retry_name(&request.to) {
-        return Err(UnwritableRun::Retry);
+        return Err(CaseWriteError::Retry);
     }
 
-    let reply = replies_of(records, run).ok_or(UnwritableRun::Open)?;
+    let reply = replies_of(records, run).ok_or(CaseWriteError::Open)?;
 
     let mut out = String::from("[[case]]\n");
     let thread = &request.thread;

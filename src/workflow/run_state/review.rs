@@ -1,6 +1,6 @@
 //! Reviews of an output before it counts: by a verifier and by a supervisor.
 
-use super::super::definition::{GoalForm, ItemCheck};
+use super::super::definition::{GoalForm, ItemVerification};
 use super::super::verdicts::SupervisorVerdict;
 use super::super::view::{ViewEntry, ViewValue};
 use super::context::body;
@@ -155,7 +155,7 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Returns the verification that a run's item has to pass; `None` if its goal has none.
-    fn item_check(&self, run: &GoalRun) -> Option<&'a ItemCheck> {
+    fn item_check(&self, run: &GoalRun) -> Option<&'a ItemVerification> {
         match &self.graph.goal(run.goal)?.form {
             GoalForm::Each(each) => each.verify.as_ref(),
             _ => None,

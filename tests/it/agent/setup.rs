@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use organism::agent::{self, AgentEnvironment, AgentOptions, ModelAgent, TurnContext};
+use organism::agent::{self, AgentEnvironment, AgentOptions, ModelAgent, TurnServices};
 use organism::bus::{Delivery, DeliveryPreview, Outcome};
 use organism::contract::{Contract, Contracts, Role};
 use organism::envelope::{AttemptFailure, MessageKind, NotReserved, Reservation};
@@ -119,7 +119,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
 /// A call context without budgets, where no call is cancelled.
 struct Alone;
 
-impl TurnContext for Alone {
+impl TurnServices for Alone {
     async fn reserve(&self, _: Reservation) -> Option<Result<(), NotReserved>> {
         Some(Ok(()))
     }

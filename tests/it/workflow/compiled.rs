@@ -238,7 +238,7 @@ impl DefinitionGenerator {
                 max_items: 3,
                 concurrency: 2,
                 on_item_failure: ItemFailure::Collect,
-                verify: Some(ItemCheck { goal: id("check"), accept: self.expression() }),
+                verify: Some(ItemVerification { goal: id("check"), accept: self.expression() }),
                 role: None,
             })),
         ));

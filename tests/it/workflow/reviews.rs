@@ -18,7 +18,7 @@ fn verified(retry: u32, on_item_failure: ItemFailure) -> Vec<GoalDefinition> {
         max_items: 10,
         concurrency: 2,
         on_item_failure,
-        verify: Some(ItemCheck {
+        verify: Some(ItemVerification {
             goal: id("check"),
             accept: text("last-line(check) = 'sound' and item != 'c'"),
         }),

@@ -29,7 +29,7 @@ pub use configured_hosts::ConfiguredHosts;
 pub use remote_sink::RemoteSink;
 
 /// Stream of service discovery requests, each with its verb.
-type ServiceQuestions =
+type DiscoveryRequests =
     SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 
 /// The NATS side of the host of one remote agent.
@@ -40,7 +40,7 @@ pub struct RemoteAgentHost {
     service: Service,
     deliveries: Subscriber,
     cancels: Subscriber,
-    questions: ServiceQuestions,
+    questions: DiscoveryRequests,
     /// Generation of the connection on which presence was last announced.
     announced_on: u64,
 }

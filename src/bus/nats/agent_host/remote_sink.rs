@@ -15,6 +15,7 @@ use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::nats::ListenerSubjects;
 use crate::bus::nats::agent_requests::{self, AgentRequest, RequestRefusal, ThreadMark};
 use crate::bus::nats::header_names;
+use crate::bus::nats::in_flight::AttemptKey;
 use crate::bus::nats::live::HostTexts;
 use crate::bus::nats::remote_agents::ThreadTransfer;
 use crate::bus::{Delivery, ModelState, Outcome, Reserved, Sink};
@@ -22,8 +23,6 @@ use crate::envelope::{AttemptFailure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
-
-type DeliveryKey = (CallId, Attempt);
 
 /// A [`Sink`] that reports to a pump over NATS. Cheap to clone.
 #[derive(Clone)]
@@ -35,7 +34,7 @@ struct SharedSink {
     runtime: runtime::Handle,
     /// Reply subjects of the deliveries whose answers the pump does not have yet. Never locked
     /// across an await.
-    held: Mutex<HashMap<DeliveryKey, String>>,
+    held: Mutex<HashMap<AttemptKey, String>>,
     /// Notified when the pump has the last answer.
     idle: Notify,
     texts: HostTexts,
@@ -72,7 +71,7 @@ impl RemoteSink {
         &self.0.subjects
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<DeliveryKey, String>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<AttemptKey, String>> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,11 +80,11 @@ impl RemoteSink {
         self.held().values().cloned().collect()
     }
 
-    pub(super) fn hold(&self, key: DeliveryKey, reply: String) {
+    pub(super) fn hold(&self, key: AttemptKey, reply: String) {
         self.held().insert(key, reply);
     }
 
-    pub(in crate::bus::nats) fn reply(&self, key: DeliveryKey) -> Option<String> {
+    pub(in crate::bus::nats) fn reply(&self, key: AttemptKey) -> Option<String> {
         self.held().get(&key).cloned()
     }
 
@@ -209,7 +208,7 @@ impl RemoteSink {
         Ok(())
     }
 
-    async fn put_answer(&self, key: DeliveryKey, answer: Result<Outcome, AttemptFailure>) {
+    async fn put_answer(&self, key: AttemptKey, answer: Result<Outcome, AttemptFailure>) {
         let Some(reply) = self.reply(key) else { return };
         let mut whole = agent_requests::write(answer);
         if whole.len() > limits::NATS_ANSWER_BYTES_MAX {
@@ -242,7 +241,7 @@ impl RemoteSink {
 
     async fn put_reservation(
         &self,
-        key: DeliveryKey,
+        key: AttemptKey,
         reservation: Reservation,
     ) -> Option<Result<(), NotReserved>> {
         let reply = self.reply(key)?;

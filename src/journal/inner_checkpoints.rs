@@ -7,12 +7,12 @@ use super::{Checkpoint, Error, TreeHeads};
 
 /// Checkpoints inside a journal that are compared with the records once these are read.
 #[derive(Debug, Clone, Default)]
-pub struct DueCheckpoints {
+pub struct InnerCheckpoints {
     /// Checkpoints that are not compared yet, the next one last.
     lines: Vec<Checkpoint>,
 }
 
-impl DueCheckpoints {
+impl InnerCheckpoints {
     /// Keeps the checkpoints of `lines` after `position`. `lines` must be in order of position.
     pub fn after(position: Position, mut lines: Vec<Checkpoint>) -> Self {
         lines.retain(|line| line.position > position);
