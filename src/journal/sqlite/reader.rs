@@ -1,6 +1,7 @@
 //! Reads a journal from any process, while a pump may write. Every record is checked against its
 //! own hash and the digests of its payloads.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _};
@@ -99,18 +100,26 @@ impl JournalReader {
     }
 
     pub fn about(&self) -> Result<JournalMetadata, Error> {
-        let read = |key: &str| {
-            self.meta(key)?.ok_or_else(|| Error::broken(0, format!("it has no `{key}`")))
+        // One statement: a pump that starts meanwhile writes a new epoch with its checksum.
+        let sql = "SELECT key, value FROM meta WHERE key IN ('journal', 'epoch', 'key', 'check')";
+        let read = || -> rusqlite::Result<HashMap<String, String>> {
+            let mut statement = self.db.prepare_cached(sql)?;
+            statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
         };
+        let values = read().map_err(|error| self.read_error("its description", error))?;
 
+        let value = |key: &str| {
+            let value = values.get(key).map(String::as_str);
+            value.ok_or_else(|| Error::broken(0, format!("it has no `{key}`")))
+        };
         let damaged = |key: &str| Error::broken(0, format!("its `{key}` is damaged"));
         let about = JournalMetadata {
-            journal: read("journal")?.parse().map_err(|_| damaged("journal"))?,
-            epoch: read("epoch")?.parse().map_err(|_| damaged("epoch"))?,
-            key: read("key")?,
+            journal: value("journal")?.parse().map_err(|_| damaged("journal"))?,
+            epoch: value("epoch")?.parse().map_err(|_| damaged("epoch"))?,
+            key: value("key")?.to_owned(),
         };
 
-        if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
+        if about.check() == value("check")? { Ok(about) } else { Err(damaged("check")) }
     }
 
     /// Whether any record carries a MAC.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use organism::audit::{self, ProofReport};
 use organism::clock::Time;
@@ -427,4 +428,40 @@ fn only_the_owner_may_read_the_key() {
     let mode =
         |name: &str| std::fs::metadata(place.state().join(name)).unwrap().permissions().mode();
     assert_eq!(mode("key") & 0o777, 0o600);
+}
+
+#[test]
+fn metadata_that_starts_write_meanwhile_is_never_taken_for_damaged() {
+    let place = Place::new();
+    let metadata = || {
+        place.open().unwrap().close(Time(0)).unwrap();
+        let value = "SELECT (SELECT value FROM meta WHERE key = 'epoch'), \
+                     (SELECT value FROM meta WHERE key = 'check')";
+        let read = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?]);
+        sql(&place).query_row(value, [], read).unwrap()
+    };
+    let starts: [[String; 2]; 2] = [metadata(), metadata()];
+    assert_ne!(starts[0], starts[1]);
+
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let db = sql(&place);
+            for [epoch, check] in starts.iter().cycle() {
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+                db.execute_batch(&format!(
+                    "BEGIN; UPDATE meta SET value = '{epoch}' WHERE key = 'epoch'; \
+                     UPDATE meta SET value = '{check}' WHERE key = 'check'; COMMIT"
+                ))
+                .unwrap();
+            }
+        });
+        let reader = place.reader();
+        let mut reads = (0..2_000).map(|_| reader.about());
+        let damaged = reads.find_map(Result::err);
+        is_done.store(true, Ordering::Relaxed);
+        assert!(damaged.is_none(), "{damaged:?}");
+    });
 }

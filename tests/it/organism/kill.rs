@@ -305,8 +305,15 @@ impl Drop for StopReaders<'_> {
 /// Commands in other processes, which sometimes hold the journal open while a pump dies and the
 /// next one starts.
 fn read_beside(house: &House, stop: &AtomicBool) -> Result<(), CommandOutput> {
-    while !stop.load(Ordering::Relaxed) {
-        let read = house.organism(&["threads", "--json"]);
+    let commands: &[&[&str]] = match torture() {
+        true => &[&["threads", "--json"], &["verify"], &["stats"], &["approvals"]],
+        false => &[&["threads", "--json"]],
+    };
+    for command in commands.iter().cycle() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let read = house.organism(command);
         if matches!(read.code, Some(4 | 70) | None) {
             return Err(read);
         }
