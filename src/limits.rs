@@ -485,6 +485,11 @@ pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 pub const CALL_WAITS_MAX: usize = 64;
 /// Duration of a model call after which waiting clients are informed of the call.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
+/// Time until a waiting client is informed of calls that are ready and not handed over. Later looks
+/// for such calls come after twice the time, up to [`STALLED_CALL_LOOK_MAX`].
+pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
+/// Maximum time between two looks for calls that are ready and not handed over.
+pub const STALLED_CALL_LOOK_MAX: Duration = Duration::from_secs(16);
 /// Interval at which the duration of running model calls is checked for waiting clients.
 pub const CALL_WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum events of the live channel queued for one reader; further events are dropped. Text may

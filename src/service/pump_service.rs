@@ -1,6 +1,7 @@
 //! The service of one pump: carries out a request and sends every response.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -52,7 +53,7 @@ impl PumpService {
         let response = match request {
             ServiceRequest::Submit(request) => return self.submit(request, responses).await,
             ServiceRequest::AwaitResults { thread, calls } => {
-                return self.await_results(&thread, calls, responses).await;
+                return self.await_results(&thread, calls, responses, None).await;
             }
             ServiceRequest::Cancel { thread, .. } if !self.has_thread(&thread).await? => {
                 ServiceResponse::UnknownThread
@@ -189,7 +190,7 @@ impl PumpService {
             None => Target::New { suggested },
         };
 
-        let (waits, mut watch) = TreeWatch::new();
+        let (waits, mut watch) = TreeWatch::new(self.pump.clone());
         let waits = wait.then_some(waits);
         let submitted = self.pump.submit_watched(trace, &client, target, key, &payload, waits);
         let (receipt, mut completions) = submitted.await?;
@@ -198,7 +199,7 @@ impl PumpService {
         send(match receipt {
             Receipt::Accepted { thread, calls, again, held } => {
                 recorded = again.then(|| (thread.clone(), calls.clone()));
-                watch.knows(&calls);
+                watch.accept(&thread, &calls);
                 SubmitUpdate::Accepted { thread, calls, again, held }
             }
             Receipt::Refused { refusal, retry_after } => {
@@ -227,23 +228,40 @@ impl PumpService {
         }
 
         match recorded {
-            Some((thread, calls)) => self.await_results(&thread, calls, responses).await,
+            Some((thread, calls)) => {
+                self.await_results(&thread, calls, responses, Some(watch)).await
+            }
             None => Ok(()),
         }
     }
 
     /// Sends the results of calls that were accepted earlier. Reads the results of finished calls
-    /// from the journal, in one pass. Sends the result of an open call when it completes.
+    /// from the journal, in one pass. Sends the result of an open call when it completes. Reports
+    /// the waits of `watch` meanwhile.
     async fn await_results(
         &self,
         thread: &ThreadId,
         calls: Vec<CallId>,
         responses: &mpsc::Sender<ServiceResponse>,
+        mut watch: Option<TreeWatch>,
     ) -> Result<(), Error> {
         for call in calls {
-            let completed = tokio::select! {
-                completed = self.waiters.completion(thread, call) => completed,
-                () = responses.closed() => return Err(Error::Stopped),
+            let mut completion = pin!(self.waiters.completion(thread, call));
+            let completed = loop {
+                let wait = async {
+                    match &mut watch {
+                        Some(watch) => watch.next().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let wait = tokio::select! {
+                    biased;
+                    completed = &mut completion => break completed,
+                    () = responses.closed() => return Err(Error::Stopped),
+                    wait = wait => wait,
+                };
+                let update = SubmitUpdate::Waits(wait);
+                responses.send(ServiceResponse::SubmitUpdate(update)).await.ok();
             };
             let result = match completed {
                 Ok(Some(completion)) => Some(result_of(&completion)),

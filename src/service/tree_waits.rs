@@ -1,7 +1,7 @@
-//! Reports to a waiting client why its thread tree waits: for a held call at once, and for a model
-//! call when it takes long.
+//! Reports to a waiting client why its thread tree waits: for a held call at once, for a model call
+//! when it takes long, and for a call that is not handed over when the pump is queried.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -11,14 +11,15 @@ use crate::bus::ModelState;
 use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
-use crate::pump::driver::{CallWait, CallWaitReason};
-use crate::thread::Hold;
+use crate::pump::core::StallReason;
+use crate::pump::driver::{CallWait, CallWaitReason, Handle};
+use crate::thread::{Hold, PauseTarget};
 
 /// The reason why a thread tree makes no progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWait {
     pub thread: ThreadId,
-    /// The listener whose call is held, or the agent whose model call takes long.
+    /// The listener whose call is held or not handed over, or the agent whose model call takes long.
     pub listener: ListenerName,
     #[serde(flatten)]
     pub wait: WaitKind,
@@ -37,14 +38,41 @@ pub enum WaitKind {
     Stream { route: String, seconds: u64 },
     /// A provider has requested a pause until this time.
     Pause { route: String, until: Time },
+    /// A pause keeps the call back. The target is `all`, a listener or a thread, as
+    /// `organism resume` takes it.
+    #[serde(rename = "paused")]
+    Paused {
+        #[serde(rename = "target")]
+        target: String,
+    },
+    /// No process of the listener takes calls. The call fails at this time.
+    #[serde(rename = "absent")]
+    Absent {
+        #[serde(rename = "until")]
+        until: Time,
+    },
 }
 
-/// The running model calls of one thread tree, with the time of the next report of each.
+/// The waits of one thread tree, and the times at which to report them.
 pub struct TreeWatch {
+    pump: Handle,
+    /// The thread of the client; `None` before its calls are accepted.
+    thread: Option<ThreadId>,
     waits: mpsc::Receiver<CallWait>,
     /// Calls that are held according to the receipt, so that no report of them is needed.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
+    stalled: StalledLooks,
+}
+
+/// Looks for calls that are ready and not handed over.
+struct StalledLooks {
+    next: Instant,
+    interval: Duration,
+    /// The stalled calls of the last look.
+    known: Vec<CallWait>,
+    /// Reports that are not returned yet.
+    unreported: VecDeque<TreeWait>,
 }
 
 struct ModelWait {
@@ -57,20 +85,30 @@ struct ModelWait {
 }
 
 impl TreeWatch {
-    pub fn new() -> (mpsc::Sender<CallWait>, Self) {
+    pub fn new(pump: Handle) -> (mpsc::Sender<CallWait>, Self) {
         let (sender, waits) = mpsc::channel(limits::CALL_WAITS_MAX);
-        (sender, Self { waits, known: Vec::new(), models: HashMap::new() })
+        let interval = limits::STALLED_CALL_LOOK_FIRST;
+        let stalled = StalledLooks {
+            next: Instant::now() + interval,
+            interval,
+            known: Vec::new(),
+            unreported: VecDeque::new(),
+        };
+        let known = Vec::new();
+        (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
     }
 
-    /// Marks calls as known to the client: the receipt shows them as held.
-    pub fn knows(&mut self, calls: &[CallId]) {
+    /// Notes the accepted calls of the client and their thread. The receipt shows which of the calls
+    /// are held.
+    pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
+        self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);
     }
 
     /// Returns the next report. Waits for ever if there is none. Cancel-safe.
     pub async fn next(&mut self) -> TreeWait {
         loop {
-            if let Some(due) = self.due() {
+            if let Some(due) = self.stalled.unreported.pop_front().or_else(|| self.due()) {
                 return due;
             }
             let tick = tokio::time::sleep(limits::CALL_WAIT_CHECK_INTERVAL);
@@ -84,9 +122,27 @@ impl TreeWatch {
                     // The pump has ended. The client learns that from another response.
                     None => std::future::pending::<()>().await,
                 },
-                () = tick => {}
+                () = tick => self.look_for_stalled_calls().await,
             }
         }
+    }
+
+    /// Queries the pump for stalled calls if a look is due. Each call is reported once for each
+    /// reason, and again if it was not stalled in between.
+    async fn look_for_stalled_calls(&mut self) {
+        let Some(thread) = self.thread.clone() else { return };
+        let looks = &mut self.stalled;
+        if Instant::now() < looks.next {
+            return;
+        }
+
+        looks.interval = (looks.interval * 2).min(limits::STALLED_CALL_LOOK_MAX);
+        looks.next = Instant::now() + looks.interval;
+        // A pump that has stopped is reported by another response.
+        let Ok(stalled) = self.pump.stalled_calls(thread).await else { return };
+        let is_new = |wait: &&CallWait| !looks.known.contains(wait);
+        looks.unreported.extend(stalled.iter().filter(is_new).filter_map(stall_report));
+        looks.known = stalled;
     }
 
     fn apply(&mut self, call_wait: CallWait) -> Option<TreeWait> {
@@ -101,6 +157,8 @@ impl TreeWatch {
                 let is_shown = hold == Hold::Approval && self.known.contains(&call);
                 (!is_shown).then_some(TreeWait { thread, listener, wait })
             }
+            // Found by looks alone.
+            CallWaitReason::Stalled(_) => None,
             CallWaitReason::Model(ModelState::Ended) => {
                 self.models.remove(&call);
                 None
@@ -136,6 +194,24 @@ impl TreeWatch {
     }
 }
 
+/// Describes a stalled call to the client.
+fn stall_report(stalled: &CallWait) -> Option<TreeWait> {
+    let CallWait { thread, listener, reason: CallWaitReason::Stalled(reason), .. } = stalled else {
+        return None;
+    };
+    let wait = match reason {
+        StallReason::Paused(PauseTarget::All) => WaitKind::Paused { target: "all".to_owned() },
+        StallReason::Paused(PauseTarget::Listener(listener)) => {
+            WaitKind::Paused { target: listener.to_string() }
+        }
+        StallReason::Paused(PauseTarget::Thread(thread)) => {
+            WaitKind::Paused { target: thread.to_string() }
+        }
+        StallReason::Absent { until } => WaitKind::Absent { until: *until },
+    };
+    Some(TreeWait { thread: thread.clone(), listener: listener.clone(), wait })
+}
+
 impl std::fmt::Display for TreeWait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { thread, listener, wait } = self;
@@ -155,6 +231,16 @@ impl std::fmt::Display for TreeWait {
             WaitKind::Stream { route, seconds } => {
                 write!(f, "{thread}: {listener} receives the answer of {route}, {seconds} s so far")
             }
+            WaitKind::Paused { target } => write!(
+                f,
+                "{thread}: a call to {listener} waits, because a pause covers it; `organism resume \
+                 {target}` lets it go"
+            ),
+            WaitKind::Absent { until } => write!(
+                f,
+                "{thread}: a call to {listener} waits for a process that takes it; the log of the \
+                 organism has the reason, and the call fails at {until}"
+            ),
             WaitKind::Pause { route, until } => {
                 write!(
                     f,

@@ -73,6 +73,7 @@ mod schedules;
 mod send;
 mod signed;
 pub mod snapshots;
+mod stalled;
 mod stray_answers;
 mod streams;
 mod terminal;

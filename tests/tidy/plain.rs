@@ -77,7 +77,6 @@ const NOUNS: &[(&str, &str)] = &[
     ("cache", "values that are kept because they would cost time to make again"),
     ("change", "a difference between two versions"),
     ("character", "a character of Unicode"),
-    ("check", "judges something, and says what is wrong"),
     ("child", "a child process, as POSIX has it"),
     ("class", "one of the kinds into which things are sorted"),
     ("cli", "the command line"),

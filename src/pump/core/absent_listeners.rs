@@ -117,7 +117,7 @@ impl AbsentListeners {
 
     /// Returns the deadline of a call that waits for an absent listener. Returns `None` if the
     /// listener is present or has accepted the probe, or if the call does not wait.
-    fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
+    pub fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
         let absence = self.0.get(listener).filter(|absence| !absence.has_accepted_probe(now))?;
         absence.due.get(&call).copied()
     }

@@ -42,6 +42,7 @@ mod retries;
 mod scheduler;
 mod schedules;
 mod signatures;
+mod stalled_calls;
 mod step;
 mod submit;
 mod thread_labels;
@@ -62,6 +63,7 @@ pub use open_work::OpenWork;
 pub use pauses::{PauseChange, PauseRuling};
 pub use retries::{RetryOrder, RetryRuling};
 pub use schedules::Schedules;
+pub use stalled_calls::StallReason;
 pub use step::Step;
 pub use version::CORE_VERSION;
 

@@ -1,4 +1,4 @@
-//! Waits of the calls in a tree for a person or for a model, as shown to clients that watch the
+//! Waits of the calls in a tree for a person, a model or their listener, as shown to clients that watch the
 //! tree. These waits are not recorded. A client that misses one misses nothing else.
 
 use tokio::sync::mpsc;
@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use crate::bus::ModelState;
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
+use crate::pump::core::StallReason;
 use crate::thread::{Hold, Map, State};
 
 /// A call of a tree that waits, and what it waits for.
@@ -23,6 +24,8 @@ pub enum CallWaitReason {
     Held(Hold),
     /// The call waits for a model.
     Model(ModelState),
+    /// The call is ready and not handed over.
+    Stalled(StallReason),
 }
 
 /// State of a model call, as its agent reported it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::call_waits::{CallWait, CallWaitReason};
 use super::completions::{CompletionSender, Completions};
 use super::handle::{CallCompletion, Handle, PumpStopped};
 use super::{Pump, PumpCommand};
@@ -12,6 +13,7 @@ use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
+use crate::limits;
 use crate::thread::{Call, CallPreview, Hold};
 
 pub(in crate::pump) enum PumpQuery {
@@ -33,6 +35,8 @@ pub(in crate::pump) enum PumpQuery {
     /// Asks who opened the root of a thread's tree. The answer is `None` if the thread does not
     /// exist.
     TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
+    /// Asks for the ready calls of a thread's tree that are not handed over.
+    StalledCalls { thread: ThreadId, answer: oneshot::Sender<Vec<CallWait>> },
     /// Asks whether a thread's tree has no open call.
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
     /// Asks for the deliveries in flight and the position of the next record.
@@ -47,6 +51,7 @@ impl PumpQuery {
         match self {
             Self::Completion { thread, .. }
             | Self::TreeHead { thread, .. }
+            | Self::StalledCalls { thread, .. }
             | Self::TreeRest { thread, .. }
             | Self::TreeOpener { thread, .. } => Some(thread),
             Self::HeldThread { .. }
@@ -139,6 +144,12 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
     }
 
+    /// Returns the ready calls of a thread's tree that are not handed over, at most
+    /// [`limits::CALL_WAITS_MAX`].
+    pub async fn stalled_calls(&self, thread: ThreadId) -> Result<Vec<CallWait>, PumpStopped> {
+        self.query(|answer| PumpQuery::StalledCalls { thread, answer }).await
+    }
+
     /// Whether a thread's tree has no open call.
     pub async fn is_at_rest(&self, thread: ThreadId) -> Result<bool, PumpStopped> {
         self.query(|answer| PumpQuery::TreeRest { thread, answer }).await
@@ -198,6 +209,16 @@ impl Pump {
                     self.waiters.await_completion(call, completion);
                 }
                 is_open.send(open).ok();
+            }
+            PumpQuery::StalledCalls { thread, answer } => {
+                let stalled = self.core.stalled_calls(&thread, self.watch.now());
+                let waits = stalled.map(|(call, reason)| CallWait {
+                    thread: call.thread.clone(),
+                    call: call.id,
+                    listener: call.callee.clone(),
+                    reason: CallWaitReason::Stalled(reason),
+                });
+                answer.send(waits.take(limits::CALL_WAITS_MAX).collect()).ok();
             }
             PumpQuery::TreeRest { thread, answer } => {
                 answer.send(state.tree(&thread).is_none_or(|tree| tree.calls.is_empty())).ok();
