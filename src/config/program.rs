@@ -11,6 +11,11 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
+/// Programs whose first argument is a script, without the version in their names.
+const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
+/// Options of interpreters that take no value.
+const PLAIN_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
+
 pub(super) fn processes(
     members: &[DeclaredMember],
     directory: &Path,
@@ -36,6 +41,7 @@ pub(super) fn command(
 ) -> Vec<String> {
     let Some((program, arguments)) = written.split_first() else { return Vec::new() };
     let Some(found) = find(program, directory, around, problems) else { return Vec::new() };
+    require_script(&found, arguments, directory, problems);
     let mut command = vec![found.to_string_lossy().into_owned()];
     command.extend(arguments.iter().map(|argument| argument.value.value.clone()));
     command
@@ -90,6 +96,39 @@ fn find(
 
     problems.push(problem);
     None
+}
+
+/// Requires the script that an interpreter is given as its first argument. An interpreter that does
+/// not find its script ends at once, at each start.
+fn require_script(
+    program: &Path,
+    arguments: &[Located<ExpandedText>],
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) {
+    let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    if !INTERPRETERS.contains(&name) {
+        return;
+    }
+    let mut arguments = arguments.iter();
+    let first = arguments.find(|argument| !PLAIN_FLAGS.contains(&&*argument.value.value));
+    // After any other option, the next argument may be code, a module or a value.
+    let Some(script) = first.filter(|argument| !argument.value.value.starts_with('-')) else {
+        return;
+    };
+    let path = directory.join(&script.value.value);
+    if path.exists() {
+        return;
+    }
+
+    let near = file::neighbour(&path);
+    let help = near.map_or("paths are relative to the config's directory".to_owned(), |near| {
+        format!("did you mean `{near}` in the same directory?")
+    });
+    let message = format!("{name} finds no script `{}`", script.value.written);
+    let problem = ConfigProblem::new(ProblemCode::CommandMissing, &script.place, message);
+    problems.push(problem.help(help));
 }
 
 /// Whether a config in this directory finds a program by its bare name.
