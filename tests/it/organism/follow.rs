@@ -77,6 +77,11 @@ fn a_tail_shows_what_is_recorded_after_a_stop_has_begun() {
     command.env("EFFECTS", house.path("effects"));
     let running = house.run_with(command);
     let mut tail = Tail::start(&house);
+    // Messages that are shown after the first read of the journal come from the organism.
+    for text in ["first", "second"] {
+        assert_eq!(house.send_text(&say(text), &[]).code, Some(0));
+        tail.find(talk_reply(text).trim());
+    }
     let hold = numbered("hold", "1");
     assert_eq!(house.send_text(&hold, &["--no-wait"]).code, Some(0));
     tail.find(&hold);

@@ -120,6 +120,11 @@ fn a_partition_is_handed_over_when_what_is_out_has_ended() {
     let second = run(&other, "0,1,2,3");
     let at = address(&one);
     until_within(TAKEOVER, "one is to be handed over", || (has(at).len() == 3).then_some(()));
+    // Time that the other process needs to take a partition over that is free too early.
+    for _ in 0..20 {
+        assert_eq!(one.organism(&["threads"]).code, Some(0));
+        assert!(effects(&other).is_empty(), "it begins what is still out at the first");
+    }
     one.write("let-go", "");
     other.write("let-go", "");
     share(&[&one, &other], &[2, 2]);
