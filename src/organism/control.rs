@@ -30,12 +30,14 @@ use crate::pump::driver::Handle;
 use crate::service::encoding;
 use crate::service::handshake::{Handshake, SocketRequest};
 use crate::service::{
-    Error, PumpService, ReloadReport, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
+    Error, PumpService, ReloadReport, ResponseSender, ServiceRequest, ServiceResponse,
+    SubmitUpdate, bind_socket, response_queue,
 };
 use crate::thread::DecisionOrigin;
 
-/// Size of one read in bytes. Most requests fit into one read.
-const READ_BYTES: usize = 8 << 10;
+/// Minimum size of one read in bytes. Most requests fit into one read. The buffer remains while a
+/// client waits for results, so a larger one would cost every waiting client.
+const READ_BYTES_MIN: usize = 2 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
@@ -171,16 +173,18 @@ impl ControlContext {
     async fn respond(
         &self,
         request: ServiceRequest,
-        responses: mpsc::Sender<ServiceResponse>,
+        responses: ResponseSender,
     ) -> Result<(), Error> {
+        // Futures of other requests are boxed, so that they add nothing to each waiting client.
         if let ServiceRequest::Reload { origin } = request {
-            responses.send(self.reload(origin.unwrap_or_default()).await).await.ok();
+            let reloading = Box::pin(self.reload(origin.unwrap_or_default()));
+            responses.send(reloading.await).await.ok();
             return Ok(());
         }
 
         match &self.pumps {
             PumpBackend::One(pump) => pump.respond(request, &responses).await,
-            PumpBackend::Several(table) => table.respond(request, &responses).await,
+            PumpBackend::Several(table) => Box::pin(table.respond(request, &responses)).await,
         }
     }
 }
@@ -481,7 +485,7 @@ impl ControlConnection {
         is_kept: bool,
         context: &ControlContext,
     ) -> io::Result<()> {
-        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let (responses, mut received) = response_queue();
         let context = context.clone();
         let is_query = request.is_query();
         // A follower of the journals or of the live channel gets no last response that an orderly
@@ -583,7 +587,8 @@ impl RequestReader {
 
     /// Reads more bytes and returns their number. Cancel-safe: dropping the future loses none.
     async fn fill(&mut self) -> io::Result<usize> {
-        self.read.read_buf(self.lines.room(READ_BYTES)).await
+        let room = READ_BYTES_MIN.max(self.lines.len());
+        self.read.read_buf(self.lines.room(room)).await
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::{Notify, OnceCell, mpsc};
+use tokio::sync::{Notify, OnceCell};
 use uuid::Uuid;
 
 use super::handshake::Handshake;
@@ -24,6 +24,7 @@ use super::signing::OperatorSigner;
 use super::{
     DecisionRequest, Error, NatsTransport, PartitionUnavailable, ReloadReport, ServiceRequest,
     ServiceResponse, ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate,
+    response_queue,
 };
 use crate::audit::{self, HeldCall};
 use crate::config::{Config, StorageConfig};
@@ -442,7 +443,7 @@ impl ServiceClient {
             }
         };
 
-        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let (responses, mut received) = response_queue();
         let sending = async move { transport.send(partition, request, responses).await };
         let receiving = async {
             while let Some(response) = received.recv().await {

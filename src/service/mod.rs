@@ -15,6 +15,7 @@ mod nats_transport;
 mod pump_service;
 mod request;
 mod response;
+mod response_queue;
 mod retry;
 pub mod signing;
 mod socket_transport;
@@ -34,6 +35,7 @@ pub use response::{
     PartitionUnavailable, PauseReport, ReloadReport, ReplyPayload, RetryReport, ServiceResponse,
     SubmitUpdate,
 };
+pub use response_queue::{ClientLeft, ResponseReceiver, ResponseSender, response_queue};
 pub use socket_transport::{SocketTransport, bind_socket, socket_path};
 pub use transport::ServiceTransport;
 pub use tree_waits::{TreeWait, TreeWatch, WaitKind};

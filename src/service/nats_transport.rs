@@ -7,11 +7,10 @@
 //! repeats a lost request, and the client key of a submission makes the repetition safe.
 
 use futures_util::StreamExt as _;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::chunks::{ChunkDecoder, ChunkEncoder, DecodedChunk};
-use super::{Error, ServiceRequest, ServiceResponse, encoding};
+use super::{Error, ResponseSender, ServiceRequest, ServiceResponse, encoding};
 use crate::limits;
 use crate::nats::{self, Client, StatusCode, Subscriber};
 
@@ -43,7 +42,7 @@ impl NatsTransport {
         &self,
         partition: u32,
         request: &ServiceRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         // The send fails only if the client has left, which needs no handling.
         let respond = async |response| responses.send(response).await.ok();

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
     CallWaiters, Error, ForkRequest, LiveRequest, PauseReport, PauseRequest, ReplyPayload,
-    ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate, TreeWatch,
+    ResponseSender, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate, TreeWatch,
 };
 use crate::audit::{self, CallPreviewView, ForkPoint, HeldCall, PointTurn};
 use crate::envelope::Refusal;
@@ -48,7 +48,7 @@ impl PumpService {
     pub async fn respond(
         &self,
         request: ServiceRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         let response = match request {
             ServiceRequest::Submit(request) => return self.submit(request, responses).await,
@@ -181,7 +181,7 @@ impl PumpService {
     async fn submit(
         &self,
         request: SubmitRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         let send = async |update| responses.send(ServiceResponse::SubmitUpdate(update)).await.ok();
         let SubmitRequest { client, thread, suggested, key, payload, wait, trace, .. } = request;
@@ -242,7 +242,7 @@ impl PumpService {
         &self,
         thread: &ThreadId,
         calls: Vec<CallId>,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
         mut watch: Option<TreeWatch>,
     ) -> Result<(), Error> {
         for call in calls {
@@ -300,7 +300,7 @@ impl PumpService {
 pub async fn follow(
     partition: u32,
     mut recorded: watch::Receiver<Position>,
-    responses: &mpsc::Sender<ServiceResponse>,
+    responses: &ResponseSender,
 ) -> Result<(), Error> {
     if recorded.has_changed().is_err() {
         return Err(Error::Stopped);
@@ -324,7 +324,7 @@ pub async fn follow(
 async fn follow_live(
     pump: &Handle,
     request: &LiveRequest,
-    responses: &mpsc::Sender<ServiceResponse>,
+    responses: &ResponseSender,
 ) -> Result<(), Error> {
     if let Some(client) = &request.client
         && !opened(pump, client, request.thread.as_ref()).await?

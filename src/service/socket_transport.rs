@@ -11,11 +11,12 @@ use std::time::Instant;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::handshake::{Handshake, SocketRequest, refusal};
-use super::{Error, ServiceRequest, ServiceResponse, announcement, encoding};
+use super::{
+    Error, ResponseSender, ServiceRequest, ServiceResponse, announcement, encoding, response_queue,
+};
 use crate::ids::Digest;
 use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
@@ -138,12 +139,12 @@ impl SocketTransport {
 
     /// Returns the digest of the running config; `None` if the organism does not respond in time.
     pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
-        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let (responses, mut received) = response_queue();
         let sending = self.send(&ServiceRequest::Status, &responses);
         let Ok(sent) = timeout(limits::STATUS_TIMEOUT, sending).await else { return Ok(None) };
         sent?;
         match received.try_recv() {
-            Ok(ServiceResponse::Status { config }) => Ok(Some(config)),
+            Some(ServiceResponse::Status { config }) => Ok(Some(config)),
             _ => Ok(None),
         }
     }
@@ -153,7 +154,7 @@ impl SocketTransport {
     pub async fn send(
         &self,
         request: &ServiceRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         let handshake = self.handshake.clone();
         let framed = SocketRequest { request: request.clone(), handshake, keep: true };
@@ -181,7 +182,7 @@ impl SocketTransport {
         &self,
         mut connection: BufReader<UnixStream>,
         request: &[u8],
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
         progress: &mut ExchangeProgress,
     ) -> Result<(), Error> {
         let written = connection.write(request).await.map_err(|_| Error::Lost)?;

@@ -1,9 +1,7 @@
 //! The transports of requests. Each leads from a client to the pump that carries out the requests.
 
-use tokio::sync::mpsc;
-
 use super::{
-    Error, LiveGrant, NatsTransport, PumpService, ServiceRequest, ServiceResponse, SocketTransport,
+    Error, LiveGrant, NatsTransport, PumpService, ResponseSender, ServiceRequest, SocketTransport,
 };
 
 pub enum ServiceTransport {
@@ -22,7 +20,7 @@ impl ServiceTransport {
         &self,
         partition: u32,
         request: &ServiceRequest,
-        responses: mpsc::Sender<ServiceResponse>,
+        responses: ResponseSender,
     ) -> Result<(), Error> {
         match self {
             Self::InProcess(pump) => {

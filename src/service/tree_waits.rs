@@ -12,7 +12,7 @@ use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::pump::core::StallReason;
-use crate::pump::driver::{CallWait, CallWaitReason, Handle};
+use crate::pump::driver::{CallWait, CallWaitReason, Handle, WaitSender};
 use crate::thread::{Hold, PauseTarget};
 
 /// The reason why a thread tree makes no progress.
@@ -58,7 +58,7 @@ pub struct TreeWatch {
     pump: Handle,
     /// The thread of the client; `None` before its calls are accepted.
     thread: Option<ThreadId>,
-    waits: mpsc::Receiver<CallWait>,
+    waits: mpsc::Receiver<Box<CallWait>>,
     /// Calls that are held according to the receipt, so that no report of them is needed.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
@@ -85,7 +85,7 @@ struct ModelWait {
 }
 
 impl TreeWatch {
-    pub fn new(pump: Handle) -> (mpsc::Sender<CallWait>, Self) {
+    pub fn new(pump: Handle) -> (WaitSender, Self) {
         let (sender, waits) = mpsc::channel(limits::CALL_WAITS_MAX);
         let interval = limits::STALLED_CALL_LOOK_FIRST;
         let stalled = StalledLooks {
@@ -115,7 +115,7 @@ impl TreeWatch {
             tokio::select! {
                 call_wait = self.waits.recv() => match call_wait {
                     Some(call_wait) => {
-                        if let Some(wait) = self.apply(call_wait) {
+                        if let Some(wait) = self.apply(*call_wait) {
                             return wait;
                         }
                     }

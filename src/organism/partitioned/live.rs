@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::partition_map::PartitionMap;
 use crate::bus::live::{LiveEvent, LiveQueue};
 use crate::limits;
-use crate::service::{Error, LiveGrant, LiveRequest, ServiceRequest, ServiceResponse};
+use crate::service::{
+    Error, LiveGrant, LiveRequest, ResponseSender, ServiceRequest, ServiceResponse, response_queue,
+};
 
 impl PartitionMap {
     /// Passes on the events of every partition that the reader watches, until the reader leaves.
@@ -19,7 +20,7 @@ impl PartitionMap {
     pub(super) async fn follow_live(
         &self,
         request: &LiveRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         let partitions = u32::try_from(self.statuses().len()).unwrap_or(1);
         let watched: Vec<u32> = match &request.thread {
@@ -85,7 +86,7 @@ impl PartitionMap {
         queue: &LiveQueue,
         watch: &mut PartitionWatch,
     ) -> Result<Option<String>, Error> {
-        let (events, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let (events, mut received) = response_queue();
         let partition = request.partition;
         let request = ServiceRequest::FollowLive(request);
         // The task owns the sender, so that the receiver ends with the subscription.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 
 use super::PartitionStatus;
 use crate::ids::Position;
@@ -16,7 +16,7 @@ use crate::organism::access::DeniedCaller;
 use crate::organism::health::PumpHealth;
 use crate::organism::pump_rpc::PumpRpc;
 use crate::organism::reload::SharedRules;
-use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse, follow};
+use crate::service::{Error, PumpService, ResponseSender, ServiceRequest, ServiceResponse, follow};
 
 /// Location of every partition.
 pub struct PartitionMap {
@@ -224,7 +224,7 @@ impl PartitionMap {
     pub(in crate::organism) async fn respond(
         &self,
         mut request: ServiceRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         if let ServiceRequest::Submit(submission) = &mut request {
             // A client program may omit the thread and the key. They are assigned here, so that
@@ -260,7 +260,7 @@ impl PartitionMap {
         &self,
         partition: u32,
         request: ServiceRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         match self.place(partition) {
             PartitionLocation::Here(_) | PartitionLocation::Leaving => {
@@ -286,7 +286,7 @@ impl PartitionMap {
     }
 
     /// Follows the journals of all partitions on this host.
-    async fn follow(&self, responses: &mpsc::Sender<ServiceResponse>) -> Result<(), Error> {
+    async fn follow(&self, responses: &ResponseSender) -> Result<(), Error> {
         let journals: Vec<_> = self.recorded().iter().map(watch::Sender::subscribe).collect();
         if journals.is_empty() {
             return Err(Error::Stopped);
@@ -313,7 +313,7 @@ impl PartitionMap {
         &self,
         partition: u32,
         request: ServiceRequest,
-        responses: &mpsc::Sender<ServiceResponse>,
+        responses: &ResponseSender,
     ) -> Result<(), Error> {
         let response = match self.place(partition) {
             PartitionLocation::Here(pump) => match pump.respond(request, responses).await {

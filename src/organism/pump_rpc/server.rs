@@ -18,7 +18,7 @@ use crate::organism::control::{refused, unanswered};
 use crate::organism::partitioned::PartitionMap;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
-use crate::service::{LiveRequest, ServiceRequest, ServiceResponse};
+use crate::service::{LiveRequest, ServiceRequest, ServiceResponse, response_queue};
 
 /// Prefix of inboxes. Responses are published only to subjects with this prefix.
 const INBOX: &str = "_INBOX.";
@@ -184,7 +184,7 @@ impl RequestHandler {
             return writer.write_mark(ChunkKind::End).await;
         }
 
-        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let (responses, mut received) = response_queue();
         let mut responding =
             tokio::spawn(async move { table.respond_here(partition, request, &responses).await });
         let mut heartbeat = interval(limits::SERVICE_KEEP_ALIVE_INTERVAL);
@@ -220,7 +220,7 @@ impl RequestHandler {
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
-        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let (responses, mut received) = response_queue();
         let table = Arc::clone(&self.table);
         let partition = self.partition;
         let request = ServiceRequest::FollowLive(request);

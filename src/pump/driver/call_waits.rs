@@ -1,5 +1,5 @@
-//! Waits of the calls in a tree for a person, a model or their listener, as shown to clients that watch the
-//! tree. These waits are not recorded. A client that misses one misses nothing else.
+//! Waits of the calls in a tree for a person, a model or their listener, as shown to clients that
+//! watch the tree. These waits are not recorded. A client that misses one misses nothing else.
 
 use tokio::sync::mpsc;
 
@@ -35,12 +35,16 @@ pub(in crate::pump) struct ModelReport {
     pub state: ModelState,
 }
 
+/// Sends the waits of a tree to one client. The queue reserves places for 32 items at once, so
+/// boxes keep an idle one small.
+pub type WaitSender = mpsc::Sender<Box<CallWait>>;
+
 /// Clients that watch a tree, by the tree's root.
 #[derive(Default)]
-pub(super) struct Watchers(Map<ThreadId, Vec<mpsc::Sender<CallWait>>>);
+pub(super) struct Watchers(Map<ThreadId, Vec<WaitSender>>);
 
 impl Watchers {
-    pub fn add(&mut self, thread: &ThreadId, watcher: mpsc::Sender<CallWait>) {
+    pub fn add(&mut self, thread: &ThreadId, watcher: WaitSender) {
         // Clients that have left are removed when another one arrives.
         self.0.retain(|_, watchers| {
             watchers.retain(|watcher| !watcher.is_closed());
@@ -58,7 +62,7 @@ impl Watchers {
 
         for watcher in self.0.get(&root).into_iter().flatten() {
             // The client of a full channel already has waits to show, so this one may be dropped.
-            watcher.try_send(wait.clone()).ok();
+            watcher.try_send(Box::new(wait.clone())).ok();
         }
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use super::PumpCommand;
 use super::busy_counter::BusyCounter;
-use super::call_waits::CallWait;
+use super::call_waits::WaitSender;
 use super::completions::{CompletionSender, Completions};
 use super::shared_gate::SharedGate;
 use super::spans;
@@ -111,7 +111,7 @@ pub(in crate::pump) struct Submit {
     /// Channel for the completions of all calls of the submission.
     pub completions: Option<CompletionSender>,
     /// Channel for the waits of the submission's tree.
-    pub waits: Option<mpsc::Sender<CallWait>>,
+    pub waits: Option<WaitSender>,
     pub permit: InboxPermit,
 }
 
@@ -256,7 +256,7 @@ impl Handle {
         target: Target,
         key: Option<String>,
         text: &[u8],
-        waits: Option<mpsc::Sender<CallWait>>,
+        waits: Option<WaitSender>,
     ) -> Result<(Receipt, Completions), PumpStopped> {
         let (gate, generation) = self.gates.current();
         let (key, payload) =

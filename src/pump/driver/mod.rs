@@ -29,7 +29,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-pub use call_waits::{CallWait, CallWaitReason};
+pub use call_waits::{CallWait, CallWaitReason, WaitSender};
 pub use completions::Completions;
 pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};

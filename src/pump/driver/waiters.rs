@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::PumpCommand;
-use super::call_waits::{CallWait, Watchers};
+use super::call_waits::{WaitSender, Watchers};
 use super::completions::CompletionSender;
 use super::handle::{Act, CallCompletion, RecordAlert, Reserve, Submit};
 use crate::envelope::{NotReserved, Refusal};
@@ -39,7 +39,7 @@ pub(super) struct Waiters {
 struct Waiter {
     receipt: oneshot::Sender<Receipt>,
     completions: Option<CompletionSender>,
-    waits: Option<mpsc::Sender<CallWait>>,
+    waits: Option<WaitSender>,
 }
 
 impl Waiters {

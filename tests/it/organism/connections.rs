@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use organism::ids::{Digest, ListenerName, ThreadId};
 use organism::journal::sqlite::DirectoryLock;
 use organism::service::{
-    Error, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, encoding, socket_path,
+    Error, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, encoding,
+    response_queue, socket_path,
 };
-use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{House, say};
@@ -136,7 +136,7 @@ fn a_command_sends_all_its_requests_over_one_connection() {
 
 /// The responses to a request over this transport.
 async fn responses(socket: &SocketTransport, request: &ServiceRequest) -> Vec<ServiceResponse> {
-    let (sender, mut received) = mpsc::channel(8);
+    let (sender, mut received) = response_queue();
     let sent = socket.send(request, &sender).await;
     assert!(matches!(sent, Ok(()) | Err(Error::Lost)), "{sent:?}");
     drop(sender);

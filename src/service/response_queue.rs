@@ -1,0 +1,50 @@
+//! The queue between the pump, or a connection to it, and the client that a request came from.
+
+use tokio::sync::mpsc;
+
+use super::ServiceResponse;
+use crate::limits;
+
+/// Sends the responses to one request. The queue is bounded: sending waits while a client does not
+/// read.
+#[derive(Clone)]
+pub struct ResponseSender(mpsc::Sender<Box<ServiceResponse>>);
+
+/// Receives the responses to one request, until every sender is dropped.
+// The queue reserves places for 32 items at once. Boxes keep an idle one small, and most clients
+// that are connected only wait.
+pub struct ResponseReceiver(mpsc::Receiver<Box<ServiceResponse>>);
+
+/// The receiver is dropped, because its client has left.
+#[derive(Debug)]
+pub struct ClientLeft;
+
+/// Makes the queue of the responses to one request.
+pub fn response_queue() -> (ResponseSender, ResponseReceiver) {
+    let (sender, receiver) = mpsc::channel(limits::CONTROL_LINES_MAX);
+    (ResponseSender(sender), ResponseReceiver(receiver))
+}
+
+impl ResponseSender {
+    /// Queues a response. Waits while the queue is full.
+    pub async fn send(&self, response: ServiceResponse) -> Result<(), ClientLeft> {
+        self.0.send(Box::new(response)).await.map_err(|_| ClientLeft)
+    }
+
+    /// Waits until the client has left.
+    pub async fn closed(&self) {
+        self.0.closed().await;
+    }
+}
+
+impl ResponseReceiver {
+    /// Returns the next response, or `None` after the last one. Cancel-safe.
+    pub async fn recv(&mut self) -> Option<ServiceResponse> {
+        self.0.recv().await.map(|response| *response)
+    }
+
+    /// Returns a response that is queued already.
+    pub fn try_recv(&mut self) -> Option<ServiceResponse> {
+        self.0.try_recv().ok().map(|response| *response)
+    }
+}
