@@ -83,7 +83,7 @@ impl ProofReport {
     }
 }
 
-/// Reason why a projection is not proved, for one that was not compared with its stream.
+/// Reason that the report gives when nobody compared a projection with its stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 

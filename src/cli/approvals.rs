@@ -22,7 +22,8 @@ use super::startup::ConfigArg;
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Only calls of this thread and its subthreads, with the command that approves them all.
+    /// Show only calls of this thread and its subthreads. The output ends with the command that
+    /// approves all of them.
     #[arg(long, value_name = "THREAD")]
     all_from: Option<String>,
     /// Show one call after another on the terminal, and ask for each decision.

@@ -24,7 +24,7 @@ pub struct Args {
     /// The held call, as listed by `organism approvals`.
     #[arg(required_unless_present = "all_from")]
     message: Option<String>,
-    /// Approve all calls of this thread and its subthreads that wait.
+    /// Approve all waiting calls of this thread and its subthreads.
     #[arg(long, value_name = "THREAD", conflicts_with = "message")]
     all_from: Option<String>,
     /// SHA-256 of the payload that you have seen, or at least its first 8 digits. With --all-from,

@@ -97,7 +97,7 @@ pub fn preview(
 ///
 /// # Errors
 ///
-/// The same as [`preview`].
+/// [`Error::Preview`] if the agent does not exist.
 pub(super) fn first_turns(
     config: &Config,
     agent: &ListenerName,
@@ -146,7 +146,7 @@ pub struct PreviewInput {
 ///
 /// # Errors
 ///
-/// The same as [`preview`].
+/// [`Error::Preview`] if the agent or the thread does not exist.
 pub fn due(config: Config, agent: &ListenerName, thread: &ThreadId) -> Result<PreviewInput, Error> {
     due_in(&Arc::new(with_core_words(config)?), agent, thread)
 }

@@ -25,7 +25,7 @@ use crate::service::announcement::{self, Announcement, CommandPresence};
 enum StartPurpose {
     /// The organism runs until it is stopped.
     Service,
-    /// The organism ends together with a command.
+    /// The organism serves the command that started it, and ends with that command.
     Command,
     /// The organism runs a test case of a workflow.
     Case,

@@ -65,7 +65,7 @@ pub struct TreeWatch {
     stalled: StalledLooks,
 }
 
-/// Looks for calls that are ready and not handed over.
+/// Schedule and results of the search for calls that are ready and not handed over.
 struct StalledLooks {
     next: Instant,
     interval: Duration,

@@ -195,7 +195,7 @@ pub enum Fact {
     Recalled {
         #[serde(rename = "call")]
         call: CallId,
-        /// The same call in the fork's source.
+        /// Id of this call in the source of the fork.
         #[serde(rename = "source")]
         source: CallId,
     },

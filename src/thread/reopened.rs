@@ -97,7 +97,8 @@ pub struct ReopenedCalls {
     pub waiting: Vec<(CallId, WaitFor)>,
 }
 
-/// Returns the id that a message of the source gets when the fork reopens its call.
+/// Returns the id that the fork gives a message of its source. The message belongs to a call that
+/// the fork reopens.
 pub fn reopened_id(fork: &ThreadId, source: MessageId) -> MessageId {
     MessageId(Uuid::new_v5(&source.0, fork.as_str().as_bytes()))
 }

@@ -104,7 +104,8 @@ pub fn native_in(place: &Path, threads: usize, span: Duration) -> Relay {
     native_paced(place, threads, span, None)
 }
 
-/// The same, with one call of each thread in each interval, if there is one.
+/// Runs the relay on the journal in `place`. With an interval, each thread sends one call in each
+/// interval; otherwise it sends the next call after each result.
 pub fn native_paced(
     place: &Path,
     threads: usize,
@@ -119,7 +120,7 @@ pub fn native_paced(
     Relay { hops: hops.load(Ordering::Relaxed), took: played.took, threads }
 }
 
-/// The same with two child processes for each listener.
+/// Runs the relay with two child processes for each listener.
 fn process(threads: usize, span: Duration) -> Relay {
     process_in(&directory("relay"), threads, span)
 }

@@ -35,7 +35,7 @@ pub struct ChangeSets<'a> {
 }
 
 impl<'a> ChangeSets<'a> {
-    /// Waits for the lock, and takes back the set that a dead process left unfinished.
+    /// Waits for the lock, and undoes an unfinished set of changes of a process that has died.
     pub fn open(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         sets.recover()?;

@@ -67,7 +67,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Opens a workspace, and takes back the set that a dead process left unfinished.
+    /// Opens a workspace, and undoes an unfinished set of changes of a process that has died.
     pub fn open(root: &Path, options: Options) -> io::Result<Self> {
         let root = WorkspaceRoot::open(root)?;
         std::fs::create_dir_all(&options.state)?;

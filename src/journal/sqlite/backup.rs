@@ -9,7 +9,7 @@ use crate::journal::{Error, durable_file};
 use super::directory::{DATABASE, make};
 use super::reader::JournalReader;
 
-/// The content of a copy.
+/// What a copy of a journal contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
     pub journal: uuid::Uuid,

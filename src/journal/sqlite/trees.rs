@@ -10,7 +10,7 @@ use crate::journal::{Error, TreeHead, TreeHeads};
 
 use super::JournalReader;
 
-/// Head of one tree.
+/// The first and the last record of one tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeRow {
     pub root: ThreadId,

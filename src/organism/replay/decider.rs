@@ -1,4 +1,5 @@
-//! Decides the records of one epoch again.
+//! Computes the records of one epoch again from their recorded inputs, to compare them with the
+//! journal.
 
 use std::sync::Arc;
 

@@ -164,9 +164,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the request counters of a tree. It does so unless an
-    /// earlier request still runs, or processes of a listener may send as this client, because no
-    /// listener may renew its own budgets.
+    /// Whether a client's request resets the request counters of a tree. Two requests do not. One
+    /// is a request that arrives while an earlier one runs. The other is a request of a client that
+    /// belongs to a listener: such a listener could renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));

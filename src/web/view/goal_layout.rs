@@ -36,7 +36,8 @@ impl GoalBox {
     }
 }
 
-/// Boxes of goals, each list before its members, and the edges between goals of the same list.
+/// The boxes of a diagram of goals, and the edges between goals of the same list. The box of a list
+/// stands before the boxes of its goals.
 #[derive(Debug, Default)]
 pub(super) struct GoalLayout {
     pub boxes: Vec<GoalBox>,

@@ -1,4 +1,5 @@
-//! The text that a model wrote, with each finding beneath its line, and what its prompt left out.
+//! The text of one turn of a model, with each finding beneath its line, and the messages that the
+//! prompt of the turn left out.
 
 use maud::{Markup, html};
 

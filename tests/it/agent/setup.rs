@@ -70,7 +70,7 @@ pub fn options() -> AgentOptions {
     AgentOptions { environment, ..AgentOptions::new(contract, contracts, schemas()) }
 }
 
-/// The same agent with these finals.
+/// Options of an agent whose finals are the given payloads.
 pub fn options_with_finals(finals: &[PayloadName]) -> AgentOptions {
     let mut options = options();
     options.contract.replies = finals.to_vec();

@@ -268,7 +268,7 @@ impl Stage {
         self.agent = self.new_agent();
     }
 
-    /// The same agent, which has kept nothing of the thread.
+    /// Makes an agent with these options that keeps nothing of the thread yet.
     fn new_agent(&self) -> ModelAgent {
         let records = Arc::new(self.records.clone());
         ModelAgent::new(self.options.clone(), self.model.clone(), records)

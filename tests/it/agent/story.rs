@@ -128,7 +128,7 @@ impl Story {
         self.turn_with(thread, agent, call, position, raw, messages)
     }
 
-    /// As above, in a given thread and with a record that contains only the turn.
+    /// A turn of `agent` in the given thread, with a record that contains only the turn.
     pub fn turn_in(
         &mut self,
         thread: &str,

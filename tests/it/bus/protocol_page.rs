@@ -135,7 +135,7 @@ fn the_listener_in_bash_is_the_one_that_ships() {
     assert_eq!(block(PAGE, "#!/usr/bin/env bash"), shipped.replacen(&comment, "", 1));
 }
 
-/// The program is compiled into these tests, which start themselves as this program.
+/// This test contains the program of the page, and starts its own executable to run that program.
 #[test]
 fn the_calculator_in_rust_runs() {
     if std::env::var_os(CHILD).is_some() {
@@ -206,7 +206,8 @@ async fn the_handler_that_fans_out_spawns_its_threads_and_waits() {
     assert_eq!(payloads, [done]);
 }
 
-/// A listener of one frame, which is written with the ids of the delivery.
+/// Command of a listener that answers each delivery with this frame. The ids of the delivery are
+/// written into the frame.
 fn answers(frame: &str) -> Vec<String> {
     let program = r#"while IFS= read -r -d '' delivery; do
         case $delivery in '<cancel'*) continue ;; esac

@@ -65,7 +65,7 @@ fn merge(into: &mut Table, from: Table) {
     }
 }
 
-/// The text with whole keys for those that the page cuts short.
+/// Completes each key that the page shortens to its first digits.
 fn completed(text: &str) -> String {
     let mut parts = text.split(CUT);
     let mut whole = parts.next().unwrap_or_default().to_owned();

@@ -222,7 +222,7 @@ fn forge_with_key(scene: &Scene) {
     journal.close(Time(0)).unwrap();
 }
 
-/// As above, with a key of the attacker.
+/// Appends another tail to the earlier copy, with a program that has a new key of the attacker.
 fn forge_with_new_key(scene: &Scene) {
     std::fs::remove_file(scene.earlier.state().join("key")).unwrap();
     let (data, state) = (scene.earlier.data(), scene.earlier.state());

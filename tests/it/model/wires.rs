@@ -41,9 +41,9 @@ pub struct Wire {
     pub events: fn(&Scene) -> Vec<String>,
     pub ping: &'static str,
     pub unknown: &'static str,
-    /// An error in the middle of a stream: its kind and its message.
+    /// Writes an error in the middle of a stream, from its kind and its message.
     pub error: fn(&str, &str) -> String,
-    /// The same error as a body with a status.
+    /// Writes an error as the body of a response with an error status, from its kind and its message.
     pub complaint: fn(&str, &str) -> String,
     pub terminator: &'static str,
     pub stop: fn(Stop) -> &'static str,

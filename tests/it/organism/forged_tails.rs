@@ -42,7 +42,7 @@ approval = "always"
 enum Attack {
     /// A record that releases the held call, without a MAC.
     Append,
-    /// The same record, with a copy of the last MAC.
+    /// A record that releases the held call, with a copy of the last MAC.
     AppendWithCopiedMac,
     /// The last MAC is removed.
     DeleteMac,

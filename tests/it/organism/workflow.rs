@@ -355,7 +355,7 @@ fn the_command_draws_its_goals_on_a_terminal_and_leaves_them_there() {
     }
 }
 
-/// A line with N for each number.
+/// Returns the line with each number replaced by the letter N.
 fn form(line: &str) -> String {
     let mut form = String::new();
     for char in line.chars() {

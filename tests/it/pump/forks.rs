@@ -206,7 +206,8 @@ fn fired(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::TimerEnded { .. })).count()
 }
 
-/// 1.6: a timer that was set in the source, and whose time has passed since, keeps its order.
+/// 1.6: a timer of the source that is due at the moment of the fork fires only after the work that
+/// the fork can go on with.
 #[test]
 fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
     for restarts in [false, true] {

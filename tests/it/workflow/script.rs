@@ -1,4 +1,4 @@
-//! Small definitions, and their runs as scripts of events.
+//! Small workflow definitions. A script of events runs each of them.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

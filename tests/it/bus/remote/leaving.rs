@@ -100,7 +100,7 @@ async fn a_leaving_kit_ignores_discovery_requests(language: KitLanguage) {
     is_silent_after_cancel(&meeting, meeting.ear(), &done("gone"), || program_ends(kit)).await;
 }
 
-/// Every new connection is announced, except by stopping listeners.
+/// Checks that a listener which is stopping does not announce itself on a new connection.
 pub async fn is_silent_on_a_new_connection(
     server: &Server,
     meeting: &Meeting,

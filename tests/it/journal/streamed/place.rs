@@ -38,7 +38,7 @@ impl Place {
         Self { server: Some(Arc::clone(server)), ..Self::new() }
     }
 
-    /// The same stream on another host.
+    /// Makes a place on another host for the stream of this one.
     pub fn elsewhere(&self) -> Self {
         let home = Directories::new();
         Self { server: self.server.clone(), options: self.options.clone(), home }

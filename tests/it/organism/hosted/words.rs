@@ -57,7 +57,7 @@ turn = 3
 text = '<done xmlns="urn:example:talk"><n>7</n></done>'
 "#;
 
-/// The same as native calls: an accepted one, a refused one, and the report.
+/// Recorded turns with native calls: an accepted one, a refused one, and the report.
 pub const NATIVE: &str = r#"
 recorded = "for a test"
 
