@@ -19,8 +19,7 @@ pub(super) const ROOM_RETRY: Duration = Duration::from_millis(500);
 
 impl Pump {
     /// Waits for a command and takes all commands that are ready, up to the maximum of one commit.
-    /// Returns whether it took any.
-    pub(super) fn collect_batch(&mut self, batch: &mut Vec<PumpCommand>) -> bool {
+    pub(super) fn collect_batch(&mut self, batch: &mut Vec<PumpCommand>) {
         let deadline = self.core.next_deadline().map(|(at, _)| at);
         let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();
         let rest = self.journal.rest();
@@ -54,7 +53,6 @@ impl Pump {
         let counts = self.busy.take_due(now);
         batch.extend(counts.into_iter().map(|busy| PumpCommand::Event(Event::Busy(busy))));
         self.queue_deadlines(now);
-        !batch.is_empty()
     }
 
     /// Puts a check of passed deadlines behind all commands in the inbox. So an answer that was
