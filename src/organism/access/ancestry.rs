@@ -46,9 +46,14 @@ enum WalkEnd {
 /// for a process in an invisible namespace. `is_own` tests whether this organism has the journal
 /// with an id.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
-    let Some(pid) = pid.filter(|pid| *pid > 0) else { return ProcessAncestry::Unknown };
+    traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
+}
+
+/// Like [`of`], but returns `None` for a process that has exited or whose parents keep changing.
+fn traced(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Option<ProcessAncestry> {
+    let Some(pid) = pid.filter(|pid| *pid > 0) else { return Some(ProcessAncestry::Unknown) };
     if !processes_are_ours() || mutant("hide-the-caller") {
-        return ProcessAncestry::Unknown;
+        return Some(ProcessAncestry::Unknown);
     }
 
     let own = std::process::id();
@@ -58,9 +63,9 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
         let again = walk(pid, own);
         if again == seen {
             let (parents, end) = &seen;
-            return match end {
+            let ancestry = match end {
                 WalkEnd::Here(child) => ProcessAncestry::Hosted(children::listener_of(*child)),
-                WalkEnd::Gone => ProcessAncestry::Hosted(None),
+                WalkEnd::Gone => return None,
                 WalkEnd::Hidden => ProcessAncestry::Unknown,
                 // A command may hide its own environment, but one of its parents may show the
                 // pump's mark.
@@ -69,21 +74,28 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
                 }
                 WalkEnd::Elsewhere => ProcessAncestry::Foreign,
             };
+            return Some(ancestry);
         }
         // A parent ended during the walk, so its process id may have been reused. Walk again.
         seen = again;
     }
 
-    ProcessAncestry::Hosted(None)
+    None
 }
 
 /// Whether a pump hosts the process `pid`: one of `pumps`, or an earlier pump of this organism. A
-/// process of unknown origin counts as not hosted.
-pub fn is_hosted(pid: i32, pumps: &[u32], is_own: impl Fn(Uuid) -> bool) -> bool {
+/// process of unknown origin counts as not hosted. Returns `None` for a process that has exited or
+/// whose parents keep changing.
+pub fn is_hosted(pid: i32, pumps: &[u32], is_own: impl Fn(Uuid) -> bool) -> Option<bool> {
+    if !processes_are_ours() {
+        return Some(false);
+    }
     let is_beneath = |pump: &u32| matches!(walk(pid, *pump).1, WalkEnd::Here(_));
-    processes_are_ours()
-        && (pumps.iter().any(is_beneath)
-            || matches!(of(Some(pid), is_own), ProcessAncestry::Hosted(_)))
+    if pumps.iter().any(is_beneath) {
+        return Some(true);
+    }
+    let ancestry = traced(Some(pid), is_own)?;
+    Some(matches!(ancestry, ProcessAncestry::Hosted(_)))
 }
 
 /// Whether `/proc` shows the PID namespace of this process.

@@ -29,6 +29,7 @@ const INODE_FIELD: usize = 9;
 struct ClientSocket {
     /// User who made the socket.
     uid: u32,
+    /// Number of the socket; 0 once the client has closed it.
     inode: u64,
 }
 
@@ -52,7 +53,12 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
 
 /// Looks once for the owner of a client's socket. Returns whether a hosted process owns it, or
 /// nothing if the processes changed during the look.
-fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> bool) -> Option<bool> {
+fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -> Option<bool> {
+    // The client closed the connection after its request. It reads no response, and its processes
+    // may be gone before anyone looks at them.
+    if socket.is_some_and(|it| it.inode == 0) {
+        return Some(true);
+    }
     let SocketOwners { shown, hidden } = socket.map(|it| owners_of(it.inode)).unwrap_or_default();
     if let Some(socket) = socket.filter(|_| !shown.is_empty()) {
         return any_hosted(&shown, is_hosted, |pid| has_socket(pid, socket.inode));
@@ -71,21 +77,28 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> bool) -> Option
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of these processes is hosted. Returns nothing if all that count as hosted are no
-/// longer owners.
+/// Whether one of these processes is hosted. Returns nothing if the only processes that may be
+/// hosted have an unknown ancestry and are no longer owners.
 ///
-/// The ancestry of a process that has exited is unknown, so it counts as hosted. Such a process is
+/// The ancestry of a process that has exited is unknown, so it may be hosted. Such a process is
 /// often a child that the client started: until it runs its program, it has the client's sockets.
 fn any_hosted(
     pids: &[i32],
-    is_hosted: impl Fn(i32) -> bool,
+    is_hosted: impl Fn(i32) -> Option<bool>,
     is_still_owner: impl Fn(i32) -> bool,
 ) -> Option<bool> {
-    let mut hosted = pids.iter().copied().filter(|pid| is_hosted(*pid)).peekable();
-    if hosted.peek().is_none() {
+    let mut ended = Vec::new();
+    for pid in pids {
+        match is_hosted(*pid) {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => ended.push(*pid),
+        }
+    }
+    if ended.is_empty() {
         return Some(false);
     }
-    hosted.any(is_still_owner).then_some(true)
+    ended.into_iter().any(is_still_owner).then_some(true)
 }
 
 /// Whether a process of this user may be hosted by an organism of our own user.
@@ -132,7 +145,7 @@ fn socket_of(peer: SocketAddr, server: SocketAddr) -> Option<ClientSocket> {
                 return None;
             }
             let uid = fields.get(UID_FIELD)?.parse().ok()?;
-            let inode = fields.get(INODE_FIELD)?.parse().ok().filter(|inode| *inode > 0)?;
+            let inode = fields.get(INODE_FIELD)?.parse().ok()?;
             Some(ClientSocket { uid, inode })
         })
     })
@@ -257,19 +270,27 @@ mod tests {
         }
     }
 
+    /// A hosted process may send a request and exit before the look at its parents.
     #[test]
-    fn an_owner_that_has_exited_is_looked_for_again() {
-        let is_hosted = |pid: i32| pid >= 10;
-        let is_still_owner = |pid: i32| pid != 11;
+    fn an_owner_of_unknown_origin_that_has_exited_is_looked_for_again() {
+        let is_hosted = |pid: i32| (pid < 20).then_some(pid >= 10);
+        let is_still_owner = |pid: i32| pid > 20;
         for (pids, expected) in [
             (&[][..], Some(false)),
             (&[1, 2], Some(false)),
             (&[1, 10], Some(true)),
-            (&[1, 11], None),
-            (&[11, 12], Some(true)),
+            (&[1, 20], None),
+            (&[20, 21], Some(true)),
+            (&[20, 10], Some(true)),
         ] {
             assert_eq!(any_hosted(pids, is_hosted, is_still_owner), expected, "{pids:?}");
         }
+    }
+
+    #[test]
+    fn a_socket_that_its_client_has_closed_counts_as_hosted() {
+        let closed = ClientSocket { uid: 0, inode: 0 };
+        assert_eq!(look(Some(closed), |_| Some(false)), Some(true));
     }
 
     #[test]
