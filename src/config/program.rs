@@ -13,8 +13,10 @@ use super::{ProcessSpec, SecretValue, file};
 
 /// Programs whose first argument is a script, without the version in their names.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
-/// Options of interpreters that take no value.
-const PLAIN_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
+/// Options of Python that take no value.
+const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
+/// Endings that Node.js adds to the name of a script.
+const NODE_ENDINGS: [&str; 5] = ["js", "json", "node", "cjs", "mjs"];
 
 pub(super) fn processes(
     members: &[DeclaredMember],
@@ -41,7 +43,10 @@ pub(super) fn command(
 ) -> Vec<String> {
     let Some((program, arguments)) = written.split_first() else { return Vec::new() };
     let Some(found) = find(program, directory, around, problems) else { return Vec::new() };
-    require_script(&found, arguments, directory, problems);
+    // A program of the project may have an interpreter's name and read its arguments otherwise.
+    if !program.value.value.contains('/') || program.value.value.starts_with('/') {
+        require_script(&found, arguments, directory, around, problems);
+    }
     let mut command = vec![found.to_string_lossy().into_owned()];
     command.extend(arguments.iter().map(|argument| argument.value.value.clone()));
     command
@@ -104,6 +109,7 @@ fn require_script(
     program: &Path,
     arguments: &[Located<ExpandedText>],
     directory: &Path,
+    around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) {
     let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -111,14 +117,16 @@ fn require_script(
     if !INTERPRETERS.contains(&name) {
         return;
     }
-    let mut arguments = arguments.iter();
-    let first = arguments.find(|argument| !PLAIN_FLAGS.contains(&&*argument.value.value));
+    let is_flag = |argument: &&Located<ExpandedText>| {
+        name == "python" && PYTHON_FLAGS.contains(&&*argument.value.value)
+    };
+    let first = arguments.iter().find(|argument| !is_flag(argument));
     // After any other option, the next argument may be code, a module or a value.
     let Some(script) = first.filter(|argument| !argument.value.value.starts_with('-')) else {
         return;
     };
     let path = directory.join(&script.value.value);
-    if path.exists() {
+    if path.exists() || is_found_elsewhere(name, &script.value.value, directory, around) {
         return;
     }
 
@@ -129,6 +137,26 @@ fn require_script(
     let message = format!("{name} finds no script `{}`", script.value.written);
     let problem = ConfigProblem::new(ProblemCode::CommandMissing, &script.place, message);
     problems.push(problem.help(help));
+}
+
+/// Whether an interpreter finds a script by a rule of its own: Node.js adds endings, and bash
+/// searches PATH.
+fn is_found_elsewhere(
+    interpreter: &str,
+    script: &str,
+    directory: &Path,
+    around: &ConfigEnvironment,
+) -> bool {
+    match interpreter {
+        "node" => {
+            let ended = |ending| directory.join(format!("{script}.{ending}"));
+            NODE_ENDINGS.into_iter().any(|ending| ended(ending).exists())
+        }
+        "bash" if !script.contains('/') => {
+            search_path(directory, around).iter().any(|place| place.join(script).is_file())
+        }
+        _ => false,
+    }
 }
 
 /// Whether a config in this directory finds a program by its bare name.
