@@ -23,7 +23,7 @@ use super::pump_service::{held_in, journal_in};
 use super::signing::OperatorSigner;
 use super::{
     DecisionRequest, Error, NatsTransport, PartitionUnavailable, ReloadReport, ServiceRequest,
-    ServiceResponse, ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate,
+    ServiceResponse, ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate, TreeWait,
     response_queue,
 };
 use crate::audit::{self, HeldCall};
@@ -102,6 +102,8 @@ impl ServiceClient {
 
         let mut expected = ExpectedReplies::Receipt { wait: request.wait };
         let mut accepted: Option<(ThreadId, Vec<CallId>)> = None;
+        // Waits that an attempt has reported. The next attempt finds the same ones again.
+        let mut reported: Vec<TreeWait> = Vec::new();
         let mut retries = self.retries(partition);
 
         loop {
@@ -114,6 +116,7 @@ impl ServiceClient {
             let mut unavailable = None;
             let mut failed = None;
             let mut has_receipt = false;
+            let earlier = std::mem::take(&mut reported);
             let on_response = |response| match response {
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
                     if refusal.rule == RefusalRule::Draining && self.partitions().is_some() =>
@@ -129,6 +132,12 @@ impl ServiceClient {
                 {
                     let detail = refusal.to_string();
                     unavailable = Some(PartitionUnavailable { detail, soon: false, unsure: true });
+                }
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(wait)) => {
+                    reported.push(wait.clone());
+                    if !earlier.contains(&wait) {
+                        on_update(SubmitUpdate::Waits(wait));
+                    }
                 }
                 ServiceResponse::SubmitUpdate(mut update) => {
                     expected.subtract(&update);

@@ -53,7 +53,10 @@ impl PumpService {
         let response = match request {
             ServiceRequest::Submit(request) => return self.submit(request, responses).await,
             ServiceRequest::AwaitResults { thread, calls } => {
-                return self.await_results(&thread, calls, responses, None).await;
+                // The pump reports nothing to this watch, which looks for stalled calls alone.
+                let (_waits, mut watch) = TreeWatch::new(self.pump.clone());
+                watch.accept(&thread, &[]);
+                return self.await_results(&thread, calls, responses, watch).await;
             }
             ServiceRequest::Cancel { thread, .. } if !self.has_thread(&thread).await? => {
                 ServiceResponse::UnknownThread
@@ -228,9 +231,7 @@ impl PumpService {
         }
 
         match recorded {
-            Some((thread, calls)) => {
-                self.await_results(&thread, calls, responses, Some(watch)).await
-            }
+            Some((thread, calls)) => self.await_results(&thread, calls, responses, watch).await,
             None => Ok(()),
         }
     }
@@ -243,22 +244,16 @@ impl PumpService {
         thread: &ThreadId,
         calls: Vec<CallId>,
         responses: &ResponseSender,
-        mut watch: Option<TreeWatch>,
+        mut watch: TreeWatch,
     ) -> Result<(), Error> {
         for call in calls {
             let mut completion = pin!(self.waiters.completion(thread, call));
             let completed = loop {
-                let wait = async {
-                    match &mut watch {
-                        Some(watch) => watch.next().await,
-                        None => std::future::pending().await,
-                    }
-                };
                 let wait = tokio::select! {
                     biased;
                     completed = &mut completion => break completed,
                     () = responses.closed() => return Err(Error::Stopped),
-                    wait = wait => wait,
+                    wait = watch.next() => wait,
                 };
                 let update = SubmitUpdate::Waits(wait);
                 responses.send(ServiceResponse::SubmitUpdate(update)).await.ok();

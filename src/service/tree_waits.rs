@@ -108,6 +108,7 @@ impl TreeWatch {
     /// Returns the next report. Waits for ever if there is none. Cancel-safe.
     pub async fn next(&mut self) -> TreeWait {
         loop {
+            self.look_for_stalled_calls().await;
             if let Some(due) = self.stalled.unreported.pop_front().or_else(|| self.due()) {
                 return due;
             }
@@ -122,7 +123,7 @@ impl TreeWatch {
                     // The pump has ended. The client learns that from another response.
                     None => std::future::pending::<()>().await,
                 },
-                () = tick => self.look_for_stalled_calls().await,
+                () = tick => {}
             }
         }
     }
@@ -234,7 +235,7 @@ impl std::fmt::Display for TreeWait {
             WaitKind::Paused { target } => write!(
                 f,
                 "{thread}: a call to {listener} waits, because a pause covers it; `organism resume \
-                 {target}` lets it go"
+                 {target}` ends the pause"
             ),
             WaitKind::Absent { until } => write!(
                 f,

@@ -4,7 +4,7 @@
 use super::Core;
 use crate::clock::Time;
 use crate::ids::ThreadId;
-use crate::thread::{Call, PauseTarget};
+use crate::thread::{Call, Pause, PauseTarget};
 
 /// The reason why a ready call is not handed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,16 +16,21 @@ pub enum StallReason {
 }
 
 impl Core {
-    /// Returns the ready calls in the tree of `thread` that are not handed over at `now`.
-    pub fn stalled_calls(
-        &self,
-        thread: &ThreadId,
-        now: Time,
-    ) -> impl Iterator<Item = (&Call, StallReason)> {
+    /// Returns the ready calls in the tree of `thread` that are not handed over at `now`, oldest
+    /// first.
+    pub fn stalled_calls(&self, thread: &ThreadId, now: Time) -> Vec<(&Call, StallReason)> {
+        // Pauses of other trees are left out once, and not for each call.
+        let root = thread.root();
+        let is_near = |pause: &&Pause| match &pause.target {
+            PauseTarget::Thread(paused) => paused.root() == root,
+            PauseTarget::All | PauseTarget::Listener(_) => true,
+        };
+        let pauses: Vec<&Pause> = self.state.pauses.iter().filter(is_near).collect();
         let calls = self.state.tree(thread).into_iter().flat_map(|tree| tree.open_calls());
-        calls.filter(|call| self.scheduler.is_waiting(call.id)).filter_map(move |call| {
-            let pause = self.state.pauses.covering(&call.thread, &call.callee);
-            let reason = match pause {
+        let waiting = calls.filter(|call| self.scheduler.is_waiting(call.id));
+        let stalled = waiting.filter_map(|call| {
+            let covers = |pause: &&&Pause| pause.target.covers(&call.thread, &call.callee);
+            let reason = match pauses.iter().find(covers) {
                 Some(pause) => StallReason::Paused(pause.target.clone()),
                 None => {
                     let until = self.scheduler.absences.due(&call.callee, call.id, now)?;
@@ -33,6 +38,9 @@ impl Core {
                 }
             };
             Some((call, reason))
-        })
+        });
+        let mut stalled: Vec<_> = stalled.collect();
+        stalled.sort_by_key(|(call, _)| call.id);
+        stalled
     }
 }

@@ -212,7 +212,7 @@ impl Pump {
             }
             PumpQuery::StalledCalls { thread, answer } => {
                 let stalled = self.core.stalled_calls(&thread, self.watch.now());
-                let waits = stalled.map(|(call, reason)| CallWait {
+                let waits = stalled.into_iter().map(|(call, reason)| CallWait {
                     thread: call.thread.clone(),
                     call: call.id,
                     listener: call.callee.clone(),

@@ -26,7 +26,7 @@ fn a_client_of_a_paused_call_gets_the_command_that_ends_the_pause() {
     let running = house.run();
     assert_eq!(house.organism(&["pause", "solo", "--note", "for now"]).code, Some(0));
     let expected =
-        "a call to solo waits, because a pause covers it; `organism resume solo` lets it go";
+        "a call to solo waits, because a pause covers it; `organism resume solo` ends the pause";
     let (first, wait) = send(&house, &numbered("ping", "1"), &["--key", "k"]);
     assert!(wait.contains(expected), "{wait}");
     let (again, wait) = send(&house, &numbered("ping", "1"), &["--key", "k"]);
