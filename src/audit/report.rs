@@ -83,7 +83,7 @@ impl ProofReport {
     }
 }
 
-/// Reason that the report gives when nobody compared a projection with its stream.
+/// Reason that the report gives for a projection that was not compared with its stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 

@@ -102,8 +102,7 @@ impl ServiceClient {
 
         let mut expected = ExpectedReplies::Receipt { wait: request.wait };
         let mut accepted: Option<(ThreadId, Vec<CallId>)> = None;
-        // Waits that an attempt has reported. The next attempt finds the same ones again.
-        let mut reported: Vec<TreeWait> = Vec::new();
+        let mut waits = ReportedWaits::default();
         let mut retries = self.retries(partition);
 
         loop {
@@ -116,7 +115,7 @@ impl ServiceClient {
             let mut unavailable = None;
             let mut failed = None;
             let mut has_receipt = false;
-            let earlier = std::mem::take(&mut reported);
+            waits.begin_attempt();
             let on_response = |response| match response {
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
                     if refusal.rule == RefusalRule::Draining && self.partitions().is_some() =>
@@ -133,12 +132,7 @@ impl ServiceClient {
                     let detail = refusal.to_string();
                     unavailable = Some(PartitionUnavailable { detail, soon: false, unsure: true });
                 }
-                ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(wait)) => {
-                    reported.push(wait.clone());
-                    if !earlier.contains(&wait) {
-                        on_update(SubmitUpdate::Waits(wait));
-                    }
-                }
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(wait)) if !waits.add(&wait) => {}
                 ServiceResponse::SubmitUpdate(mut update) => {
                     expected.subtract(&update);
                     match &mut update {
@@ -470,6 +464,26 @@ impl ServiceClient {
         let until = Instant::now() + limits::PARTITION_TIMEOUT;
         let is_allowed = self.partitions().is_some();
         RetryDeadline { partition, is_allowed, until, is_unsure: false }
+    }
+}
+
+/// Waits that the attempts of one submission have reported. Each attempt finds the same ones again.
+#[derive(Default)]
+struct ReportedWaits {
+    /// Waits of the attempt before.
+    earlier: Vec<TreeWait>,
+    current: Vec<TreeWait>,
+}
+
+impl ReportedWaits {
+    fn begin_attempt(&mut self) {
+        self.earlier = std::mem::take(&mut self.current);
+    }
+
+    /// Adds a wait. Returns whether it is new: the attempt before has not reported it.
+    fn add(&mut self, wait: &TreeWait) -> bool {
+        self.current.push(wait.clone());
+        !self.earlier.contains(wait)
     }
 }
 

@@ -35,7 +35,7 @@ pub use response::{
     PartitionUnavailable, PauseReport, ReloadReport, ReplyPayload, RetryReport, ServiceResponse,
     SubmitUpdate,
 };
-pub use response_queue::{ClientLeft, ResponseReceiver, ResponseSender, response_queue};
+pub use response_queue::{ResponseReceiver, ResponseSender, response_queue};
 pub use socket_transport::{SocketTransport, bind_socket, socket_path};
 pub use transport::ServiceTransport;
 pub use tree_waits::{TreeWait, TreeWatch, WaitKind};

@@ -163,6 +163,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("phase", "a section of a process in time"),
     ("pool", "open connections that are used again"),
     ("search", "an attempt to find something, with its result"),
+    ("sender", "the end of a channel that puts values in"),
     ("side", "one of two things that are compared"),
     ("verb", "the word for an action of an operator"),
     ("total", "a sum over many things"),

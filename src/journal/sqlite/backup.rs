@@ -9,7 +9,7 @@ use crate::journal::{Error, durable_file};
 use super::directory::{DATABASE, make};
 use super::reader::JournalReader;
 
-/// What a copy of a journal contains.
+/// Description of a copy of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
     pub journal: uuid::Uuid,

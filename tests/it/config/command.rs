@@ -1,5 +1,6 @@
 //! `organism check` and `organism init`, through the real command.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -311,6 +312,49 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
          <greeting xmlns=\"urn:example:greeter\">Hello, R&amp;D!</greeting></e:answer>\0",
         "its answer names the delivery"
     );
+}
+
+#[test]
+fn a_script_is_required_only_where_its_interpreter_would_look_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for program in ["bash", "node", "perl", "python3", "on-path"] {
+        let path = directory.path().join(program);
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    std::fs::write(directory.path().join("server.js"), "").unwrap();
+    let check = |command: &[&str]| {
+        let config = format!(
+            "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"hands\"]\n[listeners.hands]\n\
+             command = {command:?}\nschema = \"organism:code-search.xsd\"\naccepts = [\"search\"]\n"
+        );
+        std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+        let output = organism(directory.path(), &["check"]);
+        (output.status.code(), text(&output.stderr).to_owned())
+    };
+
+    for command in [
+        &["perl", "-E", "print 1"][..],
+        &["node", "server"],
+        &["node", "server.js"],
+        &["bash", "on-path"],
+        &["bash", "-c", "exit"],
+        &["python3", "-u", "-m", "http.server"],
+        &["./node", "serve"],
+    ] {
+        let (code, report) = check(command);
+        assert_eq!(code, Some(0), "{command:?}: {report}");
+    }
+    for command in [
+        &["perl", "gone"][..],
+        &["node", "serve"],
+        &["bash", "./on-paht"],
+        &["python3", "-u", "gone.py"],
+    ] {
+        let (code, report) = check(command);
+        assert_eq!(code, Some(78), "{command:?}");
+        assert!(report.contains("finds no script"), "{command:?}: {report}");
+    }
 }
 
 #[test]
