@@ -142,7 +142,9 @@ impl LockedJournalDir {
         accept: OperatorAcceptance,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<VerifiedJournal, Error> {
-        JournalReader::open(&self.data)?.check_tables()?;
+        let reader = JournalReader::open(&self.data)?;
+        reader.check_write_version()?;
+        reader.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
         // If the operator accepts another key, records without a MAC of this host stay.

@@ -2,6 +2,8 @@
 //! own hash and the digests of its payloads.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _};
@@ -17,6 +19,11 @@ use crate::thread::text::InternedNames;
 use super::connect::{connect, unusable};
 use super::directory::DATABASE;
 use super::{row, write};
+
+/// Place of the write version in the header of a database file.
+const WRITE_VERSION_OFFSET: usize = 18;
+/// The write version of files with a write-ahead log, the latest one.
+const WRITE_VERSION_MAX: u8 = 2;
 
 /// Metadata of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -327,7 +334,24 @@ impl JournalReader {
         if found != ours {
             return Err(Error::broken(0, "its tables or views were changed"));
         }
+        self.check_write_version()?;
         self.check_sound("PRAGMA quick_check(1)")
+    }
+
+    /// Whether the header lets this program write the file. SQLite reads a file with a later write
+    /// version, but refuses every write to it.
+    pub(super) fn check_write_version(&self) -> Result<(), Error> {
+        let path = self.data().join(DATABASE);
+        let mut header = [0; WRITE_VERSION_OFFSET + 1];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+        // A file without a whole header is found by other checks.
+        if read.is_ok() && header[WRITE_VERSION_OFFSET] > WRITE_VERSION_MAX {
+            return Err(Error::broken(
+                0,
+                "its header has a write version that SQLite does not have",
+            ));
+        }
+        Ok(())
     }
 
     /// Runs one of SQLite's own checks on the file.

@@ -16,6 +16,8 @@ use crate::organism::{House, numbered};
 
 const LOG: &str = "journal.db-wal";
 const FLIPS: u64 = 1_000;
+/// Bytes of the header of a database file.
+const DATABASE_HEADER: usize = 100;
 /// Bytes of the header of a write-ahead log.
 const LOG_HEADER: u64 = 32;
 /// Bytes of the header of each page in a write-ahead log.
@@ -95,6 +97,41 @@ impl Remains {
     }
 }
 
+/// How damaged files were treated.
+struct Damage {
+    /// Whether `organism verify` reports the journal as broken.
+    is_found: bool,
+    /// Whether the start of an organism refuses the journal.
+    is_refused: bool,
+}
+
+impl Remains {
+    /// Asserts that damage is found, or that it hit bytes that no record depends on.
+    fn damaged(&self, what: &str, database: &[u8], log: &[u8]) -> Damage {
+        self.put(database, log);
+        let is_found = self.is_found_broken();
+        if !is_found {
+            assert_eq!(self.read().unwrap(), self.hashes, "{what}");
+        }
+
+        std::fs::remove_file(self.data().join("journal.db-shm")).ok();
+        let opened = self.open();
+        let is_refused = opened.is_err();
+        match opened {
+            Ok(hashes) => assert_eq!(hashes, self.hashes, "{what}"),
+            Err(error) => {
+                // The damaged files are left unchanged for inspection.
+                assert!(is_found, "{what}: {error}");
+                for (name, before) in [(LOG, log), (DATABASE, database)] {
+                    let now = std::fs::read(self.data().join(name)).unwrap_or_default();
+                    assert!(now == *before, "{what} changed {name}");
+                }
+            }
+        }
+        Damage { is_found, is_refused }
+    }
+}
+
 fn hashes(data: &Path) -> Result<Vec<Digest>, Error> {
     let reader = JournalReader::open(data)?;
     let records = reader.records(organism::ids::Position(1), reader.last()?)?;
@@ -122,31 +159,30 @@ fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is
         } else {
             log = flip(&log, &mut choices);
         }
-        remains.put(&database, &log);
-        let is_found = remains.is_found_broken();
-        found += u64::from(is_found);
-        if !is_found {
-            // The damage hit bytes that no record depends on.
-            assert_eq!(remains.read().unwrap(), remains.hashes, "flip {number}");
-        }
-        std::fs::remove_file(remains.data().join("journal.db-shm")).ok();
-        match remains.open() {
-            Ok(hashes) => assert_eq!(hashes, remains.hashes, "flip {number}"),
-            Err(_) => {
-                refused += 1;
-                // The damaged files are left unchanged for inspection.
-                assert!(is_found, "flip {number}");
-                for (name, before) in [(LOG, &log), (DATABASE, &database)] {
-                    let now = std::fs::read(remains.data().join(name)).unwrap_or_default();
-                    assert!(now == *before, "flip {number} changed {name}");
-                }
-            }
-        }
+        let damage = remains.damaged(&format!("flip {number}"), &database, &log);
+        found += u64::from(damage.is_found);
+        refused += u64::from(damage.is_refused);
     }
     let rest = FLIPS - found;
     campaign.note(format!("{FLIPS} flips: {found} found, {refused} of them by opening"));
     campaign.note(format!("{rest} hit what no record depends on"));
     assert!(refused > FLIPS / 10, "{refused}");
+}
+
+/// The headers decide how SQLite treats the whole file.
+#[test]
+fn each_flipped_bit_of_the_headers_is_found_or_changes_nothing() {
+    let remains = Remains::new();
+    for bit in 0..8 * DATABASE_HEADER {
+        let mut database = remains.database.clone();
+        database[bit / 8] ^= 1 << (bit % 8);
+        remains.damaged(&format!("bit {bit} of the file"), &database, &remains.log);
+    }
+    for bit in 0..8 * (LOG_HEADER + PAGE_HEADER) as usize {
+        let mut log = remains.log.clone();
+        log[bit / 8] ^= 1 << (bit % 8);
+        remains.damaged(&format!("bit {bit} of the log"), &remains.database, &log);
+    }
 }
 
 /// Offsets of the pages of the last three commits, from the end.
