@@ -316,9 +316,12 @@ impl Pump {
                 return self.journal.close(now);
             }
             self.collect_batch(&mut batch);
-            // Clients that wait query the pump again and again, which records nothing.
-            let is_idle = batch.iter().all(|command| matches!(command, PumpCommand::Query(..)));
-            if is_idle {
+            // Clients that wait query the pump again and again, and models report their state. Both
+            // record nothing.
+            let records_nothing = |command: &PumpCommand| {
+                matches!(command, PumpCommand::Query(..) | PumpCommand::ModelState(_))
+            };
+            if batch.iter().all(records_nothing) {
                 self.journal.checkpoint_if_due(now)?;
             }
         }

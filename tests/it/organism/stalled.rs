@@ -4,6 +4,11 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
+use organism::service::{
+    ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, TreeWait, WaitKind,
+    response_queue,
+};
+
 use super::{CONFIG, CommandOutput, House, numbered, say, until};
 
 /// Starts a `send` that waits, and returns the first line that it prints about a wait.
@@ -37,6 +42,34 @@ fn a_client_of_a_paused_call_gets_the_command_that_ends_the_pause() {
         let sent = CommandOutput::from(sent.wait_with_output().unwrap());
         assert_eq!((sent.code, sent.out), (Some(0), numbered("pong", "1") + "\n"));
     }
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// A client that waits again, as after 30 s over NATS, is reported the wait again.
+#[tokio::test]
+async fn a_client_that_waits_again_gets_the_wait_of_its_call() {
+    let house = House::with(CONFIG);
+    let running = house.run();
+    assert_eq!(house.organism(&["pause", "solo"]).code, Some(0));
+    let sent = house.send_text(&numbered("ping", "1"), &["--no-wait", "--json"]);
+    let receipt: serde_json::Value = serde_json::from_str(sent.out.trim()).unwrap();
+    let request = ServiceRequest::AwaitResults {
+        thread: serde_json::from_value(receipt["thread"].clone()).unwrap(),
+        calls: serde_json::from_value(receipt["calls"].clone()).unwrap(),
+    };
+
+    let socket = SocketTransport::new(&house.data(), house.handshake());
+    let (responses, mut received) = response_queue();
+    let response = tokio::select! {
+        ended = socket.send(&request, &responses) => panic!("{ended:?}"),
+        response = received.recv() => response.unwrap(),
+    };
+
+    let ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(TreeWait { wait, .. })) = response else {
+        panic!("{response:?}");
+    };
+    assert_eq!(wait, WaitKind::Paused { target: "solo".to_owned() });
+    assert_eq!(house.organism(&["resume", "solo"]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
 }
 

@@ -51,7 +51,7 @@ impl Stuck {
                 gone.recv().ok();
             }
         };
-        let journal = WatchedJournal { journal: place.open(None), before_write };
+        let journal = WatchedJournal::new(place.open(None), before_write);
         let pump = Pump::new(core, Box::new(journal), gate);
         let handle = pump.handle();
         let pump = std::thread::spawn(move || pump.run("test"));

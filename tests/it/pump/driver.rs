@@ -149,7 +149,7 @@ async fn all_deadlines_that_are_due_at_once_take_one_commit() {
             std::thread::yield_now();
         }
     };
-    let journal = WatchedJournal { journal: place.open(None), before_write };
+    let journal = WatchedJournal::new(place.open(None), before_write);
     let mut pump = Pump::new(core, Box::new(journal), gate);
     let runtime = tokio::runtime::Handle::current();
     let host = NativeHost::new(name("finder"), Silent, pump.sink(), runtime);

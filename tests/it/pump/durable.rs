@@ -1,7 +1,7 @@
 //! The driver with a real journal: its effects, and the records on the disk at each effect.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use organism::bus::native_host::InlineHost;
@@ -18,6 +18,7 @@ use organism::schema::Schemas;
 use organism::thread::{Fact, Record};
 use uuid::Uuid;
 
+use super::slow_disk::WatchedJournal;
 use super::world::{client, listener, name, word};
 use crate::journal::substrate::Kept;
 
@@ -184,52 +185,15 @@ async fn only_who_does_not_read_the_journal_is_given_what_cannot_be_read_yet() {
     pump.join().unwrap().unwrap();
 }
 
-/// A journal that counts how often the pump lets it make a checkpoint that is due.
-struct CountedChecks {
-    journal: SqliteJournal,
-    checks: Arc<AtomicU32>,
-}
-
-impl organism::journal::Journal for CountedChecks {
-    fn id(&self) -> Uuid {
-        self.journal.id()
-    }
-    fn epoch(&self) -> u32 {
-        self.journal.epoch()
-    }
-    fn next(&self) -> Position {
-        self.journal.next()
-    }
-    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
-        self.journal.write(records)
-    }
-    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
-        self.journal.show(records)
-    }
-    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
-        self.checks.fetch_add(1, Ordering::SeqCst);
-        self.journal.checkpoint_if_due(now)
-    }
-    fn checked_at(&self) -> Option<Time> {
-        None
-    }
-    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
-        self.journal.put_blob(bytes)
-    }
-    fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
-        self.journal.close(now)
-    }
-}
-
 /// 8.12: clients that wait query the pump more often than an idle pump looks for checkpoints.
 #[tokio::test]
 async fn queries_do_not_keep_an_idle_pump_from_its_checkpoints() {
     const QUERIES: u32 = 20;
-    let place = crate::journal::Place::new();
+    let place = Kept::new();
     let gate = gate();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::of(b"config"));
-    let checks = Arc::new(AtomicU32::new(0));
-    let journal = CountedChecks { journal: place.open().unwrap(), checks: Arc::clone(&checks) };
+    let journal = WatchedJournal::new(place.open(None), |_: &[Record]| {});
+    let checks = Arc::clone(&journal.checks);
     let pump = Pump::new(core, Box::new(journal), gate);
     let handle = pump.handle();
     let running = std::thread::spawn(move || pump.run("test"));

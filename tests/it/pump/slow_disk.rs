@@ -1,6 +1,7 @@
 //! The driver on a disk that needs more than a second for each commit.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use organism::bus::native_host::{HandlerContext, InlineHost, NativeHandler, NativeHost};
@@ -24,10 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Duration of a commit on the slow disk.
 const COMMIT: Duration = limits::STANDSTILL_MIN.saturating_add(Duration::from_millis(100));
 
-/// A journal that calls a callback before each commit.
+/// A journal that calls a callback before each commit, and counts how often the pump lets it make
+/// a checkpoint that is due.
 pub struct WatchedJournal<F> {
-    pub journal: Box<dyn Journal>,
-    pub before_write: F,
+    journal: Box<dyn Journal>,
+    before_write: F,
+    pub checks: Arc<AtomicU32>,
+}
+
+impl<F> WatchedJournal<F> {
+    pub fn new(journal: Box<dyn Journal>, before_write: F) -> Self {
+        Self { journal, before_write, checks: Arc::default() }
+    }
 }
 
 impl<F: FnMut(&[Record]) + Send> Journal for WatchedJournal<F> {
@@ -57,6 +66,7 @@ impl<F: FnMut(&[Record]) + Send> Journal for WatchedJournal<F> {
     }
 
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        self.checks.fetch_add(1, Ordering::SeqCst);
         self.journal.checkpoint_if_due(now)
     }
 
@@ -101,7 +111,7 @@ async fn a_time_out_fires_though_every_commit_takes_longer_than_a_second() {
     let gate = World::new(contracts).gate.clone();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
     let before_write = |_: &[Record]| std::thread::sleep(COMMIT);
-    let journal = WatchedJournal { journal: place.open(None), before_write };
+    let journal = WatchedJournal::new(place.open(None), before_write);
     let mut pump = Pump::new(core, Box::new(journal), gate);
     let found =
         |_: &Delivery| Ok(Outcome { payloads: vec![word("found", "f").into_bytes()], turn: None });
