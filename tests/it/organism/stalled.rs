@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use organism::service::{
     ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, TreeWait, WaitKind,
@@ -63,6 +64,7 @@ async fn a_client_that_waits_again_gets_the_wait_of_its_call() {
     let response = tokio::select! {
         ended = socket.send(&request, &responses) => panic!("{ended:?}"),
         response = received.recv() => response.unwrap(),
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("no wait is reported"),
     };
 
     let ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(TreeWait { wait, .. })) = response else {
