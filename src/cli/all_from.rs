@@ -12,14 +12,15 @@ use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
 
-/// The calls of a thread and its subthreads that wait for an approval, oldest first.
+/// Calls that wait for an approval, made in one thread or in its subthreads; oldest first.
 pub struct CallsOfThread {
     thread: ThreadId,
     pub calls: Vec<HeldCall>,
 }
 
 impl CallsOfThread {
-    /// Finds the calls that wait. Fails if there are none.
+    /// Finds the calls of `thread` and its subthreads that wait for an approval. Fails if no call
+    /// waits.
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
         let thread = parse(thread)?;
         let mut calls = decision::waiting_with_previews(data, |call| is_from(call, &thread))?;
@@ -31,12 +32,13 @@ impl CallsOfThread {
         Ok(Self { thread, calls })
     }
 
-    /// Returns the digest of all payloads together, which changes when another call begins to wait.
+    /// Returns one digest over all these calls. The digest changes when another call begins to
+    /// wait.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
 
-    /// Refuses a hash that is not the digest of the calls that wait now.
+    /// Fails unless `hash` is the digest of these calls, or the beginning of the digest.
     pub fn check_hash(&self, hash: &str) -> anyhow::Result<()> {
         if self.digest().to_string().starts_with(hash) {
             return Ok(());
@@ -51,8 +53,7 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends the same kind of decision on each call. Sends all of them, then fails if any was
-    /// refused.
+    /// Sends a decision on each call. Continues after a refused decision, and fails at the end.
     pub fn decide(
         &self,
         reach: OrganismReach,
@@ -102,8 +103,7 @@ pub fn none_waits(thread: &ThreadId) -> String {
     format!("no call of {thread} waits for an approval; `organism approvals` shows all that wait")
 }
 
-/// Returns the digest of the payloads of several calls, with their ids and the digests of their
-/// previews.
+/// Returns one digest over several calls: over their ids, their payloads, and their previews.
 pub fn digest(calls: &[HeldCall]) -> Digest {
     let preview = |call: &HeldCall| call.preview_sha256().map(|sha256| format!(" {sha256}"));
     let line = |call: &HeldCall| {

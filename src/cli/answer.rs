@@ -82,8 +82,8 @@ fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds an example of a valid answer to a refusal, if the refused text is none of the question's
-/// payloads, such as prose.
+/// Adds an example of a valid answer to `refusal` if the refused text, such as prose, is none of
+/// the payloads that the question takes.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -90,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Number of digits of the hash in a suggested command, which is enough to be unique.
+/// Number of hash digits in a suggested command. So many digits identify a payload.
 const HASH_CHARS: usize = 16;
 
 fn shortened(hash: &str) -> String {

@@ -82,7 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Approves all of these calls, if the given hash covers exactly these or the person confirms.
+/// Approves all calls of `all`, if the given hash is their digest or the person confirms.
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {
@@ -112,8 +112,8 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Completes an abbreviated hash if this host knows the digest, because a signature covers the
-/// whole hash.
+/// Returns the full digest if `hash` abbreviates the known digest, otherwise `hash` unchanged. A
+/// signature needs the full digest.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =
@@ -121,7 +121,7 @@ fn whole(hash: String, known: Option<Digest>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Asks for a confirmation of what was shown. Fails without one.
+/// Asks the person to confirm. Fails unless the person types yes.
 fn confirm(question: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         let text = "no terminal to show the payload: pass --hash, as `organism approvals` prints \

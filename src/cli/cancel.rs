@@ -58,8 +58,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Refuses a thread that is not in the journal, before an organism is started only to refuse it.
-/// With several partitions, the pumps refuse such a thread.
+/// Fails if the only journal does not contain the thread, so that no organism is started in vain.
+/// With several partitions, the pumps check the thread instead.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded =

@@ -82,7 +82,8 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// Returns the exit code of an invalid config if a prompt does not fit into its window.
+/// Returns the exit code of an invalid config if a prompt does not fit into the context window of
+/// its model.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }

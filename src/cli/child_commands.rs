@@ -1,6 +1,6 @@
 //! Hidden commands of processes that an organism starts for itself, such as one for each start of a
-//! listener. They begin before the command line is parsed and logging starts, because this would take
-//! most of their time.
+//! listener. They run without parsing the command line and without logging, which would take most
+//! of their time.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,7 +10,8 @@ use super::output::StdoutWriter;
 use crate::bus::process::{LAUNCH_VERB, become_listener};
 use crate::schema::{COMPILE_ARGUMENTS, serve_compiler};
 
-/// Runs the hidden command in the arguments of this process. Returns `None` if they have none.
+/// Runs the hidden command that the arguments of this process name. Returns `None` if they name
+/// none.
 pub fn run() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let exit = match arguments.as_slice() {

@@ -46,7 +46,7 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Config.into())
 }
 
-/// A problem that is drawn beneath a headline, which states its place and its code.
+/// A problem drawn beneath a headline. The headline states the problem's place and code.
 #[derive(Debug)]
 struct DrawnProblem<'a>(&'a ConfigProblem);
 

@@ -1,5 +1,5 @@
-//! Decisions about held calls, which several commands make: the calls that wait, the options, the
-//! operator's signature, and the refusal of a decision.
+//! Code that commands share to decide on held calls: lists the waiting calls, parses the options,
+//! signs for the operator, and reports refused decisions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -74,8 +74,8 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// Reads the held calls of one journal. The index names the trees with such calls, if it is up to
-/// date; otherwise, the whole journal is read.
+/// Reads the held calls of one journal. Reads only the trees that an up-to-date index names, or the
+/// whole journal without such an index.
 fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
         Some(held) => Ok(held),
@@ -100,8 +100,8 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Like [`waiting`] for approvals, but waits until the preview of each wanted call has come or is
-/// known to be missing.
+/// Returns the calls that wait for an approval, as [`waiting`] does. First waits for the preview of
+/// each wanted call, as long as an organism runs that can record it.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
@@ -138,7 +138,8 @@ pub(super) fn wait_for_records(
     Ok(has_grown)
 }
 
-/// Returns the approval of a call as it was shown, with its preview if it has one.
+/// Returns a decision that approves exactly the payload of this call, and its preview if it has
+/// one.
 pub(super) fn approval_of(call: &HeldCall) -> Decision<SubmittedAnswer> {
     Decision::Approve {
         hash: call.sha256.to_string(),
@@ -161,8 +162,9 @@ pub(super) fn decide(
     ruled(refused)
 }
 
-/// Sends several decisions to the organism, one after another, and reports the ruling on each: the
-/// refusal if it was refused. Starts an organism if none runs.
+/// Sends several decisions to the organism, one after another. Passes the result of each decision
+/// to `report`: the refusal, or `None` if the decision was accepted. Starts an organism if none
+/// runs.
 pub(super) fn decide_all(
     reach: OrganismReach,
     decisions: Vec<(MessageId, Decision<SubmittedAnswer>)>,

@@ -158,8 +158,8 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(&thread).into())
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates, before any other
-/// difference. Counts in `uncompared` the pairs that were not compared.
+/// Finds the first pair of requests that differ in more than ids and dates. Ignores pairs after the
+/// first difference of another kind. Counts in `uncompared` the pairs that were not compared.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

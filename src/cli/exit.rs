@@ -16,7 +16,7 @@ pub enum CommandExit {
     ChainBroken = 4,
     /// The record is intact, but not proved.
     NotProved = 5,
-    /// The pump decides a record that differs from the recorded one.
+    /// A replay made a decision that differs from the recorded decision.
     DecisionDiffers = 6,
     InvalidData = 65,
     Unavailable = 69,

@@ -1,5 +1,5 @@
-//! `organism fork`: continues a recorded thread from one of its messages in a new one, without
-//! repeating any effect.
+//! `organism fork`: continues a recorded thread in a new thread, from one of its messages on,
+//! without repeating any effect.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,7 +70,7 @@ struct ForkOutput<'a> {
     thread: &'a ThreadId,
     #[serde(rename = "source")]
     source: &'a ThreadId,
-    /// The message at which the fork begins, which may differ from the one that the command names.
+    /// Message at which the fork begins. It may differ from the message that the command names.
     #[serde(rename = "message")]
     message: MessageId,
     #[serde(rename = "position")]
@@ -110,8 +110,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Parses the given names of listeners whose calls a fork answers from the record. Refuses any
-/// other name.
+/// Parses the names of `--live`. Refuses a name unless a fork answers the calls to that listener
+/// from the record.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {
@@ -129,7 +129,8 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the fork point at the named message, or the last one before it.
+/// Finds the fork point at the named message. If no fork can begin there, finds the last fork point
+/// before it.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;
@@ -186,7 +187,7 @@ fn kind_of(point: &ForkPoint) -> &'static str {
     }
 }
 
-/// Reads the payload with which the fork begins; `None` if it begins with none.
+/// Reads the payload with which the fork begins; `None` for a fork that begins without a payload.
 fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
     if args.edit.is_some() && point.request.is_none() && point.turn.is_none() {
         let text = format!(

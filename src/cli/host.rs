@@ -95,7 +95,7 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
     Ok(Some(server))
 }
 
-/// Adds advice to the error: what to write into the config, or to type instead.
+/// Adds advice to the error: a line for the config, or what to type instead.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
         NotHosted::NoRemoteAgents => {

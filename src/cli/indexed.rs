@@ -1,4 +1,5 @@
-//! Commands that answer from the index of a journal: progress, errors, and an index that is behind.
+//! Reads the index of a journal for commands: shows the progress, maps errors, and notes that an
+//! index lacks records.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -50,8 +51,8 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
     })
 }
 
-/// Answers a query from the index of the journal in `data`, and states how far the index is if it
-/// lacks records.
+/// Answers a query from the index of the journal in `data`. If the index lacks records, prints a
+/// note with its position.
 pub fn read<T>(
     place: &JournalTarget,
     data: &Path,

@@ -32,7 +32,7 @@ pub struct Args {
 /// A project that can be written.
 struct Project {
     files: Vec<WrittenFile>,
-    /// An empty directory of the project.
+    /// An empty directory to create in the project.
     empty: Option<&'static str>,
     /// Commands to run next, in order.
     next: Vec<String>,
@@ -163,8 +163,8 @@ fn show_next(directory: &Path, project: &Project) {
     note!("\nnext:\n  {}", commands.join("\n  "));
 }
 
-/// Whether another project with this name has a journal, so that a start here needs the option for
-/// a new journal.
+/// Whether another project with this name has a journal. If so, a start of this project needs the
+/// option for a new journal.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join(CONFIG);
     let found = config::directories(&file, &ConfigEnvironment::of_process());

@@ -43,7 +43,7 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Returns the evidence with which the journals that these arguments select are proved.
+/// Returns the evidence for a proof of the journals that these arguments select.
 pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     let state = state_dir(place)?;
     let settings = proof_settings(place)?;
@@ -90,8 +90,8 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
     partitions_in(data).into_iter().map(open).collect()
 }
 
-/// Explains why the journal in `data` cannot be opened. If the state directory knows a journal that
-/// does not exist, that journal is lost.
+/// Explains why the journal in `data` cannot be opened. Reports lost records if the state directory
+/// knows of records in a journal that is missing or unreadable.
 pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {

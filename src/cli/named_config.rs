@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 /// The config that this command was given.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Verbs of commands about one organism, including `key trust`. `key show` is advised for another
-/// host, which has its own config.
+/// Verbs of commands that get the `--config` of this command when a message advises them, besides
+/// `key trust`. `key show` gets none, because it is advised for another host.
 const VERBS: [&str; 29] = [
     "adopt",
     "answer",
@@ -57,7 +57,7 @@ pub fn option() -> String {
     GIVEN.get().map(|path| option_of(path)).unwrap_or_default()
 }
 
-/// Adds that option to each command between backticks that takes it.
+/// Adds the `--config` of this command to each command between backticks that takes the option.
 pub fn with_option(text: &str) -> Cow<'_, str> {
     match GIVEN.get() {
         Some(path) if text.contains(PROGRAM) => Cow::Owned(with_option_of(text, path)),
@@ -90,7 +90,7 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether the text is a command that takes `--config`, and has no such option yet.
+/// Whether the text is a command that takes `--config` and does not have that option yet.
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let mut words = rest.split_whitespace();

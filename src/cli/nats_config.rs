@@ -127,7 +127,7 @@ fn node(text: &str) -> anyhow::Result<ServerNode> {
     }
 }
 
-/// Whether a text is a host name or an address without a port, which has its own option.
+/// Whether a text is a host name or an address without a port. The port has an option of its own.
 fn is_host(host: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     host.parse::<std::net::IpAddr>().is_ok() || (!host.is_empty() && host.chars().all(good))

@@ -56,7 +56,7 @@ impl NewFiles {
         self.create_missing(&path)
     }
 
-    /// Keeps the files and directories, which are no longer removed when this is dropped.
+    /// Keeps all created files and directories. Without this call, the drop removes them.
     pub fn keep(mut self) {
         self.created.clear();
     }

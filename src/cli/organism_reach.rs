@@ -144,10 +144,9 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// Returns a client of the organism to watch: the one on this host, or, if none runs here and the
-/// config names several partitions, the pumps of all partitions. With one partition, waits for an
-/// organism on this host. The choice holds for the whole command, so that it ends with the organism
-/// on this host instead of using others.
+/// Returns a client of the organism to watch: the one on this host, if it runs. Otherwise, with
+/// several partitions, the client watches the pumps of all partitions; with one partition, this
+/// waits for an organism on this host. The client does not change its choice later.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,

@@ -46,8 +46,8 @@ pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Returns the exit code of a command that would exit with `code`. An error of standard output
-/// replaces it.
+/// Returns the exit code of a command that would exit with `code`. If standard output had an error,
+/// success becomes [`CommandExit::Unavailable`].
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));

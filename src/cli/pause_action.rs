@@ -119,8 +119,8 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     })
 }
 
-/// Makes the failure if no organism runs. None is started only to be paused, because it would hand
-/// over its open work first.
+/// Makes the failure of a pause or resume without a running organism. The command starts none,
+/// because a new organism would hand over its open work before the pause.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \

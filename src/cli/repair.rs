@@ -1,5 +1,4 @@
-//! `organism repair`: accepts damage because of which a start refuses the journal, and records
-//! that.
+//! `organism repair`: accepts damage of a journal that a start refuses, and records the acceptance.
 
 mod stream;
 

@@ -153,7 +153,7 @@ fn list(named: &[NamedMessage], is_json: bool, is_filtered: bool) -> anyhow::Res
     Ok(CommandExit::Done.into())
 }
 
-/// The requests of one command.
+/// The connection and the options with which one command retries messages.
 struct RetrySession<'a> {
     organism: &'a OrganismClient,
     signer: Option<&'a OperatorSigner>,
@@ -180,7 +180,7 @@ impl RetrySession<'_> {
         Ok(exit)
     }
 
-    /// Retries one message. At a terminal, the person may confirm what needs a confirmation.
+    /// Retries one message. If the retry needs a confirmation, asks the person at the terminal.
     async fn retry(&self, message: &NamedMessage) -> anyhow::Result<RetryResult> {
         let result = self.request(message, self.args.again).await;
         let Ok(Ok(RetryReport::Unconfirmed { reason })) = &result else { return Ok(result) };

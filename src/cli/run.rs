@@ -250,7 +250,7 @@ struct SignalWatch {
     poll: Interval,
 }
 
-/// Request that a signal makes.
+/// Action that a signal requests.
 enum WatchedSignal {
     /// The signal with this name stops the organism.
     Stop(&'static str),

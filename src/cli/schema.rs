@@ -101,7 +101,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Makes a compiler of schemas that may also import from these folders.
+/// Makes a schema compiler. Its schemas may also import from the folders of `catalogue`.
 fn compiler_with(catalogue: &[PathBuf]) -> anyhow::Result<SchemaCompiler> {
     let real = |folder: &PathBuf| {
         let failed = |reason: String| {
@@ -115,7 +115,8 @@ fn compiler_with(catalogue: &[PathBuf]) -> anyhow::Result<SchemaCompiler> {
     Ok(SchemaCompiler::with_catalogue(catalogue))
 }
 
-/// Loads a schema that may also import from these folders, or reports all problems of the schema.
+/// Loads a schema, which may also import from the folders of `catalogue`. Fails with all problems
+/// of the schema.
 fn open(path: &Path, catalogue: &[PathBuf]) -> anyhow::Result<SchemaFile> {
     let mut compiler = compiler_with(catalogue)?;
     let file = SchemaFile::open(&mut compiler, path).map_err(|problems| {

@@ -27,8 +27,8 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// Returns the storage of the journal, even if other parts of the config are invalid. So a record
-/// can be proved when its organism cannot start.
+/// Returns the storage of the journal, even if other parts of the config are invalid, so that a
+/// record can be proved although its organism cannot start.
 pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
@@ -49,8 +49,8 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
     })
 }
 
-/// Protects the memory and the environment of this process, which may contain keys from now on,
-/// from other programs of the same user, such as those of listeners.
+/// Protects the memory and the environment of this process from other programs of the same user,
+/// such as listeners. From now on, both may contain keys.
 pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -81,8 +81,8 @@ fn adopt_orphans() {
     }
 }
 
-/// Finds the directories of the journal in the config. Other problems of the config are ignored,
-/// because commands that only read do not need the rest.
+/// Finds the directories of the journal in the config. Ignores other problems of the config,
+/// because commands that only read need nothing else of it.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);
@@ -234,8 +234,8 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// The runtime of this command, until [`end_runtime`] is called.
 static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
 
-/// Returns the one runtime of this command. There is only one, because a connection lives no longer
-/// than its runtime.
+/// Returns the one runtime of this command. All connections of the command share it, because a
+/// connection ends with its runtime.
 pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
     let mut shared = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(runtime) = &*shared {
@@ -336,7 +336,8 @@ impl ConfigArg {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
 
-    /// Loads the config for the command that writes keys, which the config may already name.
+    /// Loads the config for `organism nats-config`. The config may name keys that this command has
+    /// yet to write.
     pub fn load_for_servers(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_for_servers)
     }

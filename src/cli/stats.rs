@@ -90,7 +90,7 @@ fn json_line(by: &[StatsKey], keys: &[String], group: &EventTotals) -> Map<Strin
     line
 }
 
-/// Draws the columns for which there is anything.
+/// Draws a table with one row for each group, without the columns of events that no group has.
 fn draw(by: &[StatsKey], stats: &Stats) -> String {
     let columns = stats_columns(stats);
     let headers: Vec<String> = columns.iter().map(|(header, _)| format!(">{header}")).collect();

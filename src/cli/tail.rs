@@ -90,7 +90,8 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
-    /// Calls of the watched thread, which show when it is over; `None` if its end is not awaited.
+    /// Calls of the watched thread, which show when the thread is over. `None` if the command does
+    /// not wait for the end of a thread.
     calls: Option<ThreadCalls>,
 }
 
@@ -227,7 +228,7 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position of the last record that is not shown, after which the output begins.
+    /// Returns the position of the record after which the output begins.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));

@@ -131,7 +131,7 @@ fn select(args: &Args, timeline: &mut ThreadTimeline) {
     }
 }
 
-/// Makes the failure for a thread that had no record at the moment in question.
+/// Makes the failure for a thread that has no record up to the moment of `--at`.
 fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
     for reader in journal_target::readers_of(&args.place, thread)? {
         let timeline = audit::thread_timeline(&reader, thread, None);

@@ -14,7 +14,7 @@ use crate::organism::TrialThread;
 
 /// The query for every thread.
 const ALL: &str = "all";
-/// The filters, as `organism threads` names its flags.
+/// Names of the filters. They equal the flags of `organism threads`.
 const FILTERS: [&str; 9] = [
     "agent",
     "cost-over",
@@ -66,8 +66,8 @@ impl ThreadQuery {
         Ok(Self::Ids(ids))
     }
 
-    /// Finds at most `most` threads in the journals that `place` selects, those with the newest
-    /// records, and whether there are more.
+    /// Finds the threads with the newest records, at most `most`, in the journals that `place`
+    /// selects. Also returns whether more threads match.
     pub fn threads(
         &self,
         place: &JournalTarget,
@@ -154,8 +154,8 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
     Err(journal_target::unknown(thread).into())
 }
 
-/// Finds the threads that a filter selects, newest records first: up to `most`, and one more if
-/// there are more.
+/// Finds the threads that a filter selects, newest records first. Returns at most one thread more
+/// than `most`, which shows that more exist.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

@@ -40,11 +40,11 @@ pub(super) struct ViewArgs {
     hosts: Vec<String>,
 }
 
-/// The journals that a web view shows, and how it proves them.
+/// Content of a web view: the journals to show, and the evidence for their proof.
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
-    /// `None` if the pages change nothing.
+    /// Options of the pages that act; `None` for a read-only view.
     pub operate: Option<OperateOptions>,
     pub proof: VerifyOptions,
 }
@@ -72,8 +72,8 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the token, if it is that person's configured
-    /// secret. A generated token is shown only on a terminal.
+    /// Returns the person that `--as` names, and the token if that person has a configured secret.
+    /// Otherwise a token will be generated, which requires a terminal to show it.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -98,7 +98,8 @@ impl ViewArgs {
         Ok((person, token))
     }
 
-    /// Opens the view, and shows its address: with the token, if the token was generated.
+    /// Opens the view, and prints its address. The address contains the token if the token was
+    /// generated.
     pub fn open(
         &self,
         listen: SocketAddr,

@@ -25,7 +25,7 @@ pub struct AlertsConfig {
     pub timeout: Duration,
 }
 
-/// The causes that raise alerts.
+/// Kinds of causes that raise alerts, with their thresholds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertRulesConfig {
     pub on: Vec<AlertKind>,
@@ -74,7 +74,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> Option<DeclaredAlerts> {
 }
 
 impl DeclaredAlerts {
-    /// Finds the program and reads the secrets.
+    /// Finds the program of the command, and reads the secrets of its environment.
     pub fn configured(
         &self,
         directory: &Path,

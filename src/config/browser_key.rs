@@ -2,7 +2,7 @@
 //! as it is.
 //!
 //! A text has many layouts: tables, dotted keys, inline tables. So an edit is only a proposal. It
-//! counts if the new text is the old config with exactly this key, as the parser reads both.
+//! is accepted only if the parser reads the new text as the old config with exactly this key.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -56,8 +56,8 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports models without a price that the member may use. `reported` lists the models that were
-/// reported already.
+/// Reports each model without a price that the member may use. Skips the models in `reported`, and
+/// adds the new ones to it.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -65,7 +65,7 @@ pub struct CaseFile {
 pub struct WorkflowCase {
     pub name: CaseText,
     pub workflow: CaseText,
-    /// The client that calls the workflow; `None` for the first one that may.
+    /// Client that calls the workflow; `None` for the first client that may call it.
     pub client: Option<CaseText>,
     pub input: CaseInput,
     /// Answers in the order of the file. If two could arrive at the same time, the earlier one in
@@ -76,8 +76,8 @@ pub struct WorkflowCase {
     pub expected: CaseExpectations,
 }
 
-/// Reads the cases of the file at `path`. Returns them with the problems of the parts that could
-/// not be read. `Err` contains the problems of a file that is no TOML.
+/// Reads the cases of the file at `path`. Returns the cases, and the problems of all parts that
+/// could not be read. `Err` contains the problems of a file that is not TOML.
 pub fn read_cases(
     path: &Path,
     around: &ConfigEnvironment,

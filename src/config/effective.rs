@@ -1,5 +1,5 @@
-//! The effective config as one text for the record: everything without secrets that prompts and
-//! routing depend on.
+//! The effective config as one text for the record: everything that prompts and routing depend on,
+//! without secrets.
 
 use std::collections::BTreeMap;
 
@@ -79,8 +79,8 @@ pub(super) fn schedules(schedules: &[Schedule]) -> Vec<EffectiveSchedule<'_>> {
     shown.collect()
 }
 
-/// A process listener with its command as the config writes it, because values of variables in it
-/// may be secret.
+/// A process listener. Its command is kept as written in the config, because variables in the
+/// command may have secret values.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]

@@ -15,8 +15,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Like [`read`], but with other advice: `instead` states what to do if there is no such file, or
-/// an empty one.
+/// Reads the text like [`read`]. `instead` is advice for a file that is missing or empty.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,

@@ -371,8 +371,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the values of a key are private. `None` if they are as private as the value that
-/// contains them.
+/// Whether the values of a key are private. Returns `None` if the key is as private as the value
+/// that contains it.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

@@ -36,9 +36,9 @@ pub(super) fn read(
     Ok((sections, source))
 }
 
-/// Returns the journal's directories even if other parts of the config are invalid, so that the
-/// record of an organism that cannot start can be read. Returns `Err` if the file does not state
-/// the directories.
+/// Returns the journal's directories even if other parts of the config are invalid, so that
+/// commands can read the record of an organism that cannot start. Returns `Err` if the file does
+/// not state the directories.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -91,8 +91,9 @@ pub fn load_without_keys(
     load_with(path, around, KeyRequirement::Optional)
 }
 
-/// Like [`load_without_keys`], for the command that writes the configs of servers and the keys. The
-/// config may already name these keys. Programs of listeners may be missing, too.
+/// Like [`load_without_keys`], for `organism nats-config`, which writes configs and keys of
+/// servers. The config may name keys that are yet to be written. Programs of listeners may be
+/// missing, too.
 pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Unwritten)
 }
@@ -111,13 +112,16 @@ pub(super) enum KeyRequirement {
     /// Like `Needed`, but missing keys of models are no problem.
     Noted,
     Optional,
-    /// Keys of models are optional, and secrets of clients are not read.
+    /// For hosts of agents: keys of models are optional, and secrets of clients are not read.
     Host,
-    /// Like `Host`, for a program that has its own NATS credentials.
+    /// For hosts with their own NATS credentials: like `Host`, and the pump's credentials are not
+    /// read.
     Own,
-    /// Like `Own`, but the sync settings of the servers are not checked.
+    /// For `organism nats-config`: like `Own`, and the sync settings of the servers are not
+    /// checked.
     Unwritten,
-    /// Like `Unwritten`, for a stored config, which has no secrets at all.
+    /// For stored configs, which contain no secrets: like `Unwritten`, and telemetry headers and
+    /// the certificate authority of NATS are not read.
     Stored,
 }
 
@@ -213,7 +217,7 @@ struct ResolvedSections {
     schedules: Vec<Schedule>,
 }
 
-/// Resolves all payload names, and what depends on them.
+/// Resolves all payload names, and builds the contracts, workflows and schedules that use them.
 fn resolve(
     sections: &DeclaredSections,
     payloads: &mut PayloadResolver,

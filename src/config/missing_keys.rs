@@ -36,7 +36,8 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// Returns the models that these agents use, including those that a router leads to.
+/// Returns the models that these agents use. Routers are included, with the models to which they
+/// route calls.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {

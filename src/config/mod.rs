@@ -172,8 +172,9 @@ pub struct Config {
     pub recorder: Option<Arc<TurnRecorder>>,
     /// Source of the recorded threads on which a trial tries this config; `None` outside of trials.
     pub trial: Option<TrialSource>,
-    /// Path of the `organism` program that ties the processes of listeners to this one. An
-    /// embedding program sets it if the program is neither beside it nor on `PATH`.
+    /// Path of the `organism` program, which ends the processes of listeners when this process
+    /// ends. A program that embeds this crate sets the path if `organism` is neither beside that
+    /// program nor on `PATH`.
     pub launcher: Option<PathBuf>,
     /// The effective config as JSON: defaults, overrides, texts of prompts, and digests of schemas
     /// and recordings. Contains no secrets and no paths of this machine.

@@ -1,8 +1,8 @@
 //! `ORGANISM_<SECTION>__<NAME>__<KEY>`: every key can be set from the environment.
 //!
 //! Names are written in capitals with `_` for `-`. An override only changes members that the file
-//! has. An override that matches nothing is a problem, so that no typo stays unnoticed. Where
-//! the file makes up the keys (`[payloads]`), an override replaces a text that the file has.
+//! has. An override that matches nothing is a problem, so that no typo stays unnoticed. In
+//! `[payloads]`, where the file chooses the keys, an override only replaces an existing text.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -28,8 +28,9 @@ pub(super) fn apply(
     }
 }
 
-/// Whether a variable is an override: it has two underscores, or a section's name with one, which
-/// is a typo. Other variables that begin with `ORGANISM_` are ignored.
+/// Whether a variable is meant as an override. A name with two underscores in a row is one. A
+/// section's name with a single underscore is taken for a mistyped override. Other variables that
+/// begin with `ORGANISM_` are ignored.
 fn is_override(path: &str) -> bool {
     let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
@@ -107,7 +108,7 @@ fn replace_text<'p>(
     Some(())
 }
 
-/// Makes the source for messages about a variable. Shows its value only if it cannot be private.
+/// Makes the source for messages about a variable. The value is shown only if it cannot be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));

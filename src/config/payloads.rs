@@ -204,7 +204,7 @@ impl PayloadResolver {
     }
 
     /// Decides which calls of a member need approval. If a schema of a listener has the danger
-    /// flag, the default is every call that is not marked as harmless.
+    /// flag, every call that is not marked as harmless needs approval by default.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -351,8 +351,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Keeps the text and the digest of each document of the schema file that declares `names`, by
-    /// its portable name.
+    /// Finds the schema file that declares `names`, and keeps the text and the digest of each of
+    /// its documents under the document's portable name.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);

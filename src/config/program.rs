@@ -11,7 +11,7 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
-/// Programs whose first argument is a script, without the version in their names.
+/// Programs that take a script as first argument. Version numbers in their names are left out.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
 /// Options of Python that take no value.
 const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
@@ -103,8 +103,7 @@ fn find(
     None
 }
 
-/// Requires the script that an interpreter is given as its first argument. An interpreter that does
-/// not find its script ends at once, at each start.
+/// Reports a missing script of an interpreter, which would end at once at each start.
 fn require_script(
     program: &Path,
     arguments: &[Located<ExpandedText>],

@@ -321,7 +321,7 @@ impl<'a> TableReader<'a> {
         self.table.get(key)
     }
 
-    /// Reports a value of another kind than its key takes.
+    /// Reports a value that is not of the kind `wanted`.
     pub fn wrong_kind(&mut self, key: &str, node: &TomlNode, wanted: &str) {
         self.wrong::<()>(key, node, wanted, None);
     }

@@ -83,7 +83,8 @@ fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
     }
 }
 
-/// Whether this setting of a listener that both configs have takes effect only at a start.
+/// Whether a setting of a listener takes effect only at a start. False for a listener that only one
+/// of the configs has.
 fn is_contract_of_start(
     name: &ListenerName,
     setting: &str,

@@ -150,7 +150,7 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
 }
 
 /// Resolves the schedules. Each client must exist, and each payload must pass the gate. Without
-/// `contracts`, which have a reported problem, payloads are not checked.
+/// `contracts`, whose problems are already reported, no schedule is returned.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,

@@ -68,8 +68,9 @@ impl DeclaredSections {
         matches!(table, Some(TomlValue::Table(table)) if table.get(name).is_some())
     }
 
-    /// Returns the directories of the journal of the organism `name` with the config `file`: those
-    /// that the config states, relative to its file, or else the user's default ones.
+    /// Returns the directories of the journal of the organism `name` with the config `file`. A
+    /// directory that the config states is relative to `file`. A directory that it does not state
+    /// is the user's default one.
     pub fn directories(
         &self,
         name: &str,

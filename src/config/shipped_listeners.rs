@@ -20,8 +20,8 @@ pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String>
     folders.iter().filter_map(|folder| note(folder, directory)).collect()
 }
 
-/// Returns the directories, relative to the config, in which the manifest of this member's listener
-/// may be: those of its program and its schemas, and the ones above these.
+/// Returns the directories in which the manifest of this member's listener may be, relative to the
+/// config: the directories of its program and its schemas, and their parent directories.
 fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
     let of_process = member.process.iter().flat_map(|process| &process.command);

@@ -158,7 +158,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the authority that servers are checked against, whose file is not stored.
+    /// Drops the certificate authority of the servers, because its file is not part of a stored
+    /// config.
     pub fn forget_authority(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.ca_file = None;
@@ -176,8 +177,7 @@ impl DeclaredStorage {
         self.nats.is_some()
     }
 
-    /// Resolves the storage of the organism `name`. If it returns `None`, it has reported a
-    /// problem.
+    /// Resolves the storage of the organism `name`. Returns `None` after it has reported a problem.
     pub fn storage(
         &self,
         organism: &str,

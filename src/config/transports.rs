@@ -1,5 +1,5 @@
-//! Checks payloads of native agents that JSON cannot express completely. Checks that the final can
-//! contain a text if the text of a turn ends the agent's call.
+//! Checks that JSON can express the payloads of native agents. Checks that the final can contain a
+//! text if the text of a turn ends the agent's call.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -31,7 +31,7 @@ pub(super) fn check(
     notes
 }
 
-/// Checks payloads of native calls which JSON can express only in part.
+/// Checks that JSON can express the payloads of native calls completely.
 fn words(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

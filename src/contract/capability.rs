@@ -12,8 +12,9 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Returns the core words that the listener may use: those of the config's list. Without a
-    /// list, an agent or a workflow may use every word of its kind, and any other listener none.
+    /// Returns the core words that the listener may use: the words that the config lists. Without a
+    /// list, an agent or a workflow may use every core word of its kind, and any other listener may
+    /// use none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {

@@ -1,5 +1,4 @@
-//! Delegation: the payload with which an agent that has a goal of a workflow gives a task to
-//! another agent in a role.
+//! Delegation: an agent with a goal of a workflow gives a task to another agent in a role.
 //!
 //! Each goal with roles has its own payload for delegation, which is sent to the workflow. The
 //! goal's request names this payload, so an agent can use it in no other call. The core counts

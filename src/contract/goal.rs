@@ -14,15 +14,15 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only the program itself declares payloads in it, and in namespaces that
-/// extend it by `/` and a name.
+/// Namespace of workflows. Only the program itself declares payloads in this namespace, and in
+/// namespaces that extend it by `/` and a name.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
-/// Namespace of agents' payloads that this program declares itself, apart from the payloads of the
+/// Namespace of the payloads that this program declares for agents, besides the payloads of the
 /// core.
 pub const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 
-/// Part of the namespace of goals between that of workflows and the name of the agent.
+/// Middle part of a goal's namespace, between [`WORKFLOW_NAMESPACE`] and the name of the agent.
 const AGENTS: &str = "/agents/";
 
 /// Local name of goals.
@@ -49,8 +49,8 @@ pub fn is_goal_of(agent: &ListenerName, name: &PayloadName) -> bool {
     given_to == Some(agent.as_str()) && *name.local == *GOAL
 }
 
-/// Returns the name of an agent's answer to a goal without a type. It is also the final of agents
-/// that declare none.
+/// Returns the name of an agent's answer to a goal without a type. The same payload is the final of
+/// agents that declare no final.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
@@ -87,8 +87,8 @@ pub fn write_goal(agent: &ListenerName, document: &str) -> String {
     write_goal_request(agent, document, None, None)
 }
 
-/// Writes the payload of a goal for `agent` with this document, which only the payload `answer`
-/// answers.
+/// Writes the payload of a typed goal for `agent` with this document. Only the payload `answer`
+/// answers the goal.
 pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadName) -> String {
     write_goal_request(agent, document, Some(answer), None)
 }

@@ -27,8 +27,8 @@ pub struct Turn {
     /// Price of the turn; zero if the config has no prices.
     #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
     pub money: Money,
-    /// Reason why the agent may take no further turn in this call. `None` if it may, or if this
-    /// turn ended the call.
+    /// Reason why the agent may take no further turn in this call. `None` if the agent may take
+    /// further turns, or if this turn ended the call.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
     /// Locations of the turn's payloads in the model's text. The record of the turn leaves them
@@ -39,8 +39,8 @@ pub struct Turn {
     /// turn leaves them out; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position of the recorded turn in the fork's source that this turn repeats; `None` if a model
-    /// answered. Not recorded.
+    /// Position, in the source of a fork, of the recorded turn that this turn repeats; `None` if a
+    /// model answered. The record of the turn leaves this position out.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }

@@ -136,7 +136,8 @@ impl RefusalRule {
         Self::UnknownCaller,
     ];
 
-    /// Whether the gate judges by this rule the text alone, and so refuses it under any config.
+    /// Whether this rule depends on the text alone, so that the gate refuses the text under any
+    /// config.
     pub const fn is_of_text(self) -> bool {
         matches!(
             self,

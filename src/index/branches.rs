@@ -1,4 +1,4 @@
-//! Threads beneath a thread, each with the sums of itself and everything beneath it.
+//! Lists the threads beneath a thread. The sums of each thread include everything beneath it.
 
 use crate::clock::Time;
 use crate::envelope::Money;

@@ -76,8 +76,9 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that a range of messages opened or belong to, with the work on them within
-    /// that range: from the sequence number `from_seq` up to `end_seq`, or up to the last message.
+    /// Returns the calls that the messages of a range opened or belong to. The range contains the
+    /// sequence numbers from `from_seq` up to `end_seq`, or up to the last message. Each call has
+    /// the work on it within the range.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use super::hours::{AttemptTimes, HourRows};
 
 /// Outcome of an attempt that its listener answered.
 pub const HANDLED: &str = "handled";
-/// Outcome of an attempt that no listener took. It does not count as an attempt.
+/// Outcome of an attempt that no listener took. Such attempts are not counted.
 pub const NOT_TAKEN: &str = "not-taken";
 
 /// An attempt that is with its listener.
@@ -33,7 +33,7 @@ pub struct OpenHold {
     pub until: Option<i64>,
 }
 
-/// Row of a call.
+/// Row of a call in the index.
 #[derive(Debug)]
 pub struct CallRow {
     pub n: i64,
@@ -44,7 +44,7 @@ pub struct CallRow {
     /// Whether a client or another thread opened the call.
     pub outside: bool,
     pub opened: i64,
-    /// Time of the last event after which the call may be delivered.
+    /// Time at which the call last became ready for delivery.
     pub ready: i64,
     pub attempts: i64,
     /// Time and manner of the call's end.
@@ -59,7 +59,7 @@ pub struct CallRow {
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
 type EndedHold = (i64, OpenHold, i64, &'static str);
 
-/// Rows of open calls, and the attempts and waits that ended since the last flush.
+/// Rows in memory: open calls, and the attempts and waits that ended since the last flush.
 pub struct CallRows<'d> {
     db: &'d Connection,
     calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
@@ -81,7 +81,7 @@ impl<'d> CallRows<'d> {
         self.calls.get(&id).map(|row| row.n)
     }
 
-    /// Returns the row of a recorded call for a change.
+    /// Returns the row of a call, marked as changed; `None` if the call is not on record.
     pub fn get(&mut self, id: CallId) -> rusqlite::Result<Option<&mut CallRow>> {
         if !self.calls.contains_key(&id)
             && let Some(row) = load(self.db, id)?

@@ -8,8 +8,8 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 use super::fold::IndexFold;
 
 /// Returns the number of the thread to whose timeline a record's entries belong, unless a fact
-/// names another thread. Call it before the facts of the record are applied, because they may close
-/// the call.
+/// names another thread. Must be called before the facts of the record are applied, because the
+/// facts may close the call.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }
@@ -28,8 +28,8 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
     fold.thread_of_call(call)
 }
 
-/// Counts the entries of a record whose own thread is `thread`, or the root of its tree if `thread`
-/// is `None`.
+/// Counts the entries of a record. Entries that name no thread count for `thread`, or for the root
+/// of the tree if `thread` is `None`.
 pub fn count(
     fold: &mut IndexFold<'_>,
     record: &Record,

@@ -236,7 +236,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the cost of a model call without a turn: its result is lost, or it failed.
+    /// Adds the cost of a model call that has no turn, because the call failed or its result was
+    /// lost.
     fn charge(
         &mut self,
         record: &Record,
@@ -511,8 +512,8 @@ impl<'d> IndexFold<'d> {
     }
 }
 
-/// Whether an attempt of the call has failed in this record, so that the end of the call is no
-/// failure of its own.
+/// Whether an attempt of the call has failed in this record. If so, the end of the call is not a
+/// further failure.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))
@@ -526,8 +527,8 @@ fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
     }
 }
 
-/// Returns the core's message that ends the call in this record. Ignores a `thread-result`, which
-/// the opener of a thread gets in addition, and which only names that message.
+/// Returns the core's message that ends the call in this record. Ignores a `thread-result`, because
+/// it only refers to that message.
 fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),

@@ -19,8 +19,8 @@ use super::Error;
 use super::catch_up::IndexWriter;
 use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
 
-/// Returns the next position to reach, after the index has reached the given one; `None` ends the
-/// session.
+/// Gets the position that the index has reached, and returns the next position that it must reach.
+/// `None` ends the session.
 pub type NextPosition<'n> = dyn FnMut(Position) -> Option<Position> + 'n;
 
 /// Result of an attempt to follow a journal.
@@ -39,8 +39,8 @@ enum RoundsEnd {
 }
 
 /// Brings the index of the journal in `data` to one position after another, as `next` returns them.
-/// Waits a short time for another writer, unless `is_stopped` returns true. Makes an index again
-/// that is deleted or damaged meanwhile.
+/// Waits a short time for another writer, unless `is_stopped` returns true. If the index is deleted
+/// or damaged meanwhile, makes it again.
 ///
 /// # Errors
 ///

@@ -107,8 +107,8 @@ impl Measure {
     }
 }
 
-/// The numbers of the rows with an hour's events, so that a part of the hour can be read without
-/// all other rows.
+/// Row numbers of the events of one hour. With these, a query for a part of the hour reads no other
+/// rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HourSpan {
     /// Lowest and highest row number of turns and refusals.
@@ -291,7 +291,7 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Passes the sums of each of these hours to `take`, which may get the same names more than once.
+/// Passes the sums of each of these hours to `take`. Several sums may have the same names.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,

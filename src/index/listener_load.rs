@@ -14,10 +14,10 @@ pub struct ListenerLoad {
     pub messages: u64,
     /// Number of calls that are ready for the listener and not handed over.
     pub queued: u64,
-    /// Time since which the first of these calls is ready.
+    /// Time at which the first of the queued calls became ready; `None` for an empty queue.
     pub queued_since: Option<Time>,
-    /// Failures of its attempts and calls, of the whole record. A call that the failure of its attempt
-    /// ended counts once.
+    /// Number of failed attempts and failed calls of the listener in the whole record. An attempt
+    /// and the call that failed with it count once.
     pub errors: u64,
 }
 

@@ -81,10 +81,10 @@ pub struct IndexedMessage {
     /// Position of the record with the disposition.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
-    /// The decision for which its call waits.
+    /// The decision that the message's call waits for; `None` if the call does not wait.
     #[serde(skip)]
     pub hold: Option<Hold>,
-    /// Number of the message that caused it, if that is on record.
+    /// Number of the message that caused this message, if the cause is on record.
     #[serde(skip)]
     pub cause: Option<i64>,
     /// Call in which the message is delivered.
@@ -253,8 +253,8 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the first and the last messages that this one caused, up to `limit` together, and
-    /// the number of all of them.
+    /// Returns the messages that this one caused, and their number. If there are more than `limit`,
+    /// returns only the first and the last of them.
     pub fn effects(
         &self,
         of: &IndexedMessage,
@@ -304,8 +304,8 @@ impl IndexReader {
         Ok(self.rows(sql, &[&of.n], call)?.pop())
     }
 
-    /// Returns the newest attempts of the call that a message opened, or the attempts with which
-    /// another message was delivered; at most [`limits::MESSAGE_ROWS_MAX`].
+    /// Returns the newest attempts of the call that a message opened. If the message opened no
+    /// call, returns the attempts that delivered it. Returns at most [`limits::MESSAGE_ROWS_MAX`].
     pub fn attempts(&self, of: &IndexedMessage) -> Result<Vec<IndexedAttempt>, Error> {
         let is_request = of.call == Some(of.id);
         let first = if is_request { Position(0) } else { of.position };
@@ -339,7 +339,7 @@ impl IndexReader {
         })
     }
 
-    /// Returns the waits for a person of the call that a message opened.
+    /// Returns the waits for people in the call that a message opened.
     pub fn holds(&self, of: &IndexedMessage) -> Result<Vec<IndexedHold>, Error> {
         let sql = "SELECT hold, position, since, until, ended, ended - since, outcome \
                    FROM hold_row WHERE call = ?1 ORDER BY position LIMIT ?2";
@@ -366,8 +366,8 @@ impl IndexReader {
         })
     }
 
-    /// Returns the records with refusals of payloads that were written during the call of a
-    /// message, and the number of these refusals.
+    /// Returns the positions of records with refusals in the call of a message, and the number of
+    /// these refusals.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";

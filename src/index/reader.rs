@@ -116,8 +116,8 @@ pub fn read_if_current<T>(
     }
 }
 
-/// Opens the index, unless it must be made first, or lacks so many records that updating it takes as
-/// long.
+/// Opens the index if a short update completes it, or if this process cannot lock it. Otherwise
+/// returns `None`, and the caller must make or update the index.
 pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
     match open_if_near(data) {
         Ok(None) => open_if_another_writes(data),
@@ -139,7 +139,8 @@ pub(super) fn discard_if_damaged<T>(
     }
 }
 
-/// Opens the index in its present state if another process writes it, or if this process cannot.
+/// Opens the index if another process has its lock, or if this process may not write in its
+/// directory. Returns `None` if this process can take the lock.
 fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     match IndexLock::take(data, Duration::ZERO, &mut || false)? {
         LockResult::Locked(_) => Ok(None),
@@ -234,9 +235,9 @@ fn current(
     }
 }
 
-/// Whether an index is complete up to `last`. A reader that waits for the writer evaluates this every
-/// few milliseconds, so it opens nothing. In the place of an index that the writer makes anew meanwhile,
-/// the old one stays open, and the reader waits until its time is over.
+/// Whether an index is complete up to `last`. Opens no file, because a waiting reader calls this
+/// every few milliseconds. If the writer replaces the file meanwhile, `db` is still the old file,
+/// so the reader waits until its time is over.
 fn has_reached(db: &Connection, last: Position) -> bool {
     file::position(db).is_ok_and(|position| position >= last)
 }
@@ -269,8 +270,8 @@ fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
     [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))
 }
 
-/// Deletes a damaged index. If another process writes it, requests that this process makes the
-/// index again.
+/// Deletes a damaged index. If another process has the lock, requests that the other process makes
+/// the index again.
 fn discard(data: &Path) -> Result<(), Error> {
     let path = data.join(INDEX_DATABASE);
     match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {

@@ -17,9 +17,9 @@ pub struct IndexReaderPool {
 }
 
 impl IndexReaderPool {
-    /// Answers a query from the index of the journal in `data`, like [`read`](super::read), unless the
-    /// index must be made first, or lacks so many records that updating it takes as long. In these
-    /// cases returns `None`, and the caller must make the index with [`read`](super::read).
+    /// Answers a query from the index of the journal in `data`, like [`read`](super::read). Returns
+    /// `None` if this process must first make the index or add many records to it. The caller must
+    /// then use [`read`](super::read).
     ///
     /// # Errors
     ///

@@ -31,12 +31,13 @@ pub struct RetryFilter {
     pub listener: Option<String>,
     /// The rule of a refusal, or the code of a failure.
     pub reason: Option<String>,
-    /// Whether only those are found whose retry can never succeed, because the record lacks their
-    /// payload, or because every gate refuses their text. Otherwise, only the others are found.
+    /// If true, the filter selects requests whose retry can never succeed, because the record lacks
+    /// their payload or every gate refuses their text. If false, it selects all other requests.
     pub is_unretriable: bool,
 }
 
-/// The submissions that were refused with a record of their own, by an index and up to a number.
+/// Builds the query for refused submissions. `rows` names the SQLite index to use, with conditions
+/// on its rows.
 fn refused(rows: &str) -> String {
     format!(
         "SELECT c.id, c.position, s.text, NULL, u.text, c.time FROM \
@@ -46,17 +47,17 @@ fn refused(rows: &str) -> String {
     )
 }
 
-/// Rules of refusals that are left to the client, which repeats the submission or already has done
-/// so.
+/// Rules whose refusals need no retry by an operator, because the client itself repeats the
+/// submission or has already repeated it.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
                            AND a.action = 'retry' AND a.accepted)";
 
 impl IndexReader {
-    /// The first `most` requests of clients that failed or were refused, oldest first. A request that
-    /// an operator has retried is left out, and so is a call of a listener, whose caller deals with its
-    /// result.
+    /// Returns the first `most` failed or refused requests of clients, oldest first. Leaves out
+    /// requests that an operator has retried. Leaves out calls of listeners, because their callers
+    /// handle the results.
     pub fn retry_candidates(
         &self,
         filter: &RetryFilter,

@@ -13,8 +13,8 @@ use super::{Error, IndexReader};
 /// Properties that messages and refusals must have to be found.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
-    /// Words of the text. A word with `*` at its end matches words that begin so; quoted words must
-    /// follow each other.
+    /// Words of the text. A word that ends with `*` matches all words with that beginning. Quoted
+    /// words must follow each other.
     pub words: String,
     /// Local name or `{namespace}local` of the payload.
     pub payload: Option<String>,
@@ -302,8 +302,8 @@ impl IndexReader {
         found().map_err(|error| self.failed(error))
     }
 
-    /// Returns the newest messages and refusals with the words of a filter without other
-    /// conditions, for which the full-text table suffices.
+    /// Returns the newest messages and refusals for a filter that has only words. The full-text
+    /// table suffices for such a filter.
     fn search_words(
         &self,
         filter: &SearchFilter,
@@ -353,8 +353,8 @@ impl IndexReader {
         Ok(SearchScope { range, tree: Some(tree.unwrap_or(0)) })
     }
 
-    /// Returns the first and the last number in a tree, up to `last`. Numbers rise with positions,
-    /// so a query need not examine others.
+    /// Returns the first and the last number of messages and refusals in a tree, up to `last`. A
+    /// query need not examine numbers outside this range, because numbers rise with positions.
     fn range_of(&self, thread: &ThreadId, last: i64) -> Result<(i64, i64), Error> {
         // `min(n)` would read all messages after the position.
         let sql = "SELECT \

@@ -1,4 +1,5 @@
-//! Finds the records of a page of a thread: those of its messages, and of the events between them.
+//! Finds the records of the messages on a page of a thread, and of the events between these
+//! messages.
 
 use crate::clock::Time;
 use crate::envelope::Disposition;
@@ -44,9 +45,9 @@ struct PageMessage {
 }
 
 impl IndexReader {
-    /// Returns the page of up to `limit` messages of a thread that begins at a sequence number, or
-    /// the last page if `from_seq` is `None`. Returns `None` if there is no such thread. Reads only
-    /// the rows of this page, so a long thread takes no longer.
+    /// Returns a page of a thread: up to `limit` messages from the sequence number `from_seq` on,
+    /// or the last page if `from_seq` is `None`. Returns `None` if there is no such thread. Reads
+    /// only the rows of this page, so a long thread takes no longer.
     ///
     /// # Errors
     ///
@@ -141,8 +142,8 @@ impl IndexReader {
         })
     }
 
-    /// Returns the sequence number of the message that is up to `limit` messages before another
-    /// one.
+    /// Returns the sequence number of the message `limit` messages before `seq`, or of the first
+    /// message if fewer precede `seq`.
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";

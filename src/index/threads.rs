@@ -74,7 +74,7 @@ struct IndexedThread {
     is_changed: bool,
 }
 
-/// The role in which a name lets a search find a tree.
+/// Role of a name by which a search finds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeNameRole {
     /// A listener that was called.
@@ -262,7 +262,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Returns the row of a thread for a change.
+    /// Returns the row of a thread, marked as changed.
     fn thread(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedThread>> {
         self.load(n)?;
         let mut row = self.threads.get_mut(&n);
@@ -272,7 +272,7 @@ impl<'d> ThreadRows<'d> {
         Ok(row)
     }
 
-    /// Returns the row of the tree with the root thread `n` for a change.
+    /// Returns the row of the tree with the root thread `n`, marked as changed.
     fn tree(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedTree>> {
         self.load(n)?;
         let mut row = self.trees.get_mut(&n);
@@ -282,7 +282,7 @@ impl<'d> ThreadRows<'d> {
         Ok(row)
     }
 
-    /// Loads the row of a thread into memory, and that of its tree if it is a root thread.
+    /// Loads the row of a thread into memory. For a root thread, also loads the row of its tree.
     fn load(&mut self, n: i64) -> rusqlite::Result<()> {
         if self.threads.contains_key(&n) {
             return Ok(());

@@ -63,7 +63,8 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
-    /// Position of the tree's last record. The next page begins before that of the last tree.
+    /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
+    /// position of the last listed tree.
     pub head: Position,
 }
 
@@ -71,7 +72,7 @@ pub struct ListedTree {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostlyTree {
     pub tree: ListedTree,
-    /// Currency of the prices of a model call in it.
+    /// Currency of one of the model calls in the tree.
     pub currency: Option<String>,
 }
 
@@ -125,11 +126,12 @@ impl IndexReader {
         listed().map_err(|error| self.failed(error))
     }
 
-    /// The `limit` trees whose model calls have cost most, the costliest first. Reads only them.
+    /// Returns the `limit` trees whose model calls have cost most, the costliest first. Reads no
+    /// other trees.
     ///
     /// # Errors
     ///
-    /// Those of the index.
+    /// Returns errors of the index.
     pub fn costliest_trees(&self, limit: usize) -> Result<Vec<CostlyTree>, Error> {
         let currency = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
                         CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";

@@ -42,7 +42,7 @@ impl IndexReader {
         Ok((self.rows(sql, &[&most], waiting)?, all.first().copied().unwrap_or_default()))
     }
 
-    /// The call with this id, if it waits for an approval or an answer.
+    /// Returns the call with this id if it waits for an approval or an answer.
     pub fn waiting_message(&self, call: MessageId) -> Result<Option<WaitingMessage>, Error> {
         let sql = "SELECT m.id, m.time, r.id, m.position FROM message_row m \
                    CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = m.n AND h.ended IS NULL \
@@ -51,7 +51,7 @@ impl IndexReader {
         Ok(self.rows(sql, &[&call.0.as_bytes().as_slice()], waiting)?.pop())
     }
 
-    /// The decision for which a call waits.
+    /// Returns the decision that a call waits for; `None` if the call does not wait.
     pub fn open_hold(&self, call: MessageId) -> Result<Option<Hold>, Error> {
         let sql = "SELECT h.hold FROM message_row m CROSS JOIN hold_row h INDEXED BY hold_open \
                    ON h.call = m.n AND h.ended IS NULL WHERE m.id = ?1";
@@ -60,8 +60,8 @@ impl IndexReader {
         Ok(found.first().and_then(|word| hold_of(word)))
     }
 
-    /// The first `most` calls that wait in a thread or beneath it. Trees in which nothing waits cost
-    /// nothing, however much waits elsewhere.
+    /// Returns the first `most` calls that wait for a person in a thread or beneath it. Takes
+    /// hardly any time for a tree without waiting calls, however many calls wait in other trees.
     pub fn waiting_beneath(
         &self,
         thread: &ThreadId,
@@ -101,7 +101,7 @@ impl IndexReader {
     }
 }
 
-/// The hold that the index has as this word.
+/// Returns the hold that a word of the index stands for.
 pub(super) fn hold_of(word: &str) -> Option<Hold> {
     [Hold::Approval, Hold::Answer].into_iter().find(|hold| hold.as_str() == word)
 }

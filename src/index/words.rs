@@ -196,8 +196,8 @@ fn is_unspaced(char: char) -> bool {
 }
 
 /// Returns the query of the full-text table for messages that contain all words of `text`. A word
-/// that ends with `*` matches all words that begin so; quoted words must follow each other. Returns
-/// `None` if the text has no word.
+/// that ends with `*` matches all words with that beginning. Quoted words must follow each other.
+/// Returns `None` if the text has no word.
 pub fn match_query(text: &str) -> Option<String> {
     let mut terms = Vec::new();
     for (at, part) in text.split('"').enumerate() {
@@ -239,8 +239,8 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     }
 }
 
-/// Adds the term for a run without spaces: its groups must follow each other. A run shorter than a
-/// group matches the beginning of one.
+/// Adds the term for a run without spaces: its groups must follow each other. A run that is shorter
+/// than a group matches the beginning of a group.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

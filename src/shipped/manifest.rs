@@ -1,4 +1,4 @@
-//! The manifest of an installed listener: which version of which listener its files are.
+//! The manifest of an installed listener: the name, version and files of the listener.
 
 use std::collections::BTreeMap;
 

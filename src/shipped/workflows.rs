@@ -1,13 +1,13 @@
 //! The example workflows as projects of their own.
 //!
-//! The examples refer to the source tree. Each is written out as a project that does not need it:
+//! The examples refer to the source tree. Their projects do not need the source tree: each has an
 //! `organism.toml`, its listeners beneath `listeners/`, and shipped schemas by their names.
 
 use super::listeners::listener;
 use super::projects::MODEL_LINES;
 use super::{CREW, ShippedFile, WrittenFile};
 
-/// Name of the crew, which is a separate project and refers to no source tree.
+/// Name of the crew workflow, whose files are a project that refers to no source tree.
 const CREW_NAME: &str = "crew";
 
 /// An example workflow that `organism init --workflow` writes out.
@@ -18,7 +18,7 @@ pub struct WorkflowProject {
     files: &'static [ShippedFile],
     /// Listener that is written out with the project, if it needs one.
     listener: Option<&'static str>,
-    /// Texts of the example and their replacements, in addition to those of every example.
+    /// Replacements for texts of this example, besides the replacements for all examples.
     replaced: &'static [(&'static str, &'static str)],
 }
 

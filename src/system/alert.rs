@@ -53,11 +53,11 @@ pub enum AlertEvent {
     /// The cause ended.
     #[serde(rename = "ended")]
     Ended,
-    /// The command accepted the oldest report of the alert that it had not accepted yet.
+    /// The alert command accepted the oldest report that it had not yet accepted for this alert.
     #[serde(rename = "sent")]
     Sent,
-    /// The command failed for the oldest report of the alert that it had not accepted. That report
-    /// is not repeated.
+    /// The alert command failed for the oldest report that it had not yet accepted for this alert.
+    /// That report is not repeated.
     #[serde(rename = "not-sent")]
     NotSent,
 }

@@ -29,12 +29,12 @@ enum WatchChoice {
     Quit,
 }
 
-/// The calls that are not shown again.
+/// Calls that the person has seen and that are not shown again.
 #[derive(Debug, Default)]
 struct ShownCalls(BTreeSet<MessageId>);
 
 impl ShownCalls {
-    /// Records that a call is shown. Returns whether it was not shown before.
+    /// Records that a call is shown. Returns true if the call was not recorded before.
     fn note(&mut self, call: MessageId) -> bool {
         self.0.insert(call)
     }
@@ -50,7 +50,7 @@ impl ShownCalls {
 /// Pause after a decision that was refused only for now.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Shows the calls that wait, oldest first, and then each that begins to wait, until the person
+/// Shows the waiting calls, oldest first, and then each call that begins to wait, until the person
 /// quits or the organism ends. `within`: only calls of this thread and its subthreads.
 pub fn watch(
     data: &Path,
@@ -127,8 +127,8 @@ fn discard_input() -> anyhow::Result<()> {
     Ok(tcflush(std::io::stdin(), QueueSelector::IFlush)?)
 }
 
-/// Reads a line from the person. `None` at the end of the input. Nothing behind the line is kept,
-/// because a buffer would survive [`discard_input`].
+/// Reads a line from the person; `None` at the end of the input. Buffers nothing after the line,
+/// because [`discard_input`] could not discard buffered text.
 fn line() -> anyhow::Result<Option<String>> {
     std::io::stderr().flush()?;
     let mut line = Vec::new();

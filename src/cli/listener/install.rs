@@ -95,7 +95,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Prints whether a config here finds the listener's program, which is not among its files.
+/// Prints whether a config in this directory finds `program`, which the listener needs besides its
+/// own files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {
@@ -108,8 +109,7 @@ fn note_program(program: &str) {
     }
 }
 
-/// Returns the listener's lines for a config, with the directory as the strings of a config hold
-/// it.
+/// Returns the listener's lines for a config. The directory is escaped as in a string of a config.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     if !listener.config.contains("DIR") {
         return Ok(listener.config.to_owned());

@@ -13,7 +13,7 @@ use super::super::exit::{CommandExit, CommandFailure};
 /// A config file, locked against other commands that change config files.
 #[derive(Debug)]
 pub struct ConfigFile {
-    /// Path of the file itself, behind all symbolic links.
+    /// Path of the file, with all symbolic links resolved.
     path: PathBuf,
     text: String,
     metadata: Metadata,
@@ -23,7 +23,7 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file, and keeps other commands of this kind from changing it.
+    /// Reads the file, and locks it against other commands that change config files.
     pub fn lock(given: &Path) -> anyhow::Result<Self> {
         let failed = |text: String| {
             let text = format!("{} {text}; nothing was changed", given.display());
@@ -82,7 +82,7 @@ impl ConfigFile {
     }
 }
 
-/// Returns the reason why a file cannot be replaced without a change of more than its text.
+/// Fails with a reason if a replacement would change more of the file than its text.
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

@@ -126,8 +126,8 @@ impl LivePrinter {
         row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
     }
 
-    /// Returns the number of columns of a row beside its margin. One column is kept, because some
-    /// terminals draw the margin wider.
+    /// Returns the number of columns of a row beside its margin. One column stays empty, because
+    /// some terminals draw the margin wider.
     fn room(&self) -> usize {
         self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)
     }

@@ -388,7 +388,7 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// The state of a message, unless it is the usual one or unknown.
+/// Returns the state of a message; `None` if the state is the usual one or unknown.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. A record may be applied again if all later records are,
-    /// too, in their order.
+    /// Applies a record of the journal. After a repeated record, the caller must repeat all later
+    /// records, too, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

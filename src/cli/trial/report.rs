@@ -37,7 +37,7 @@ enum TrialChange {
     Finals,
 }
 
-/// A thread that ran again.
+/// A recorded thread that the trial has run again.
 #[derive(Debug, Serialize)]
 struct TriedThread {
     #[serde(rename = "thread")]

@@ -203,8 +203,8 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with its previous row: first ended rows, inner
-/// before outer, then running rows.
+/// Returns the rows whose state has changed, each with its previous row. Ended rows come first,
+/// inner rows before outer ones, and then running rows.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -226,8 +226,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a change gets a line of its own. A goal that its loop will run again gets one only if it
-/// has just ended.
+/// Whether a change gets a line of its own. A goal that waits gets a line only if it has just ended
+/// and its loop will run it again.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

@@ -173,8 +173,8 @@ async fn follow_live<'p>(
     }
 }
 
-/// Whether to tell the waiting person why the run is shown without the states of its model calls.
-/// False if the organism has ended or cannot be reached, which the submission itself reports.
+/// Whether to print a note that the run is shown without the states of its model calls. Returns
+/// false for an organism that has ended or cannot be reached, because the submission reports that.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })

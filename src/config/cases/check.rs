@@ -12,7 +12,8 @@ use super::super::source_text::SourceRange;
 use super::never_paths::can_be_called;
 use super::{CaseInput, CaseText, WorkflowCase};
 
-/// Reports every name of the cases that the config does not have.
+/// Reports names in the cases that the config does not define, calls that it does not permit, and
+/// claims that cannot fail.
 pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
     let mut problems = ConfigProblems::default();
     for case in cases {
@@ -71,7 +72,8 @@ fn check_members(case: &WorkflowCase, config: &Config, problems: &mut ConfigProb
     }
 }
 
-/// Reports a client that may not call the workflow. An unknown one is reported elsewhere.
+/// Reports a client that may not call the workflow. A client that does not exist is no problem
+/// here, because `check_members` reports it.
 fn check_client(case: &WorkflowCase, config: &Config, problems: &mut ConfigProblems) {
     let workflow = &case.workflow.text;
     let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
@@ -170,7 +172,8 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input; if there is none, the first missing one.
+/// Reports every unknown input. If all inputs are known, reports the first other error of the
+/// input.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],
@@ -212,7 +215,7 @@ fn check_input(
     }
 }
 
-/// Reports a path whose first goal the workflow does not have.
+/// Reports a path that begins with no goal of the workflow.
 fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
     let text = path.text.strip_prefix("undo_").unwrap_or(&path.text);
     if text == "undo-report" || begins_with_goal(path, goals) {
@@ -233,8 +236,8 @@ fn begins_with_goal(path: &CaseText, goals: &[&str]) -> bool {
     })
 }
 
-/// Returns the client that calls the workflow of a case: the one it names, or the first one that
-/// may.
+/// Returns the client that calls the workflow of a case: the client that the case names, or else
+/// the first client that may call the workflow.
 pub fn client_of(case: &WorkflowCase, config: &Config) -> Option<ListenerName> {
     let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
     match &case.client {

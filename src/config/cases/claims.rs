@@ -135,7 +135,7 @@ fn goal_states(read: &mut TableReader<'_>) -> Vec<(CaseText, CaseText)> {
     goals
 }
 
-/// Reports a table without entries: it would claim nothing.
+/// Reports a table without entries, because an empty table claims nothing.
 fn report_if_empty(key: &str, read: &mut TableReader<'_>) {
     if let Some(TomlNode { value: TomlValue::Table(table), place, .. }) = read.node(key)
         && table.entries.is_empty()

@@ -51,8 +51,8 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// Returns the forms of the labels of a goal's threads, after its name; none for a goal that makes
-/// no calls itself.
+/// Returns the forms of the thread labels of a goal, without the goal's name at the start. Returns
+/// none for a goal that makes no calls itself.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -91,7 +91,8 @@ fn labels_of(
     labels
 }
 
-/// Returns the parts of a goal, each with a thread of its own.
+/// Returns the form of the label of each part of a goal, after the goal's name. Each part has a
+/// thread of its own.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -127,8 +128,8 @@ fn has_judge(goal: &GoalDefinition) -> bool {
     }
 }
 
-/// Returns the goals that may run in the passes of a loop: the loops themselves, their members, and
-/// all that these may start.
+/// Returns the goals that may run in the passes of a loop: all loops, and every goal that a loop
+/// may start, directly or through another goal.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
     let mut found = HashSet::new();
@@ -164,8 +165,8 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest` is a label of this form with a valid end. With `is_beginning`, the beginning of
-/// such a text suffices.
+/// Whether `rest` has the form `label`, followed by a valid end. With `is_beginning`, `rest` may
+/// also be the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {

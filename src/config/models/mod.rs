@@ -1,4 +1,5 @@
-//! Reads the declared models, each from its table. The module `found` resolves what they name.
+//! Reads the declared models, each from its table. The module `found` resolves the files, keys and
+//! other models that they name.
 
 mod found;
 

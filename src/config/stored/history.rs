@@ -17,9 +17,9 @@ pub struct BootConfig {
     pub core_version: u32,
     /// Digest of the effective config.
     pub config: Digest,
-    /// Digests of everything that the organism ran on.
+    /// Digests of all texts that the boot or reload lists, such as the config and the schemas.
     pub blobs: Vec<Digest>,
-    /// Whether a running pump took the config.
+    /// Whether a reload put the config in force, instead of a boot.
     pub is_reload: bool,
 }
 

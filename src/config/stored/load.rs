@@ -53,7 +53,7 @@ impl StoredConfig {
     }
 
     /// Like [`StoredConfig::load`], but keeps the files of the config until the returned value is
-    /// dropped. Callers need this to build models, which read their recordings.
+    /// dropped. Models need these files, because they read their recordings from them.
     pub fn extract(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let mut extracted = self.extract_unproved()?;
         let config = &mut extracted.config;

@@ -2,9 +2,8 @@
 //!
 //! A boot lists the blobs that the organism runs on. The first is the effective config. The second
 //! is a manifest ([`ConfigManifest`]), which names the text of the config and all its files by
-//! their digests. No record states this order, so it needs no new version of the core: a blob in
-//! second place that is no manifest of the boot's config belongs to a journal from before
-//! manifests.
+//! their digests. No record states this order, so the order needs no new version of the core. In a
+//! journal from before manifests, the second blob is not a manifest of the boot's config.
 
 mod diff;
 mod history;

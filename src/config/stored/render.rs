@@ -97,7 +97,7 @@ struct ConfigRenderer<'a> {
 }
 
 impl ConfigRenderer<'_> {
-    /// Writes a section, or one for each of its members.
+    /// Writes a section as one table, or as one table for each of its members.
     fn section(&mut self, section: &TomlEntry) {
         let name = section.key.value.as_str();
         let TomlValue::Table(table) = &section.node.value else { return };

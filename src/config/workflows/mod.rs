@@ -294,7 +294,7 @@ impl WorkflowReader<'_> {
         Some(DeclaredWorkflow { definition, unread, inputs })
     }
 
-    /// Reads the input of a run. Returns `None` if a problem of it was reported.
+    /// Reads the input of a run. Returns `None` after it has reported a problem.
     fn input(
         &mut self,
         known: &KnownPayloads,

@@ -42,7 +42,8 @@ impl ViewToken {
         &self.0
     }
 
-    /// Compares digests, so that the duration of the comparison reveals nothing about the token.
+    /// Whether `text` is the token. Compares digests, so that the duration of the comparison
+    /// reveals nothing about the token.
     fn is(&self, text: &str) -> bool {
         Digest::of(self.0.as_bytes()) == Digest::of(text.as_bytes())
     }
@@ -60,7 +61,7 @@ pub(super) struct GuardOptions {
     pub address: SocketAddr,
     /// The token; `None` generates one.
     pub token: Option<ViewToken>,
-    /// Names of the server besides those of this machine.
+    /// Host names of the server, besides the names of this machine.
     pub hosts: Vec<String>,
     pub has_tls: bool,
 }
@@ -71,7 +72,7 @@ pub(super) struct RequestGuard {
     token: ViewToken,
     session: ViewToken,
     cookie_name: String,
-    /// Address and names of the server, besides those of this machine.
+    /// Address and host names of the server, besides the names of this machine.
     hosts: Vec<String>,
     has_tls: bool,
 }

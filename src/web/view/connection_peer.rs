@@ -41,8 +41,8 @@ impl ConnectionPeer {
     }
 }
 
-/// Whether an address belongs to this machine, as those of all hosted processes do. Binding an
-/// address of another machine fails; the bound socket is never used.
+/// Whether an address belongs to this machine. Hosted processes have only such addresses. Binding
+/// an address of another machine fails; the bound socket is never used.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     match UdpSocket::bind(address) {

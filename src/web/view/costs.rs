@@ -66,7 +66,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     .await
 }
 
-/// The currency of the costs on this page. No currency is assumed, and nothing is converted.
+/// Draws a note about the currency of the costs on this page. If the prices have had several
+/// currencies, names all of them, because nothing is converted.
 fn currency(costliest: &[CostlyTree]) -> Markup {
     let named: BTreeSet<&str> =
         costliest.iter().filter_map(|costly| costly.currency.as_deref()).collect();
@@ -95,7 +96,7 @@ fn currency(costliest: &[CostlyTree]) -> Markup {
     }
 }
 
-/// The threads that have cost most, each with everything beneath it.
+/// Draws the threads that have cost most. The costs of a thread include everything beneath it.
 fn threads(costliest: &[CostlyTree]) -> Markup {
     let row = |CostlyTree { tree, currency }: &CostlyTree| {
         let currency = currency.as_deref().unwrap_or_default();

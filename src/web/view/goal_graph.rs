@@ -109,7 +109,8 @@ fn latest_run(
     Some((earlier.cloned().collect(), Arc::clone(request), digest))
 }
 
-/// Returns the listeners whose calls the run must not repeat, under the config at its beginning.
+/// Returns the listeners whose calls the run must not repeat, according to the config in force when
+/// the thread was opened.
 fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerName>, index::Error> {
     let history = ConfigHistory::read(index.journal())?;
     let boot = index.opened_at(thread)?.and_then(|opened| history.at(opened).cloned());
@@ -208,8 +209,8 @@ fn goal(
     }
 }
 
-/// Returns the goal whose items a goal judges. A judging goal has no phase of its own, because its
-/// runs belong to the judged goal.
+/// Returns the goal whose items `goal` judges; `None` if `goal` judges no items. A judging goal has
+/// no phase of its own, because its runs belong to the judged goal.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));

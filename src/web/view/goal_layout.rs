@@ -1,11 +1,12 @@
-//! Places the goals of a workflow in a drawing: in layers, each goal beneath the goals it depends
-//! on, and the members of a list in the box of the list.
+//! Places the goals of a workflow in a drawing. The goals are in layers: each goal is beneath the
+//! goals that it depends on. The members of a list are in the box of the list.
 
 use std::collections::HashMap;
 
 use crate::workflow::GoalGraph;
 
-/// Units of the drawing: width and height of a goal without members, and space around boxes.
+/// Width of a goal without members, in units of the drawing. `HEIGHT` is its height, and `GAP` is
+/// the space around boxes.
 const WIDTH: usize = 190;
 const HEIGHT: usize = 46;
 const GAP: usize = 26;
@@ -111,7 +112,7 @@ impl GoalLayout {
     }
 }
 
-/// Arranges the goals of a list in layers, each goal after those it depends on. Adds the
+/// Arranges the goals of a list in layers, each goal beneath the goals that it depends on. Adds the
 /// dependencies as edges.
 fn layers_of(
     graph: &GoalGraph<'_>,

@@ -1,9 +1,11 @@
-//! The address of a web view: loopback, or one that others reach with TLS and by a name.
+//! Checks the address of a web view. Other machines may reach the view only over TLS and under a
+//! known name.
 
 use super::{ViewError, ViewOptions};
 use crate::mutant::mutant;
 
-/// Refuses an address that others reach without TLS, and one without a name to reach it by.
+/// Refuses an address beyond loopback without TLS. Also refuses an unspecified address, such as
+/// `0.0.0.0`, if the options have no host name for it.
 pub(super) fn check(options: &ViewOptions) -> Result<(), ViewError> {
     let address = options.listen;
     if address.ip().is_loopback() {

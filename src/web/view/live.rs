@@ -1,7 +1,7 @@
-//! Live pages. Each has a connection over which it learns that its content has changed.
+//! Live pages. Over a connection of its own, each page learns that its content has changed.
 //!
-//! **Invariant:** this module reads a journal only after the organism has reported its growth. A
-//! page that does not keep up loses events. A pump never waits for a page.
+//! **Invariant:** this module reads a journal only after the organism has reported that the journal
+//! has grown. A page that does not keep up loses events. A pump never waits for a page.
 
 mod growth;
 mod page;

@@ -26,8 +26,8 @@ pub(super) fn path(id: MessageId) -> String {
     format!("/messages/{id}")
 }
 
-/// Draws a link to a message that shows the last digits of the id, because the first digits are a
-/// time.
+/// Draws a link to a message. The link shows the last digits of the id, because the first digits
+/// are a time.
 pub(super) fn link(id: MessageId) -> Markup {
     let text = id.to_string();
     let last = text.get(text.len().saturating_sub(8)..).unwrap_or_default();
@@ -74,7 +74,7 @@ struct MessageOnPage {
     turn: Option<TurnText>,
 }
 
-/// Finds the message with this id. Returns `Some(Err(()))` if several messages have such an id.
+/// Finds the message that `selector` names. Returns `Some(Err(()))` if it names several messages.
 fn find(
     index: &mut IndexReader,
     selector: &MessageSelector,
@@ -91,7 +91,7 @@ fn find(
     Ok(Some(Ok(MessageOnPage { report, turn })))
 }
 
-/// Draws the only message whose id is this one, or begins with it.
+/// Draws the only message whose id is `id`, or begins with `id`.
 async fn respond(
     view: Arc<ViewState>,
     id: String,

@@ -76,7 +76,8 @@ pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
 }
 
 impl Excerpt {
-    /// Creates the excerpt of a payload. `core_name` is its name if it is a payload of the core.
+    /// Creates the excerpt of a payload. `core_name` is the name of the payload if it is a payload
+    /// of the core.
     pub fn of_payload(payload: &str, core_name: Option<&str>) -> Self {
         // A very long payload is shown unformatted, because parsing its elements takes long.
         if payload.len() > limits::WEB_READ_BYTES {
@@ -92,7 +93,7 @@ impl Excerpt {
         }
     }
 
-    /// Creates an excerpt of an unformatted payload. For most payloads it is the whole.
+    /// Creates an excerpt of an unformatted payload. Most payloads fit into the excerpt as a whole.
     pub fn as_written(payload: &str) -> Self {
         let end = payload.char_indices().nth(limits::WEB_RAW_CHARS).map(|(at, _)| at);
         let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();

@@ -1,5 +1,5 @@
 //! The proof of the record: whether it was changed, and whether the core makes the same decisions
-//! again. A separate thread computes it, as `organism verify` and `organism replay` do.
+//! again. A separate thread computes the proof, as `organism verify` and `organism replay` do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

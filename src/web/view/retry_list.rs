@@ -17,14 +17,15 @@ pub(super) struct ListedRetry {
     pub message: RetryMessage,
 }
 
-/// Name of the number of messages before those of a page.
+/// Name of the URL parameter with the number of messages to skip.
 const SKIPPED: &str = "skip";
 
-/// Which of the messages a page shows.
+/// A page of the list of retryable messages: the filter, and the number of messages before the
+/// page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RetryPage {
     filter: RetryFilter,
-    /// Messages before those of the page.
+    /// Number of messages before the page.
     skipped: usize,
 }
 
@@ -41,7 +42,7 @@ impl RetryPage {
         }
     }
 
-    /// The query of this page.
+    /// Returns the URL query of this page.
     pub fn query(&self) -> UrlQuery {
         let query = UrlQuery::default().with("reason", self.filter.reason.as_deref());
         let skipped = (self.skipped > 0).then(|| self.skipped.to_string());
@@ -53,33 +54,34 @@ impl RetryPage {
         Self { skipped, ..self.clone() }
     }
 
-    /// The messages of one journal up to the end of the page, and one more.
+    /// Finds the messages of one journal up to the end of the page. One more message shows that
+    /// there is a next page.
     pub fn find(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
         retry_messages(index, &self.filter, self.skipped + limits::WEB_PAGE_ROWS + 1)
     }
 
-    /// The first messages of one journal whose retry can never succeed.
+    /// Finds the first messages of one journal whose retry can never succeed.
     pub fn find_unretriable(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
         let filter = RetryFilter { is_unretriable: true, ..self.filter.clone() };
         retry_messages(index, &filter, limits::WEB_PAGE_ROWS + 1)
     }
 }
 
-/// The messages of a page, oldest first.
+/// The messages on one page of a list, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct RetryList {
     pub listed: Vec<ListedRetry>,
-    /// Whether there are more of them.
+    /// Whether more messages follow after the page.
     pub is_more: bool,
 }
 
 impl RetryList {
-    /// The messages after the first `skipped`.
+    /// Creates the list for `page` from the messages of each partition.
     pub fn of(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>, page: &RetryPage) -> Self {
         Self::after(found, page.skipped)
     }
 
-    /// The first messages.
+    /// Creates the list for the first page from the messages of each partition.
     pub fn first(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>) -> Self {
         Self::after(found, 0)
     }
@@ -97,7 +99,7 @@ impl RetryList {
     }
 
     /// Draws the messages as a table. A person who may act gets a link to each retry, beside the
-    /// message so that a narrow window shows it. Others get the command at the end.
+    /// message so that a narrow window shows the link. Others get a command in the last column.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
             ["Message", "Action", "Reason", "From", "To", "Time"]
@@ -113,7 +115,7 @@ impl RetryList {
         table("Messages that can be retried", &headers, &rows.collect::<Vec<_>>())
     }
 
-    /// The messages as a table, each with the reason for which no retry of it can succeed.
+    /// Draws a table of messages, each with the reason why its retry cannot succeed.
     fn unretriable_table(&self) -> Markup {
         let row = |listed: &ListedRetry| {
             let mut row = facts(&listed.message);
@@ -126,7 +128,7 @@ impl RetryList {
         table("Messages whose retry cannot succeed", &headers, &rows)
     }
 
-    /// The messages as a table without actions.
+    /// Draws the messages as a table without actions.
     pub fn plain_table(&self) -> Markup {
         let rows: Vec<_> = self.listed.iter().map(|listed| facts(&listed.message)).collect();
         let headers = ["Message", "Reason", "From", "To", "Time"];
@@ -174,8 +176,8 @@ fn action(message: &RetryMessage, may_act: bool) -> Markup {
     }
 }
 
-/// The section with the list, its filter, and the retry of the messages on the page; then the messages
-/// whose retry cannot succeed.
+/// Draws the retryable messages with their filter and a button that retries all messages of the
+/// page. Below, draws the messages whose retry cannot succeed.
 pub(super) fn section(
     list: &RetryList,
     unretriable: &RetryList,
@@ -207,7 +209,7 @@ pub(super) fn section(
     }
 }
 
-/// Links to the pages beside this one.
+/// Draws links to the previous and the next page.
 fn pages(list: &RetryList, page: &RetryPage) -> Markup {
     let link =
         |skipped: usize| format!("{}#retry", page.after(skipped).query().link(refused::PATH));
@@ -270,7 +272,7 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// The command that retries all that a filter selects.
+/// Returns the command that retries all messages that a filter selects.
 fn command(filter: &RetryFilter) -> String {
     let mut command = "organism retry --all".to_owned();
     let options = [("--reason", &filter.reason), ("--listener", &filter.listener)];

@@ -13,8 +13,8 @@ use crate::envelope::MessageKind;
 use crate::limits;
 use crate::system;
 
-/// Units of the drawing: widths of a lane and of the time column, heights of a row and of the
-/// header.
+/// Width of a lane, in units of the drawing. `TIMES` is the width of the time column, `ROW` the
+/// height of a row, and `NAMES` the height of the header.
 const LANE: usize = 170;
 const TIMES: usize = 84;
 const ROW: usize = 30;

@@ -446,7 +446,8 @@ pub(super) fn message(
     }
 }
 
-/// The lines of an event, and a link to the whole where some are left out.
+/// Draws the lines of an event. If lines are left out, adds a link to the whole text, or the number
+/// of all lines.
 fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     if lines.is_empty() {
         return html! {};

@@ -1,5 +1,5 @@
-//! The page with the list of threads: those that wait for a person first. The URL contains the
-//! filters of `organism threads`.
+//! The page with the list of threads. Threads that wait for a person come first. The URL contains
+//! the filters of `organism threads`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -53,14 +53,15 @@ impl TimeScale {
         scale
     }
 
-    /// Returns the first and the last time; `None` if nothing was ever open.
+    /// Returns the beginning of the first busy stretch and the end of the last one; `None` if there
+    /// are none.
     pub fn ends(&self) -> Option<(Time, Time)> {
         let first = self.stretches.first()?;
         let last = self.stretches.last()?;
         Some((Time(first.begin), Time(last.end)))
     }
 
-    /// Returns time of the last event.
+    /// Returns the time of the last event.
     pub fn last(&self) -> Time {
         self.last
     }

@@ -29,8 +29,8 @@ impl UrlQuery {
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// Returns the value of the first parameter with this name, untrimmed. Only the line ends of a
-    /// form, which have two characters, become line feeds.
+    /// Returns the untrimmed value of the first parameter with this name. Replaces each line end CR
+    /// LF, which forms send, by a line feed.
     pub fn written(&self, name: &str) -> String {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.replace("\r\n", "\n")).unwrap_or_default()

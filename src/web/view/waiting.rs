@@ -26,15 +26,15 @@ pub(super) const PATH: &str = "/waiting";
 /// Name of the URL parameter with the number of calls before this page.
 const SKIPPED: &str = "skip";
 
-/// Name of the one call of a page.
+/// Name of the URL parameter with the id of the only call to show.
 const CALL: &str = "call";
 
-/// Path of the page with one call alone, however many wait.
+/// Returns the path of a page that shows only this call, even if other calls wait.
 pub(super) fn call_path(call: MessageId) -> String {
     UrlQuery::default().with(CALL, Some(&call.to_string())).link(PATH)
 }
 
-/// The calls of one page, before their payloads are read.
+/// The waiting calls of one page, before their payloads are read.
 struct WaitingPage {
     /// The calls, each with its partition.
     calls: Vec<(u32, WaitingMessage)>,
@@ -99,7 +99,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     .await
 }
 
-/// The page of one call.
+/// Responds with the page of one call.
 async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
     view.respond(
         move |_, index| match index.waiting_message(id)? {
@@ -147,7 +147,8 @@ fn content(calls: &[HeldCall], page: &WaitingPage, may_act: bool) -> Markup {
     }
 }
 
-/// Links to the pages beside one that ends after `end` calls.
+/// Draws links to the pages before and after this one. `end` is the number of calls up to the end
+/// of this page.
 fn pages(page: &WaitingPage, end: usize) -> Markup {
     html! {
         p.pages {
@@ -262,7 +263,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
     }
 }
 
-/// When the wait of a call began, and how long ago that was.
+/// Draws the time at which the wait of a call began, and the time since then.
 fn since(call: &HeldCall) -> Markup {
     let Some(since) = Time::parse(&call.since) else { return html! { time { (call.since) } } };
     html! {

@@ -93,8 +93,8 @@ impl FollowerShared {
         take(&mut self.trees.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the receiver for a tree. The state of a new tree takes only `is_running` from the
-    /// others; its version comes with the next report.
+    /// Returns the receiver for the state of a tree. For a tree that no page follows yet,
+    /// `is_running` comes from the other trees, and the version comes with the next report.
     fn subscribe(&self, followed: FollowedTree) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let is_running = trees.values().any(|known| known.borrow().is_running);

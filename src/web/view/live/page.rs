@@ -62,8 +62,9 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(lines)).into_response()
 }
 
-/// Whether a person sees model texts before they are checked. A viewer without a name does, because
-/// this person has started the view, like an operator on this host.
+/// Whether a person sees the text of a model before the gate has checked it. Clients do not. A
+/// viewer without a name does, because this person has started the view, like an operator on this
+/// host.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }

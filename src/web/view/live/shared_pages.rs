@@ -48,7 +48,8 @@ impl SharedPages {
 }
 
 /// Responds to all requests of live pages for the same version of the same page with one drawn
-/// page. All sessions of a view belong to one person, so each may see it. Only for pages in HTML.
+/// page. All sessions of a view belong to one person, so every session may see the page. Only for
+/// pages in HTML.
 pub(in super::super) async fn share(
     State(view): State<Arc<ViewState>>,
     request: Request,

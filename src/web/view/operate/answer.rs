@@ -115,8 +115,8 @@ fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadN
     found.or_else(|| names.first())
 }
 
-/// Builds the payload from the form. The gate has not accepted it yet. If it cannot be built,
-/// returns the mistake.
+/// Builds the payload from the form, without a check by the gate. If the payload cannot be built,
+/// returns the mistake in the form.
 fn payload(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Result<String, Markup> {
     let problem = |text: &str| html! { p.problem role="alert" { (shown(text)) } };
     let names = replies(config, call);

@@ -76,8 +76,8 @@ impl ActionContext {
     }
 
     /// Returns the texts that the person signs, one for each request; none if decisions need no
-    /// signature. A partition that does not respond gets no text: its pump refuses the unsigned
-    /// request, and the other partitions are paused without it.
+    /// signature. In a pause of several partitions, a partition that does not respond gets no text,
+    /// and its request stays unsigned.
     async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
         let mut to_sign = ToSign::default();
         if !self.must_sign() {

@@ -1,4 +1,5 @@
-//! The pages that fork a thread: a new thread continues a recorded one from one of its messages.
+//! The pages that fork a thread: a new thread continues a recorded thread from one of its messages
+//! on.
 
 use std::sync::Arc;
 
@@ -296,7 +297,8 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     Ok(Allotment { tokens: tokens.transpose()?, money: money.transpose()?, until: None })
 }
 
-/// Returns the fork point at a message, or the last one before it.
+/// Returns the fork point at a message. If no fork can begin there, returns the last fork point
+/// before it.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,

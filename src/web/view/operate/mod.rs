@@ -1,8 +1,8 @@
 //! Actions of a named person: decisions about held calls, pauses, cancellations, forks and retries.
 //!
-//! **Invariant:** this module makes no decisions. An action is the same request to the running
-//! organism that the command sends. It is sent only after the person of this view has confirmed it
-//! on a page that shows exactly this action.
+//! **Invariant:** this module makes no decisions. An action sends the same request to the running
+//! organism as the command does. The request is sent only after the person of this view has
+//! confirmed it on a page that shows exactly this action.
 
 mod action_context;
 mod answer;

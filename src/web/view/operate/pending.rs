@@ -14,7 +14,8 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::service::signing::SignaturePlace;
 
-/// A request of an action, with the place of the person's signature if decisions must be signed.
+/// A request of an action. If decisions must be signed, it has the place for the person's
+/// signature.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedRequest {
     pub request: ServiceRequest,
